@@ -237,7 +237,7 @@ def _size(effect: Effect) -> float:
 
 
 @dataclass(frozen=True)
-class UnshownKnob:
+class MarginalEffect:
     """One knob of a winner that changes several."""
 
     label: str  # "5 MiB buckets"
@@ -245,7 +245,9 @@ class UnshownKnob:
     is_paired: bool  # in the same rounds, else by two trials apart
 
 
-def unshown_knobs(base: MeasuredStudy, best: Best | None, shared: InSameRounds) -> tuple[UnshownKnob, ...]:
+def marginal_effects(
+    base: MeasuredStudy, best: Best | None, shared: InSameRounds
+) -> tuple[MarginalEffect, ...]:
     """Those of ``best`` without which it was measured too, and may be no slower.
 
     A confirmation is of all changes together against the default: who takes the winner over takes over what
@@ -253,16 +255,16 @@ def unshown_knobs(base: MeasuredStudy, best: Best | None, shared: InSameRounds) 
     """
     if best is None or best.is_default:
         return ()
-    record = base.speaker(best.record)
+    record = base.reference(best.record)
     setting, default = record.config.setting, default_setting(base.study)
     changed = setting.differences(default)
-    found = list[UnshownKnob]()
+    found = list[MarginalEffect]()
     for name, value in changed.items() if len(changed) > 1 else ():
         without = setting.model_copy(update={name: getattr(default, name)})
-        other = base.speaker_of(record.config.model_copy(update={"setting": without}))
+        other = base.reference_of(record.config.model_copy(update={"setting": without}))
         if other is None or other is record:
             continue
         over = rate_ratio(record, other, base.scalings, shared, len(changed))
         if over.ratio.low <= 1:
-            found.append(UnshownKnob(changes_words({name: value}), over.ratio, over.is_paired))
+            found.append(MarginalEffect(changes_words({name: value}), over.ratio, over.is_paired))
     return tuple(found)

@@ -59,7 +59,7 @@ class CoreUse:
 
     busy_cores: float  # of the rank that used most
     ranks_share: float  # of a host's cores, by its ranks: of the host with most
-    host_share: float | None  # of a host's cores, at work for whomever: of the host with most; None: not told
+    host_share: float | None  # of a host's cores, at work for any program: the busiest host; None: unknown
 
     @property
     def decides(self) -> bool:
@@ -74,7 +74,7 @@ class CoreUse:
 
 
 def core_use_of(record: TrialRecord, result: CollectivesResult, block: MessageBlock) -> CoreUse | None:
-    """Of one block; None on GPUs, and where it is not told."""
+    """Of one block; None on GPUs, and where it is not known."""
     if block.busy_cores is None or result.host_cores is None:
         return None
     shares = defaultdict[object, float](float)
@@ -90,20 +90,20 @@ def mean_core_use(uses: Iterable[CoreUse | None]) -> CoreUse | None:
     known = [each for each in uses if each is not None]
     if not known:
         return None
-    told = [each.host_share for each in known if each.host_share is not None]
+    shares = [each.host_share for each in known if each.host_share is not None]
     return CoreUse(
         float(np.mean([each.busy_cores for each in known])),
         float(np.mean([each.ranks_share for each in known])),
-        float(np.mean(told)) if told else None,
+        float(np.mean(shares)) if shares else None,
     )
 
 
 @dataclass(frozen=True)
 class SweptPlace:
-    """Where messages went: what is fitted, and drawn, apart."""
+    """Where messages went: what is fitted, and drawn, separately."""
 
     world_size: int
-    nodes: int | None  # None: not told
+    nodes: int | None  # None: not known
     placement: Placement
     backend: str
 
@@ -236,7 +236,7 @@ def of_collective(found: Sequence[Message], place: SweptPlace, collective: Colle
 
 FEWEST_MESSAGES = 3  # two have a line through them, whatever they are
 HOLDS_WITHIN = 0.25  # relative: further off, a message is named as one for which the line does not hold
-KNOWN_WITHIN = math.log(2)  # half the interval of a logarithm: what is only known more coarsely is not told
+KNOWN_WITHIN = math.log(2)  # half the interval of a logarithm: beyond it nothing is reported
 LEAST_SHARE = 1e-6  # of the smallest time, of a latency that is looked for
 ITERATIONS, CONVERGED = 200, 1e-10
 
@@ -254,7 +254,7 @@ class Residual:
 class Link:
     """The fitted line of one collective at one place.
 
-    ``latency_s`` or ``algorithm_bandwidth_bytes_per_s`` is None where the messages do not tell it within a
+    ``latency_s`` or ``algorithm_bandwidth_bytes_per_s`` is None where the messages do not show it within a
     factor of two: they are all large, or all small. ``line`` holds both as fitted, for ``time_s``.
     """
 
@@ -296,7 +296,7 @@ class Link:
 
 
 class LinkKey(NamedTuple):
-    """What is asked of a sweep: the line of which collective, over how many devices on how many nodes."""
+    """Which line of a sweep: that of which collective, over how many devices on how many nodes."""
 
     collective: Collective
     world_size: int
@@ -392,7 +392,7 @@ def _derivatives(logs: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArr
 def _half_widths(
     jacobian: NDArray[np.float64], residuals: NDArray[np.float64], of_messages: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Of the 95% intervals of both logarithms, shape ``(2,)``; infinite where the messages cannot tell."""
+    """Of the 95% intervals of both logarithms, shape ``(2,)``; infinite where messages do not show them."""
     information = jacobian.T @ jacobian
     if np.linalg.matrix_rank(information) < 2:
         return np.full(2, np.inf)
@@ -420,7 +420,7 @@ class SweepResults:
 
     @property
     def headline(self) -> SweptPlace | None:
-        """The place to speak of: the largest world size, of its placements the first."""
+        """The place of the answer: the largest world size, of its placements the first."""
         return max(self.places, key=lambda place: place.world_size, default=None)
 
     @property

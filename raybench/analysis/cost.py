@@ -138,18 +138,6 @@ def _device_time_ratio(speedup: Estimate, world_size: int) -> Estimate:
     return inverse(speedup).scaled(world_size)
 
 
-def energy_ratio(results: MeasuredStudy, record: TrialRecord) -> float | None:
-    """Energy of a sample on all devices of ``record`` over that on one device; None where it is not told."""
-    many = _joules_a_sample(record)
-    alone = (
-        _joules_a_sample(other)
-        for other in results.related.of(record)
-        if other.config.world_size == 1 and other.config.same_question(record.config)
-    )
-    one = next((joules for joules in alone if joules), None)
-    return many / one if many and one else None
-
-
 def _joules_a_sample(record: TrialRecord) -> float | None:
     measurement = record.steps
     if measurement is None or not measurement.energy_joules:
@@ -158,7 +146,7 @@ def _joules_a_sample(record: TrialRecord) -> float | None:
 
 
 def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
-    found, size = results.told[record.trial_id], record.config.world_size
+    found, size = results.reported[record.trial_id], record.config.world_size
     prices, nodes = prices_of(results.study), record.nodes or 1
     speedup = _over_one_device(found, size)
     rate, runs = found.throughput_samples_per_s, results.study.cost.runs
@@ -265,10 +253,10 @@ def trained_times(base: MeasuredStudy, training: TrainingResults | None) -> tupl
         return ()
     least, found = math.log1p(base.study.search.minimum_gain), []
     for group in training.groups:
-        record = base.speaker_of(group.config)
+        record = base.reference_of(group.config)
         if record is None or record.config.oversubscribed:
             continue
-        steps, comparison = base.told[record.trial_id], training.comparison(group)
+        steps, comparison = base.reported[record.trial_id], training.comparison(group)
         by_steps_s = epochs_time(record, samples, 1, steps.throughput_samples_per_s)
         speedup = comparison.epoch_speedup if comparison else None
         beside = _over_one(steps)
@@ -299,10 +287,10 @@ def with_trained(
 def _trained_point(
     base: MeasuredStudy, point: CostPoint, training: TrainingResults, pieces: Sequence[Work]
 ) -> CostPoint:
-    own = base.speaker(point.record)
+    own = base.reference(point.record)
     if point.world_size != own.config.world_size:
         return point
-    group = next((each for each in training.groups if base.speaker_of(each.config) is own), None)
+    group = next((each for each in training.groups if base.reference_of(each.config) is own), None)
     compared = [each.base for each in training.comparisons]
     if group is None:
         by_steps_alone = not any(each.config.same_question(own.config) for each in compared)

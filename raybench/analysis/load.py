@@ -104,10 +104,10 @@ def under_load(base: MeasuredStudy) -> tuple[UnderLoad, ...]:
     measured, loads = {record.trial_id: record for record in base.measured}, dict[str, Load]()
     for record in base.tried:
         if record.config.world_size == base.target_world_size:
-            told_by = base.told_by.get(record.trial_id, record.trial_id)
-            load = load_of(measured[told_by])
+            reported_by = base.reported_by.get(record.trial_id, record.trial_id)
+            load = load_of(measured[reported_by])
             if load is not None:
-                loads[told_by] = load
+                loads[reported_by] = load
     if not loads:
         return ()
     least = min(loads.values(), key=lambda each: each.lost)
@@ -245,12 +245,12 @@ def _that_speaks(base: MeasuredStudy, group: Sequence[Reading]) -> Reading:
     """The one whose figure the report has: of one device as its curve has it."""
     config = group[0].config
     if config.world_size > 1:
-        speaker = base.speaker_of(config)
-        by = base.told_by.get(speaker.trial_id, speaker.trial_id) if speaker else ""
+        reference = base.reference_of(config)
+        by = base.reported_by.get(reference.trial_id, reference.trial_id) if reference else ""
         found = (each for each in group if each.record.trial_id == by and each.config is each.record.config)
         return next(found, group[0])
     own = [each.record.trial_id for each in group if each.record.config.world_size == 1]
-    speak = {base.told_by.get(trial_id, trial_id) for trial_id in own if trial_id in base.told}
+    speak = {base.reported_by.get(trial_id, trial_id) for trial_id in own if trial_id in base.reported}
     on_curve = [each for each in group if each.record.trial_id in speak]
     return max(
         on_curve or group,

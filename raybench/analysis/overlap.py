@@ -20,14 +20,14 @@ from raybench.records.measurements import TracedRank
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 
-MOST_TOLD = 8  # settings: a search of many suggestions leaves thousands
+MOST_SHOWN = 8  # settings: a search of many suggestions leaves thousands
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden
 
 Measure = Literal["communication", "T_comm"]  # transfers that nothing hides; all that devices add
 
 
 @dataclass(frozen=True)
-class HidingPoint:
+class OverlapPoint:
     """One batch: its compute in a step, alone on one device, and what communication adds."""
 
     batch_size: int
@@ -37,18 +37,18 @@ class HidingPoint:
 
 
 @dataclass(frozen=True)
-class Hiding:
+class BatchOverlap:
     """Where the fraction falls to ``HIDDEN``, over the compute in a step."""
 
     world_size: int
     label: str
     measure: Measure
-    points: tuple[HidingPoint, ...]  # the least compute first
+    points: tuple[OverlapPoint, ...]  # the least compute first
     compute_s: float | None  # interpolated; None: not between two measured batches
     low_s: float | None  # where the lower ends of the intervals fall to it; None: below what was measured
     high_s: float | None  # where the upper ends do; None: above it
-    below: HidingPoint | None  # the measured neighbours
-    above: HidingPoint | None
+    below: OverlapPoint | None  # the measured neighbours
+    above: OverlapPoint | None
 
     @property
     def is_wide(self) -> bool:
@@ -64,18 +64,18 @@ class Hiding:
 
 
 @dataclass(frozen=True)
-class HidingOfSettings:
-    """Of the settings that were measured at several batches, those that are told."""
+class BatchOverlaps:
+    """Of the settings that were measured at several batches, those that are shown."""
 
-    told: tuple[Hiding, ...] = ()  # the headline's first, then those of the most batches
-    num_others: int = 0  # of which nothing is told, as there are so many
+    shown: tuple[BatchOverlap, ...] = ()  # the headline's first, then those of the most batches
+    num_others: int = 0  # not shown, as there are so many
 
 
-def hiding(results: MeasuredStudy) -> HidingOfSettings:
-    """For settings measured at several batches on the headline's devices, ``MOST_TOLD`` at most."""
+def batch_overlaps(results: MeasuredStudy) -> BatchOverlaps:
+    """For settings measured at several batches on the headline's devices, ``MOST_SHOWN`` at most."""
     headline = results.headline
     if headline is None or headline.config.world_size == 1:
-        return HidingOfSettings()
+        return BatchOverlaps()
     size = headline.config.world_size
     groups: dict[Hashable, list[TrialRecord]] = {}
     for record in results.tried:
@@ -84,14 +84,14 @@ def hiding(results: MeasuredStudy) -> HidingOfSettings:
     first = groups.pop(_but_for_batch(headline.config), [])
     others = sorted((each for each in groups.values() if len(each) > 1), key=len, reverse=True)
     listed = [first, *others] if len(first) > 1 else others
-    told, looked_at = list[Hiding](), 0
+    shown, looked_at = list[BatchOverlap](), 0
     for group in listed:
-        if len(told) == MOST_TOLD:
+        if len(shown) == MOST_SHOWN:
             break
         looked_at += 1
         if found := _of_group(results, group):
-            told.append(found)
-    return HidingOfSettings(tuple(told), len(listed) - looked_at)
+            shown.append(found)
+    return BatchOverlaps(tuple(shown), len(listed) - looked_at)
 
 
 def passage(points: Sequence[tuple[float, float]]) -> tuple[float, int] | None:
@@ -112,7 +112,7 @@ def _but_for_batch(config: Configuration) -> Hashable:
     return config.key(ignore=("batch_size", "world_size", *config.ANY_WORKERS))
 
 
-def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | None:
+def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> BatchOverlap | None:
     measure: Measure = "communication"
     points = _points(results, group, measure)
     if len(points) < 2:  # a search measures only what the whole loss needs
@@ -125,7 +125,7 @@ def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | 
         return passage([(point.compute_s.value, getattr(point.fraction, end)) for point in points])
 
     found, low, high = crossing("value"), crossing("low"), crossing("high")
-    return Hiding(
+    return BatchOverlap(
         world_size=group[0].config.world_size,
         label=label_without_batch(results.study, group[0].config),
         measure=measure,
@@ -138,7 +138,7 @@ def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> Hiding | 
     )
 
 
-def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measure) -> list[HidingPoint]:
+def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measure) -> list[OverlapPoint]:
     """One for each batch; a trial with all variants comes before one of the search."""
     points = {record.trial_id: _point(results, record, measure) for record in group}
     known = [record for record in group if points[record.trial_id]]
@@ -147,7 +147,7 @@ def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measu
     return sorted(found, key=lambda point: point.compute_s.value)
 
 
-def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> HidingPoint | None:
+def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> OverlapPoint | None:
     waterfall = results.waterfalls[record.trial_id]
     if waterfall is None:
         return None
@@ -157,12 +157,12 @@ def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> Hid
         return None
     one = one_device(record, results.scaling(record)) if record.config.scaling == "weak" else None
     if one is not None:  # the step that its speed-up is over
-        return HidingPoint(record.config.batch_size, one.step_time_s, fraction, record.trial_id)
+        return OverlapPoint(record.config.batch_size, one.step_time_s, fraction, record.trial_id)
     found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
     alone_s = [level(values) for values in found if values is not None]
     if not alone_s:
         return None
-    return HidingPoint(record.config.batch_size, over_starts(alone_s), fraction, record.trial_id)
+    return OverlapPoint(record.config.batch_size, over_starts(alone_s), fraction, record.trial_id)
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,35 @@
-"""Figures that others published of a study's experiment.
+"""Figures that others published of a study's experiment, and what was measured of them.
 
 ``studies/published/NAME.csv`` has one row for each figure of the write-up that study NAME repeats. Columns:
 ``source``; ``table``, where in the write-up; ``hardware``, ``model``, ``strategy``, ``world_size``,
 ``batch_size`` (per device) and ``epoch``, empty where it says none; ``quantity``; ``of``, what a speed-up is
 the ratio of, or a phase's name; ``unit``; ``value`` as printed, the time of day's notation in s; ``within``,
 half of what the print leaves open, empty: half of the last digit; ``bound``, low or high, of a range;
-``origin``, see ``Origin``; ``note``. ``studies/published/sources.csv`` has a row for each write-up.
+``origin``, see ``Origin``; ``note``. ``studies/published/sources.csv`` has a row for each write-up;
+docs/published.md says where they contradict themselves.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from raybench.analysis.choice import default_setting
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.reference import scaling_first
+from raybench.analysis.stats.efficiency import epochs_time
+from raybench.analysis.stats.statistics import POSITIVE, SHARE, Estimate
+from raybench.analysis.training import TrainedGroup, TrainedRun, over_seeds
+from raybench.records.record import TrialRecord
+from raybench.records.trainings import Epoch
 from raybench.spec.load import studies_folder
+
+if TYPE_CHECKING:
+    from raybench.analysis.results import StudyResults
 
 # measured, or the ratio of two measured figures; computed by the write-up from others, with a price or a
 # number of epochs; projected or expected; chosen, so that there is nothing to measure.
@@ -57,7 +69,6 @@ class Figure:
     within: float  # half of what the print leaves open, in ``unit``
     bound: str
     origin: Origin
-    dated: bool  # whether the write-up says when it was made
     note: str
 
     @property
@@ -95,51 +106,15 @@ def published_path(study: str) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-@dataclass(frozen=True)
-class Source:
-    """A write-up, and when it was made; None where it does not say."""
-
-    name: str  # as figures have it
-    title: str
-    author: str | None
-    place: str | None  # where it stands, or was made
-    date: str | None
-    remark: str
-
-
 @cache
-def sources() -> dict[str, Source]:
-    """Every write-up by its name, as figures have it: rows of ``published/sources.csv``."""
-    rows = rows_of("sources")
-    return {
-        row["source"]: Source(
-            row["source"],
-            row["title"],
-            row["author"] or None,
-            row["place"] or None,
-            row["date"] or None,
-            row["remark"],
-        )
-        for row in rows
-    }
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """Two figures of one write-up that do not go together."""
-
-    rule: str
-    evidence: str
-
-
-def load_contradictions(study: str) -> tuple[Contradiction, ...]:
-    """Where a study's write-up contradicts itself: rows of ``published/contradictions.csv``.
-
-    They were found by arithmetic, each figure counting as all that is printed so: what rounding explains is
-    not among them.
-    """
-    rows = [row for row in rows_of("contradictions") if row["study"] == study]
-    return tuple(Contradiction(row["rule"], row["evidence"]) for row in rows)
+def sources() -> dict[str, str]:
+    """Every write-up by its name, as figures have it: title, author, place, date, a remark."""
+    words = {}
+    for row in rows_of("sources"):
+        who = f"by {row['author']}" if row["author"] else "author not named"
+        said = [who, row["place"] or "place not named", row["date"] or "undated", row["remark"]]
+        words[row["source"]] = f'"{row["title"]}" ({", ".join(filter(None, said))})'
+    return words
 
 
 def load_figures(study: str) -> tuple[Figure, ...]:
@@ -182,7 +157,6 @@ def _figure(row: dict[str, str]) -> Figure:
         within=float(row["within"]) if row["within"] else half_digit(row["value"]),
         bound=row["bound"],
         origin=_origin(row["origin"]),
-        dated=sources()[row["source"]].date is not None,
         note=row["note"],
     )
 
@@ -192,3 +166,191 @@ def half_digit(printed: str) -> float:
     mantissa, _, exponent = printed.lower().partition("e")
     decimals = len(mantissa.partition(".")[2]) - int(exponent or 0)
     return 0.5 * 10.0**-decimals
+
+
+TRAINED = ("epoch_time", "total_time")  # by a training where there is one, else by the steps
+
+Value = Callable[[MeasuredStudy, TrialRecord], Estimate | None]
+
+
+def _of_waterfall(name: str) -> Value:
+    def find(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+        found = results.waterfalls[record.trial_id]
+        value: Estimate | None = getattr(found, name) if found else None
+        return value.as_share if value is not None and name.endswith("fraction") else value
+
+    return find
+
+
+# By quantity: what a trial of steps says of it. What the summary and the tables of phases, cost and energy
+# say in other words (phases' shares, prices, savings) stays in the file alone.
+OF_STEPS: dict[str, Value] = {
+    "step_time": lambda results, record: results.reported[record.trial_id].step_time_s,
+    "throughput": lambda results, record: results.reported[record.trial_id].throughput_samples_per_s,
+    "speedup": lambda results, record: results.scaling(record).speedup,
+    "efficiency": lambda results, record: results.scaling(record).efficiency,
+    "communication_fraction": _of_waterfall("communication_fraction"),
+    "overhead_fraction": _of_waterfall("t_comm_fraction"),  # all that more devices add to a step
+    "communication_time": _of_waterfall("replay_s"),
+    "compute_to_communication": _of_waterfall("compute_to_communication"),
+    "compute_time": lambda results, record: (
+        found.parts.ideal if (found := results.waterfalls[record.trial_id]) else None
+    ),
+}
+OF_EPOCH: dict[str, Callable[[Epoch], float | None]] = {
+    "loss": lambda epoch: epoch.train_loss,
+    "train_loss": lambda epoch: epoch.train_loss,
+    "test_loss": lambda epoch: epoch.test_loss,
+    "train_accuracy": lambda epoch: epoch.train_accuracy,
+    "accuracy": lambda epoch: epoch.test_accuracy,
+}
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A published figure, of a range both ends, and what was measured of it."""
+
+    low: Figure  # the only one, where there is no range
+    high: Figure
+    record: TrialRecord | None
+    value: Estimate | None  # in the units of a record; n < 3 of seeds: it has no interval
+    is_by_steps: bool = False
+
+    @property
+    def words(self) -> str:
+        """The figure as printed, of a range both ends: "120 to 150 ms"."""
+        if self.low is self.high:
+            return {"low": "at least ", "high": "at most "}.get(self.low.bound, "") + self.low.words
+        return f"{self.low.printed} to {self.high.words}"
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the value has one."""
+        return self.value is not None and self.value.low < self.value.high
+
+
+def published_rows(results: StudyResults, published: Sequence[Figure]) -> list[PublishedRow]:
+    """Measured quantities of a number of devices, each once, a range as one row."""
+    find = _Trials(results, published)
+    epochs, samples = fact(published, "epochs"), results.epoch_samples or fact(published, "samples")
+    if results.study.training:
+        epochs = results.study.training.epochs
+    ends: dict[tuple[object, ...], PublishedRow] = {}
+    for figure in published:
+        known_here = figure.quantity in (*OF_STEPS, *OF_EPOCH, *TRAINED)
+        if figure.world_size is None or figure.origin == "chosen" or not known_here:
+            continue
+        end = (*_of(figure), figure.source, figure.table, figure.hardware)
+        if figure.bound == "high" and end in ends:
+            ends[end] = replace(ends[end], high=figure)
+        elif (record := find.trial(figure)) is not None:
+            value, is_by_steps = _value(results, find, figure, record, epochs, samples)
+            key = end if figure.bound else (*end, figure.words)
+            ends[key] = PublishedRow(figure, figure, record, value, is_by_steps)
+    once: dict[tuple[object, ...], PublishedRow] = {}
+    for row in ends.values():
+        once.setdefault((*_of(row.low), row.words), row)
+    return list(once.values())
+
+
+def _of(figure: Figure) -> tuple[object, ...]:
+    """What a figure is of."""
+    return (
+        figure.quantity, figure.of, figure.strategy, figure.world_size, figure.batch_size, figure.epoch
+    )  # fmt: skip
+
+
+class _Trials:
+    """Which trial and which training stand next to a published figure.
+
+    Where the figures' world sizes were not measured at all, the largest one measured stands in for the
+    smallest of theirs. So with batches: the largest for the largest, the second for the second.
+    """
+
+    def __init__(self, results: StudyResults, published: Sequence[Figure]) -> None:
+        aside = ("confirmation", "verification")
+        self._results = results
+        self._records = [each for each in results.complete if each.request.role not in aside]
+        self._training = results.training
+        theirs = {each.world_size for each in published if each.world_size and each.world_size > 1}
+        ours = {each.config.world_size for each in results.complete if each.config.world_size > 1}
+        apart = theirs and ours and not theirs & ours
+        self._sizes = {min(theirs): max(ours)} if apart else {}
+        self._batches = {size: self._batch_stand_in(size, published) for size in {1, *theirs}}
+
+    def _at(self, world_size: int) -> list[TrialRecord]:
+        size = self._sizes.get(world_size, world_size)
+        return [each for each in self._records if each.config.world_size == size]
+
+    def _batch_stand_in(self, world_size: int, published: Sequence[Figure]) -> dict[int, int]:
+        theirs = {each.batch_size for each in published if each.world_size == world_size and each.batch_size}
+        ours = {each.config.batch_size for each in self._at(world_size)}
+        if theirs & ours:
+            return {}
+        return dict(zip(sorted(theirs, reverse=True), sorted(ours, reverse=True), strict=False))
+
+    def trial(self, figure: Figure) -> TrialRecord | None:
+        """Of several settings the one nearest to the study's default."""
+        assert figure.world_size is not None
+        batch = figure.batch_size and self._batches[figure.world_size].get(
+            figure.batch_size, figure.batch_size
+        )
+        fitting = [
+            each
+            for each in self._at(figure.world_size)
+            if (each.config.world_size == 1 or figure.strategy in (None, each.config.setting.strategy))
+            and batch in (None, each.config.batch_size)
+        ]
+        learned = figure.epoch is not None or figure.quantity in OF_EPOCH
+        wants_training = learned or figure.quantity in TRAINED or figure.of in TRAINED
+        trained = [each for each in fitting if each.training is not None] if wants_training else []
+        steps = [] if learned else [each for each in fitting if each.steps is not None]
+        default = default_setting(self._results.study)
+        return min(
+            scaling_first(trained or steps),
+            key=lambda record: len(record.config.setting.differences(default)),
+            default=None,
+        )
+
+    def group(self, record: TrialRecord) -> TrainedGroup | None:
+        """The training of ``record`` with all seeds."""
+        groups = self._training.groups if self._training else ()
+        return next((each for each in groups if any(run.record is record for run in each.runs)), None)
+
+
+def _value(
+    results: StudyResults,
+    find: _Trials,
+    figure: Figure,
+    record: TrialRecord,
+    epochs: float | None,
+    samples: float | None,
+) -> tuple[Estimate | None, bool]:
+    """The figure's quantity in a trial, and whether it follows from its steps."""
+    quantity, group = figure.quantity, find.group(record)
+    if quantity in OF_EPOCH or figure.epoch is not None:
+        bounds = SHARE if quantity.endswith("accuracy") else POSITIVE
+        return over_seeds((_learned(run, figure) for run in group.runs), bounds) if group else None, False
+    if quantity in OF_STEPS:
+        if group is None:
+            return OF_STEPS[quantity](results, record), False
+        each = results.training.comparison(group) if results.training else None
+        if each is None or quantity != "speedup":
+            return None, False
+        return each.epoch_speedup if figure.of == "epoch_time" else each.total_speedup, False
+    epoch_s = group.epoch_time_s if group else None
+    if epoch_s is None and samples and record.steps is not None:
+        rate = results.reported[record.trial_id].throughput_samples_per_s
+        epoch_s = epochs_time(record, samples, 1, rate)
+    if quantity == "epoch_time" or epoch_s is None or epochs is None:
+        return epoch_s if quantity == "epoch_time" else None, group is None
+    return (group.total_s if group else None) or epoch_s.scaled(epochs), group is None
+
+
+def _learned(run: TrainedRun, figure: Figure) -> float | None:
+    """The figure's quantity with one seed, in its epoch, else in the last."""
+    number = figure.epoch or len(run.epochs)
+    epoch = next((each for each in run.epochs if each.epoch == number), None)
+    if epoch is None:
+        return None
+    return epoch.train_s if figure.quantity == "epoch_time" else OF_EPOCH[figure.quantity](epoch)

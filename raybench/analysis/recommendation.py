@@ -1,12 +1,8 @@
-"""The setting that a study recommends, and which of its knobs a framework must be told of.
-
-A framework's own default is what it does when an argument is left out. What can have no effect where the
-setting was measured (the loader's knobs without a loader, cuDNN on CPUs) is left out too.
-"""
+"""The setting that a study recommends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -22,17 +18,6 @@ from raybench.analysis.stats.efficiency import Gain, Verdict
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec.knobs import KnobValue
-
-
-class Framework(StrEnum):
-    """What a training loop is written with."""
-
-    TORCH = "torch"  # a plain loop, started by torchrun
-    RAY = "Ray Train"
-    LIGHTNING = "Lightning"
-    ACCELERATE = "Accelerate"
-    TRANSFORMERS = "transformers"
 
 
 class Basis(StrEnum):
@@ -47,39 +32,6 @@ class Basis(StrEnum):
     DEFAULT_IS_BEST = "the default is the best"
     NO_GAIN = "no gain"  # the best, measured again, is not better: the default
     NO_CHOICE = "no choice"  # there was nothing to choose among
-
-
-# What a framework does when it is told nothing. The knobs that are not here have no such value: the batch,
-# the strategy, the number of threads. torch: the signatures of DistributedDataParallel and DataLoader, 2.0 to
-# 2.14. transformers: TrainingArguments and Trainer._build_accelerator_args, 4.30 to 5.23.
-_TORCH_DEFAULTS: dict[str, KnobValue] = {
-    "bucket_cap_mb": "default",
-    "precision": "default",
-    "gradient_accumulation": 1,
-    "gradient_compression": "none",
-    "gradient_as_bucket_view": False,
-    "static_graph": False,
-    "find_unused_parameters": False,
-    "broadcast_buffers": True,
-    "activation_checkpointing": False,
-    "compile": False,
-    "channels_last": False,
-    "cudnn_benchmark": False,
-    "workers": 0,
-    "persistent_workers": False,
-    "pin_memory": False,
-}
-OWN_DEFAULTS: dict[Framework, dict[str, KnobValue]] = {
-    Framework.TORCH: _TORCH_DEFAULTS,
-    Framework.RAY: _TORCH_DEFAULTS,
-    Framework.LIGHTNING: _TORCH_DEFAULTS,
-    # 25 is its own word for "default", and is not passed on
-    Framework.ACCELERATE: _TORCH_DEFAULTS,
-    # whether it looks for unused parameters depends on the model: it is always told
-    Framework.TRANSFORMERS: _TORCH_DEFAULTS | {"find_unused_parameters": None, "pin_memory": True},
-}
-LOADER_KNOBS = ("workers", "persistent_workers", "pin_memory")
-GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
 
 Found: TypeAlias = tuple[TrialRecord, Basis, Gain | None]
@@ -97,8 +49,6 @@ class Recommendation:
     nodes: int
     threads: int | None  # of torch in each worker on CPUs; None: GPUs, where they are left alone
     default_global_batch_size: int | None  # of the default, where the recommended one differs
-    # by framework: the knobs that have an effect here and are not what it does by itself, with their values
-    told: Mapping[Framework, Mapping[str, KnobValue]]
 
 
 def recommendation(
@@ -130,26 +80,7 @@ def recommendation(
         nodes=record.nodes or 1,
         threads=(config.setting.num_threads or config.cpus_per_worker) if on_cpus else None,
         default_global_batch_size=None if default_batch == config.global_batch_size else default_batch,
-        told={framework: told(config, framework) for framework in Framework},
     )
-
-
-def told(config: Configuration, framework: Framework) -> dict[str, KnobValue]:
-    """The knobs of a configuration that have an effect there and differ from the framework's own default."""
-    own, setting = OWN_DEFAULTS[framework], config.setting.at(config.world_size)
-    without = set(setting.indifferent(config.world_size))
-    if setting.strategy != "ddp":
-        without.update(setting.DDP_ONLY)
-    if config.device == "cpu":
-        without.update(GPU_KNOBS)
-    if config.workload.input == "synthetic":
-        without.update(LOADER_KNOBS)
-    elif setting.workers == 0:
-        without.add("persistent_workers")
-    values = {name: value for name, value in setting.model_dump().items() if name in own}
-    if config.device == "cpu" and values["precision"] == "fp32":
-        values["precision"] = "default"  # what fp32 switches off exists on GPUs only
-    return {name: value for name, value in values.items() if name not in without and value != own[name]}
 
 
 def _verified(base: MeasuredStudy, found: Found, verified: Sequence[Verification]) -> Found | None:
@@ -223,7 +154,7 @@ def device_advice(base: MeasuredStudy, use: Recommendation | None) -> DeviceAdvi
     """
     records = [base.headline]
     if use is not None and not use.is_default and use.basis is not Basis.NO_CHOICE:
-        records.insert(0, base.speaker_of(use.config))
+        records.insert(0, base.reference_of(use.config))
     for record in records:
         if record is not None and extra_device_time(base, record) is not None:
             return _of_setting(base, record)

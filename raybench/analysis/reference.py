@@ -245,7 +245,7 @@ def _order(steps: StepsResult, cap: BucketCap) -> Sizes | None:
     return timeline.parameter_bytes
 
 
-def speaking(tried: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialRecord]:
+def references(tried: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialRecord]:
     """One of ``tried`` for each setting at its world size and place.
 
     ``tried`` are complete trials of the curve and of a search, of several starts one.

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from raybench.analysis import choice
-from raybench.analysis.attribution import Attribution, UnshownKnob, attribution, unshown_knobs
+from raybench.analysis.attribution import Attribution, MarginalEffect, attribution, marginal_effects
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
+from raybench.analysis.combined_effect import CombinedEffect, combined_effect
 from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
-from raybench.analysis.cure import Cure, cure
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
@@ -22,15 +22,13 @@ from raybench.analysis.load import Disagreement, UnderLoad, disagreements, under
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.overlap import (
-    HidingOfSettings,
+    BatchOverlaps,
     ModelBuckets,
     Profiled,
-    hiding,
+    batch_overlaps,
     model_buckets,
     profiled,
 )
-from raybench.analysis.published_pairs import Pair, PublishedExperiment, pairs, published_experiment
-from raybench.analysis.published_settings import Departure, departures
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
 from raybench.analysis.search import (
     Confirmation,
@@ -62,7 +60,7 @@ class StudyResults(MeasuredStudy):
     best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
-    unshown: tuple[UnshownKnob, ...]  # knobs of the best that are not shown to help beside its others
+    marginal_effects: tuple[MarginalEffect, ...]  # of the best: knobs not shown to help
     default_failure: TrialRecord | None  # why there is nothing to confirm the best against
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
     under_load: tuple[UnderLoad, ...]  # trials that others disturbed more than those they are held against
@@ -73,10 +71,10 @@ class StudyResults(MeasuredStudy):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
-    cure: Cure | None  # of an ablation: all its changes together
+    combined_effect: CombinedEffect | None  # of an ablation: all its changes together
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
-    hiding: HidingOfSettings
+    overlaps: BatchOverlaps
     what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
@@ -89,9 +87,6 @@ class StudyResults(MeasuredStudy):
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
-    experiment: PublishedExperiment | None  # that the study repeats
-    published: tuple[Pair, ...]
-    departures: tuple[Departure, ...]  # of the study from the write-up that it repeats
 
     @property
     def winners(self) -> list[TrialRecord]:
@@ -136,8 +131,7 @@ def analyse(
     with_probes = list({record.trial_id: record for record in records}.values())
     summaries = tuple(summarize(with_probes, base.own_scalings, base.waterfalls))
     training = analyse_training(base)
-    experiment = published_experiment(base.study.name)
-    hidden = hiding(base)
+    hidden = batch_overlaps(base)
     confirmed = tuple(confirmations(base, chosen))
     apart, loaded = disagreements(base), under_load(base)
     diagnosis = diagnose_study(base, confirmed, around, apart, loaded)
@@ -155,7 +149,7 @@ def analyse(
         best_gain=best_gain,
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
-        unshown=unshown_knobs(base, best, shared),
+        marginal_effects=marginal_effects(base, best, shared),
         default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         disagreements=apart,
         under_load=loaded,
@@ -166,10 +160,10 @@ def analyse(
         verifications=verified,
         configurations=diagnosis.configurations,
         attribution=attributed,
-        cure=cure(base, attributed, training),
+        combined_effect=combined_effect(base, attributed, training),
         search_history=search_history(base),
         batch_lines=batch_lines(base),
-        hiding=hidden,
+        overlaps=hidden,
         what_if=study_what_if(base),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,
@@ -182,7 +176,4 @@ def analyse(
         strategies=compare_strategies(base),
         training=training,
         used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
-        experiment=experiment,
-        published=pairs(base, experiment, summaries, training, hidden.told) if experiment else (),
-        departures=departures(base.study),
     )

@@ -88,7 +88,7 @@ def unconfirmed_gain(
     """
     if best is None or best.is_default or confirmation_of(best, confirmed) is not None:
         return None
-    record = base.speaker(best.record)
+    record = base.reference(best.record)
     effects = (*attributed.singles, *attributed.together) if attributed else ()
     known = next((each.throughput_ratio for each in effects if each.record is record), None)
     if known is not None:

@@ -120,7 +120,7 @@ def _row(results: MeasuredStudy, record: TrialRecord) -> StrategyRow:
     memory = counted or measurement.device_memory_bytes
     return StrategyRow(
         record=record,
-        scaling=results.told[record.trial_id],
+        scaling=results.reported[record.trial_id],
         memory_bytes=max(memory) if memory else None,
         memory_is_of_process=not counted,
         parity=loss_parity(record),

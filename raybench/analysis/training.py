@@ -335,7 +335,7 @@ def used_goodput(
     base: MeasuredStudy, known: Sequence[Goodput], config: Configuration | None
 ) -> UsedGoodput | None:
     """Of the setting ``config``; None where it has none, or is the headline's."""
-    speaks = base.speaker_of(config) if config is not None else None
+    speaks = base.reference_of(config) if config is not None else None
     if speaks is None or speaks is base.headline:
         return None
     used = next((each for each in known if each.record is speaks), None)
@@ -362,7 +362,7 @@ def goodput_of(base: MeasuredStudy, reference: int, runs: Sequence[Sequence[Epoc
         efficiency = known[batch]
         if efficiency is None:
             continue
-        rate = base.told[record.trial_id].throughput_samples_per_s
+        rate = base.reported[record.trial_id].throughput_samples_per_s
         goodputs.append(Goodput(record, rate, efficiency, product(rate, efficiency)))
     return sorted(goodputs, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
 from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
-from raybench.commands.request import as_it_began, needs_of, open_results, places_named
+from raybench.commands.request import Options, as_it_began, needs_of, open_results, places_named
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import of_nodes
 from raybench.records.messages import Progress
-from raybench.records.record import State, TrialRecord
+from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.format import share
@@ -33,20 +32,8 @@ from raybench.spec.toml import received
 from raybench.spec.typed import check_typed
 
 
-@dataclass(frozen=True)
-class SweepOptions:
-    """What was typed."""
-
-    output: Path | None = None
-    resume: bool = False
-    retry: tuple[State, ...] = ()
-    overrides: tuple[tuple[str, Any], ...] = ()  # dotted fields of the sweep
-    address: str | None = None
-    quiet: bool = False
-
-
 @interruptible
-def run_communication(options: SweepOptions, console: Console) -> int:
+def run_communication(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     tell, sweep = teller(console, quiet=options.quiet), sweep_of(options)
     with closing(Cluster(address=options.address, name=Sweep.name)) as cluster:
@@ -70,7 +57,7 @@ def run_communication(options: SweepOptions, console: Console) -> int:
             )
 
 
-def sweep_of(options: SweepOptions) -> Sweep:
+def sweep_of(options: Options) -> Sweep:
     """The sweep as it was typed; with ``--resume`` that of the directory, changed by what was typed."""
     data: dict[str, Any] = {}
     if options.resume:
@@ -93,9 +80,9 @@ def sweep_of(options: SweepOptions) -> Sweep:
 
 
 def _measure(
-    options: SweepOptions, plan: SweepPlan, cluster: Cluster, store: ResultsDirectory, display: Display
+    options: Options, plan: SweepPlan, cluster: Cluster, store: ResultsDirectory, display: Display
 ) -> list[str]:
-    """Run the sweep and end every process; what to tell beside the results."""
+    """Run the sweep and end every process; the notes on the results."""
     backend = "NCCL" if plan.device == "cuda" else "gloo"
     kind = "GPU" if plan.device == "cuda" else "CPU"
     display.stage(f"raybench {Sweep.name}: starting Ray and {plan.group_size} {kind} workers on {backend}")

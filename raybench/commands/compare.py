@@ -83,10 +83,9 @@ def compare_directories(
     """
     from raybench.analysis.comparison import side_by_side
     from raybench.records.whole_files import cannot, not_written
-    from raybench.report.comparison import print_comparison, write_comparison
+    from raybench.report.comparison import loads_words, print_comparison, starts_words, write_comparison
     from raybench.report.format import share, times
     from raybench.report.pages import anew, quoted
-    from raybench.report.tables.comparison import loads_words, starts_words
 
     try:
         is_free = output is None or not output.exists() or (output.is_dir() and not any(output.iterdir()))

@@ -17,12 +17,11 @@ from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, out
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_bucket_sizes, parse_list
+from raybench.commands.options import parse_bucket_sizes, parse_list, parse_words, whole_above_0
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
-from raybench.records.whole_files import not_written
-from raybench.report import formats
-from raybench.report.files import write_whole
+from raybench.records.whole_files import not_written, replace_whole
+from raybench.report import render
 from raybench.report.prediction import prediction_rows, print_outlooks
 from raybench.spec.counted import counted
 from raybench.spec.toml import received
@@ -40,7 +39,7 @@ def swept_links(
 ) -> Mapping[LinkKey, Link]:
     """The lines of the sweep in ``directory``.
 
-    ``devices`` (cpu, cuda) and ``names`` of them are those of the trials; what nobody told is not compared.
+    ``devices`` (cpu, cuda) and ``names`` of them are those of the trials; what is not known is not compared.
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
     from raybench.analysis.collectives import link
@@ -90,7 +89,7 @@ class PredictOptions:
 
     @property
     def asks_for_costs(self) -> bool:
-        """Whether what runs take is to be told."""
+        """Whether costs are shown."""
         return any(
             each is not None
             for each in (
@@ -106,7 +105,7 @@ class PredictOptions:
 
 @dataclass(frozen=True)
 class Source:
-    """What is predicted from, and what the study says beside it."""
+    """What is predicted from, and what else the study says."""
 
     groups: Sequence[MeasuredGroup]
     devices_per_node: int = 1  # of the machine, as far as it is known
@@ -138,7 +137,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
         say(console, f"note: {note}")
     if options.output is not None:
-        path = _write(options.output, formats.rows_csv(prediction_rows(outlooks)))
+        path = _write(options.output, render.rows_csv(prediction_rows(outlooks)))
         say_to_copy(console, f"Predictions: {shown_path(path)}")
     return DONE
 
@@ -175,9 +174,9 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         there = ", ".join(settings_of(results)) or "none explored"
         raise RequestError(f"--setting: one that was measured: {there} (received {words})")
     if group is None:
-        told = f"{counted(len(results.records), 'trial')}, {len(results.complete)} complete"
+        trials = f"{counted(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
-            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {told})"
+            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
         )
     study = results.study
     return Source(
@@ -193,10 +192,10 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
 
 
 def _trained_notes(results: MeasuredStudy) -> Iterator[str]:
-    """Trained epochs that took another time than their steps say, by which every time here is told."""
+    """Trained epochs that took another time than their steps say, by which every time here is reported."""
     from raybench.analysis.cost import trained_times
     from raybench.analysis.training import analyse_training
-    from raybench.report.trained_words import trained_words
+    from raybench.report.sections.training import trained_words
 
     for each in trained_times(results, analyse_training(results)):
         if each.differs:
@@ -253,15 +252,17 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
     ]
     if across:
         *fewer, last = dict.fromkeys(across)
-        told = " or ".join([*map(str, fewer), counted(last, "device")])
-        yield f"nodes of {told} are assumed, the most that were seen on one (--devices-per-node)"
+        sizes = " or ".join([*map(str, fewer), counted(last, "device")])
+        yield f"nodes of {sizes} are assumed, the most that were seen on one (--devices-per-node)"
 
 
 def _write(path: Path, text: str) -> Path:
     try:
-        return write_whole(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(path, text)
     except OSError as error:
         raise RequestError(f"--output: {not_written(path, error)}") from None
+    return path
 
 
 OPTION = "--what-if"
@@ -300,7 +301,7 @@ def run_what_if(
     communication: Path | None = None,
     quiet: bool = False,
 ) -> int:
-    """Print what ``changes`` of the directory's headline would bring, beside what was measured.
+    """Print what ``changes`` of the directory's headline would bring, and what was measured.
 
     ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
     ``RequestError`` where nothing can be said.
@@ -308,8 +309,8 @@ def run_what_if(
     from raybench.analysis.measured import measured_study
     from raybench.analysis.simulate.what_if import trial_to_ask, what_if
     from raybench.records.store import ResultsDirectory
-    from raybench.report.rich_tables import rich_table, width_on
-    from raybench.report.tables.what_if import point_words, what_if_table
+    from raybench.report.sections.overlap import point_words, what_if_table
+    from raybench.report.table import rich_table, width_on
 
     if not directory.is_dir():
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
@@ -355,22 +356,11 @@ def _rates(text: str, option: str) -> tuple[float, ...]:
 
 
 def _whole(text: str, option: str) -> tuple[int, ...]:
-    def convert(word: str) -> int:
-        number = int(word)
-        if number < 1:
-            raise ValueError(word)
-        return number
-
-    return parse_list(text, convert, option, "whole numbers above 0 with commas between them")
+    return parse_list(text, whole_above_0, option, "whole numbers above 0 with commas between them")
 
 
 def _compressions(text: str, option: str) -> tuple[str, ...]:
-    def convert(word: str) -> str:
-        if word not in COMPRESSIONS:
-            raise ValueError(word)
-        return word
-
-    return parse_list(text, convert, option, ", ".join(COMPRESSIONS))
+    return parse_words(text, COMPRESSIONS, option)
 
 
 _PARSERS: dict[str, tuple[str, Any]] = {

@@ -16,7 +16,7 @@ from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.report.format import clock, factor, percent
-from raybench.report.tables.what_if import choice_words
+from raybench.report.sections.overlap import choice_words
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 

@@ -159,7 +159,9 @@ def going_on_from(findings: Sequence[Finding], goes_on: str) -> GoingOn:
     from raybench.analysis.findings.finding import FindingName
     from raybench.analysis.findings.of_study import FAILED
 
-    failed = [each for each in findings if each.name in {kind.name for kind in FAILED} and each.command]
+    failed = [
+        each for each in findings if each.name in {name for name, _ in FAILED.values()} and each.command
+    ]
     of_code = [each for each in failed if each.name == FindingName.CRASHED and each.frames]
     if of_code:
         words = "Once the code is mended, this tries what crashed again and measures the rest:"
@@ -243,7 +245,7 @@ def _of_study(
     from raybench.commands.notes import left_out_words
     from raybench.plan.left_out import left_out
     from raybench.report.answer import answer_of
-    from raybench.report.code.section import hint
+    from raybench.report.code import hint
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 

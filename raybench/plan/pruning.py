@@ -15,6 +15,8 @@ from raybench.records.requests import TrainingRequest
 from raybench.records.trainings import Epoch, LearningCurve, Pruned, learning_curve
 from raybench.spec.study import Pruner
 
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
 LEAST_PEERS = 2  # of which there is a median; Optuna's 5 are for studies of a hundred short trials
 REDUCTION_FACTOR = 3  # one of so many goes on, after 1, 3, 9, ... epochs
 
@@ -24,8 +26,7 @@ def pruned_after(request: TrainingRequest, epochs: Sequence[Epoch]) -> Pruned | 
     spec = request.training
     if request.pruner == "none" or not epochs or epochs[-1].epoch == spec.epochs:
         return None
-    last = epochs[-1].epoch
-    own = learning_curve(epochs)
+    last, own = epochs[-1].epoch, learning_curve(epochs)
     if not own or own[-1][0] != last:  # not evaluated
         return None
     study = optuna.create_study(
@@ -33,14 +34,14 @@ def pruned_after(request: TrainingRequest, epochs: Sequence[Epoch]) -> Pruned | 
     )
     for peer in request.peers:
         if peer:
-            _, trial = _told(study, peer)
+            _, trial = _replayed(study, peer)
             study.tell(trial, peer[-1][1])
-    should_prune, _ = _told(study, own)
+    should_prune, _ = _replayed(study, own)
     compared = 1 + sum(any(epoch == last for epoch, _ in peer) for peer in request.peers)
     return Pruned(epoch=last, pruner=request.pruner, compared=compared) if should_prune else None
 
 
-def _told(study: optuna.Study, curve: LearningCurve) -> tuple[bool, optuna.Trial]:
+def _replayed(study: optuna.Study, curve: LearningCurve) -> tuple[bool, optuna.Trial]:
     """A trial that has reported ``curve``, and whether the pruner stops it now."""
     trial, should_prune = study.ask(), False
     for epoch, score in curve:

@@ -33,13 +33,15 @@ def write_synced(path: Path, content: Content) -> None:
 
 
 def replace_whole(path: Path, content: Content) -> None:
-    """Write a file that may be there: whole, or as it was. Raises ``OSError``."""
-    unfinished = path.with_suffix(".unfinished")
+    """Write a file that may be there: whole, or as it was. Raises ``OSError``, which names ``path``."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
     try:
         write_synced(unfinished, content)
         unfinished.replace(path)
-    except OSError:
+    except BaseException as error:
         unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
 
 

@@ -13,22 +13,13 @@ from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.efficiency import Verdict
-from raybench.report.crossover_words import crossover_words
-from raybench.report.cure_words import cure_words, larger_batch_words, short_cure_words
-from raybench.report.failures_words import failures_words, missing_target, nothing_fits
-from raybench.report.format import (
-    PART_WORDS,
-    epochs_words,
-    interval,
-    objectives_words,
-    percent,
-    times,
-    unshown_words,
-)
-from raybench.report.losses import certain, shares_of_step
-from raybench.report.parity_words import changed_words, parity_words
-from raybench.report.tables.verification import measured_words, verdict_cell
-from raybench.report.trained_words import trained_words
+from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
+from raybench.report.format import interval, percent, times
+from raybench.report.sections.configurations import measured_words, verdict_cell
+from raybench.report.sections.search import objectives_words, unshown_words
+from raybench.report.sections.training import changed_words, parity_words, trained_words
+from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
+from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
@@ -64,9 +55,9 @@ def answer_of(results: StudyResults) -> str:
         *_all_under_load(results),
         *_trained_apart(results),
     ]
-    if results.cure is not None:  # of the default without them the report's box tells
+    if results.combined_effect is not None:  # of the default without them the report's box tells
         lost = [f"without them {words}" for words in _lost(results)]
-        together = [short_cure_words(results.cure), *missing_target(results), *lost]
+        together = [short_combined_words(results.combined_effect), *missing_target(results), *lost]
         return "; ".join([*weights, *together, *_confirmations(results), *doubts])
     steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *doubts, *trained])
@@ -159,7 +150,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     late = [Clause("Left out", "; ".join(left_out))] if left_out else []
     if not results.records or not results.complete:
         return [Clause("Result", answer_of(results)), *late]
-    clauses = _cure_clauses(results)
+    clauses = _combined_clauses(results)
     if results.headline is not None:
         scales = [*missing_target(results), _speed(results), *crossover_words(results)]
         clauses.append(Clause("Scaling", "; ".join(scales)))
@@ -183,12 +174,14 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     return [*clauses, *late] or [Clause("Result", answer_of(results))]
 
 
-def _cure_clauses(results: StudyResults) -> list[Clause]:
+def _combined_clauses(results: StudyResults) -> list[Clause]:
     """What an ablation was asked: it comes first."""
-    if results.cure is None:
+    combined = results.combined_effect
+    if combined is None:
         return []
-    batch = larger_batch_words(results.cure)
-    return [Clause("The cure", cure_words(results.cure)), *([Clause("Its batch", batch)] if batch else [])]
+    batch = larger_batch_words(combined)
+    clauses = [Clause("All changes together", combined_words(combined))]
+    return [*clauses, Clause("Its batch", batch)] if batch else clauses
 
 
 def _to_change(results: StudyResults) -> list[str]:
@@ -378,7 +371,7 @@ def _best(results: StudyResults) -> list[str]:
     if best.is_default:
         return [among]
     if results.best_gain is None:
-        rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
+        rate = results.scaling(results.reference(best.record)).throughput_samples_per_s
         why = "not yet confirmed against the default"
         if results.default_failure is not None:
             state = results.default_failure.state
@@ -393,7 +386,7 @@ def _best(results: StudyResults) -> list[str]:
 
 def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
-    unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
+    unshown = unshown_words(results.marginal_effects) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
     won = results.confirmed_winners
     others = [each for each in results.confirmations if not any(each is one for one in won)]
@@ -426,7 +419,7 @@ def _training(results: StudyResults) -> list[str]:
         return []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        told = results.cure.trained if results.cure else None  # with the cure
+        told = results.combined_effect.trained if results.combined_effect else None  # with all changes
         changed = [
             each
             for each in training.changed
@@ -438,10 +431,10 @@ def _training(results: StudyResults) -> list[str]:
             stopped = len(changed) - len(learned)
             early = f", {stopped} of them stopped early" if stopped else ""
             verdicts.append(f"{rest} more settings in the table of trainings{early}")
-        return [f"trained {epochs_words(most.group.num_epochs)}: {', and '.join(verdicts)}"]
+        return [f"trained {counted(most.group.num_epochs, 'epoch')}: {', and '.join(verdicts)}"]
     group = training.groups[0]
     accuracy = group.final_accuracy
-    words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
+    words = f"{devices_words(group.world_size)} trained {counted(group.num_epochs, 'epoch')}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
 
 

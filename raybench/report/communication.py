@@ -24,9 +24,9 @@ from raybench.analysis.collectives import (
 from raybench.analysis.labels import devices_words
 from raybench.records.collectives import NotMeasured
 from raybench.records.record import TrialRecord
-from raybench.report import formats
+from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.failures_words import failures_words
+from raybench.report.contents import Place, make_sections
 from raybench.report.format import (
     figures,
     gigabytes_per_s,
@@ -36,23 +36,28 @@ from raybench.report.format import (
     time_unit,
     timing,
 )
-from raybench.report.measured_on import on_words
+from raybench.report.method import on_words
 from raybench.report.pages import make_pages, write_files
-from raybench.report.plots.axes import enough, far_apart, log_y, shown_ends
-from raybench.report.plots.drawing import (
+from raybench.report.plot import (
     COLORS,
+    MOST_CURVES,
+    Line,
     draw_lines,
+    drawn,
+    enough,
+    far_apart,
+    fewest_and_most,
     legend_below,
     legend_height,
+    log_y,
     make_figure,
+    make_line,
     n_words,
+    shown_ends,
     write_title,
 )
-from raybench.report.plots.drawn import drawn
-from raybench.report.plots.lines import MOST_CURVES, Line, fewest_and_most, make_line
-from raybench.report.rich_tables import rich_table, width_on
-from raybench.report.sections import Place, make_sections
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.sections.trials import failures_words
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, rich_table, width_on
 from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Collective, Sweep
@@ -73,12 +78,12 @@ BANDWIDTHS = (
 DECIDED = (
     f"Decided by the cores: a rank keeps {share(HALF)} of a core busy (the two ends of a transfer work in "
     f"turn), or {share(FULL)} of a host's cores are busy, at least {share(LEAST_OWN)} by its ranks; a faster "
-    f"link would hardly help. {NONE}: not told, as on GPUs."
+    f"link would hardly help. {NONE}: not known, as on GPUs."
 )
 LINES = (
     "time = latency + message / bandwidth, by least squares of the logarithms, so that every message counts "
     "alike; intervals at 95% from the residuals, or from the messages' own intervals where these are "
-    f"wider. {NONE}: the messages do not tell it within a factor of two. The typical error is the median of "
+    f"wider. {NONE}: the messages do not show it within a factor of two. The typical error is the median of "
     f"the residuals' sizes; messages that are off by more than {share(HOLDS_WITHIN)}, and whose interval "
     "does not reach the line, are named: there it does not hold."
 )
@@ -351,7 +356,7 @@ ESTIMATOR = (
     "are of one start of the workers."
 )
 BLOCKS = (
-    "In each round every collective runs one block on every message, in an order that is shuffled anew. "
+    "In each round every collective runs one block on every message, in an order that is shuffled again. "
     "Ranks meet at a barrier before each block; a block is so many operations, one after the other, that it "
     "is long enough for the clock, and where it has several the first is thrown away."
 )
@@ -392,7 +397,7 @@ def write_sweep_report(directory: Path, results: SweepResults, environment: Mapp
         sections=make_sections({"messages": Place("Messages", ("communication", "places"), tables)}, plots),
         method=_method(results),
     )
-    table = formats.rows_csv([each.row() for each in results.messages])
+    table = render.rows_csv([each.row() for each in results.messages])
     return write_files(directory / "report", {**pages, "communication.csv": table}, plots)
 
 
@@ -427,7 +432,7 @@ def print_sweep(results: SweepResults, console: Console) -> None:
 
 
 def _extremes(smallest: Message, largest: Message) -> str:
-    """The two messages that tell most: latency, and bandwidth."""
+    """The smallest and the largest message: latency, and bandwidth."""
     latency = f"{timing(smallest.time_s)} for {size_words(smallest.message_bytes)}"
     bandwidth = gigabytes_per_s(largest.bus_bandwidth_bytes_per_s)
     if smallest == largest:

@@ -3,27 +3,290 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raybench.analysis.comparison import Side, SideBySide
-from raybench.report import formats
+from raybench.analysis.attribution import ModelChange
+from raybench.analysis.comparison import Difference, FurtherSide, OverAnother, SameTrial, Side, SideBySide
+from raybench.analysis.labels import devices_words
+from raybench.analysis.load import load_words
+from raybench.analysis.summary import model_name
+from raybench.report import render
 from raybench.report.answer import Clause, answer_of
-from raybench.report.method import method_words
+from raybench.report.contents import Place, make_sections
+from raybench.report.format import count, figures, interval, milliseconds, percent, share, times
+from raybench.report.method import began_words, hardware_words, method_words
 from raybench.report.pages import make_pages, write_files
-from raybench.report.plots.batches import draw_batches
-from raybench.report.plots.comparison import batches_plot, defaults_plot
-from raybench.report.plots.drawn import DrawnPlot, drawn
-from raybench.report.plots.scaling import draw_scaling
-from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
-from raybench.report.rich_tables import rich_table, width_on
-from raybench.report.sections import Place, make_sections
-from raybench.report.tables.comparison import comparison_tables, every_scaling_table
+from raybench.report.plot import MOST_CURVES, DrawnPlot, Line, drawn, fewest_and_most
+from raybench.report.sections.scaling import (
+    BatchPlot,
+    ScalingPlot,
+    batch_plot,
+    draw_batches,
+    draw_scaling,
+    scaling_plot,
+    scaling_table,
+)
+from raybench.report.sections.trials import failures_words
+from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.table import (
+    NONE,
+    Column,
+    Heading,
+    Table,
+    empty_table,
+    known,
+    make_table,
+    rich_table,
+    width_on,
+)
 from raybench.spec.knobs import KnobValue
+from raybench.spec.toml import received
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def comparison_tables(studies: SideBySide) -> list[Table]:
+    """All that have something to say, in order."""
+    tables = [sides_table(studies.sides), differences_table(studies), over_another_table(studies)]
+    for other in studies.others:
+        same = same_trials_table(studies.first, other, studies.between_starts)
+        tables += [same, change_table(studies.first, other)]
+    return [table for table in tables if table.rows]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A name, and what each study says."""
+
+    name: str
+    cells: tuple[str, ...]
+
+
+def sides_table(sides: Sequence[Side]) -> Table:
+    """What each study measured and found at its default on its target world size."""
+    described = [dict(_description(side)) for side in sides]
+    rows = [_Row(name, tuple(side[name] for side in described)) for name in described[0]]
+    rows = [row for row in rows if set(row.cells) != {NONE}]
+    caption = "The default of each study at its largest world size; means with 95% intervals over n rounds."
+    return make_table("Side by side", caption, _columns(sides), rows)
+
+
+def differences_table(studies: SideBySide) -> Table:
+    """What is not the same everywhere; empty where all is."""
+    rows = [_Row(each.name, tuple(_values(each))) for each in studies.differences]
+    return make_table("What differs", "", _columns(studies.sides), rows)
+
+
+def _columns(sides: Sequence[Side]) -> list[Column[_Row]]:
+    """A column of names, then one for each study."""
+    return [
+        Column("", lambda row: row.name),
+        *(_study_column(side, place) for place, side in enumerate(sides)),
+    ]
+
+
+def _study_column(side: Side, place: int) -> Column[_Row]:
+    return Column(side.name, lambda row: row.cells[place], stays=True)
+
+
+_OVER_ANOTHER_COLUMNS: list[Column[OverAnother]] = [
+    Column("results", lambda each: each.side),
+    Column("devices", lambda each: str(each.world_size), right=True),
+    Column("base", lambda each: f"{devices_words(each.base_world_size)} of {each.base}"),
+    Column("efficiency", lambda each: known(each.efficiency, percent, "refused"), right=True),
+    Column("why", lambda each: each.refused and f"the base ran on other hardware: {each.refused}"),
+]
+
+
+def over_another_table(studies: SideBySide) -> Table:
+    """Efficiencies over another side's base; empty where every side has its own."""
+    caption = (
+        "Of trials without a base of their own. They were measured apart, so what starts of one program "
+        "differ by is in the interval; over a base on another machine there is no efficiency."
+    )
+    title = "Efficiency over another's base"
+    return make_table(title, caption, _OVER_ANOTHER_COLUMNS, studies.over_another)
+
+
+def every_scaling_table(studies: SideBySide) -> Table:
+    """The trials of every side's curves, or of its search, as one table with a column for the side."""
+    columns, rows = None, list[tuple[str, ...]]()
+    for side in studies.sides:
+        table = scaling_table(side.results)
+        if not table.rows:
+            table = scaling_table(side.results, "search")
+        columns = table.columns
+        rows += [(side.name, *row) for row in table.rows]
+    assert columns is not None  # there are sides
+    caption = (
+        "Mean with 95% interval over n rounds; speed-up and efficiency against one device in the same rounds."
+    )
+    return Table("Every trial of the curves", caption, (Heading("results"), *columns), tuple(rows))
+
+
+_SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [
+    Column("devices", lambda trial: devices_words(trial.record.config.world_size)),
+    Column("setting", lambda trial: trial.label),
+    Column("samples/s", lambda trial: times(trial.speed), right=True),
+    Column("efficiency", lambda trial: known(trial.efficiency, times, ""), right=True),
+    Column("verdict", lambda trial: _verdict(trial)),
+]
+
+
+def same_trials_table(first: Side, other: FurtherSide, between_starts: float) -> Table:
+    """The trials that both measured, with how much faster the second is; empty where they share none."""
+    said = dict.fromkeys(starts_words(trial, between_starts) for trial in other.same_trials)
+    caption = (
+        f"The intervals hold the noise within each run and what starts of one program differ by: "
+        f"{'; or '.join(said)}. What changes from one day to another is not in them."
+    )
+    title = f"The same trials: {other.name} over {first.name}"
+    return make_table(title, caption, _SAME_TRIAL_COLUMNS, other.same_trials)
+
+
+def starts_words(trial: SameTrial, between_starts: float) -> str:
+    """How what starts differ by came into the interval."""
+    first, other = trial.starts
+    if not trial.is_assumed:
+        return f"over {first} starts and {other}"
+    starts = "one start each" if first == other else f"{first} and {other} starts"
+    least = "at least " if max(first, other) > 1 else ""  # what several starts measured, where it is more
+    return (
+        f"{starts}, a standard deviation of {least}{share(between_starts)} between starts assumed "
+        "(--between-starts; measure.starts = 3 measures it)"
+    )
+
+
+def _verdict(trial: SameTrial) -> str:
+    if not trial.speed.excludes(1.0):
+        return "no difference seen"
+    if trial.is_under_load:
+        return "slower, under load"
+    return "slower" if trial.is_slower else "faster"
+
+
+def loads_words(trial: SameTrial) -> str:
+    """What other processes took while the second side was measured, and the first."""
+    before, now = trial.loads
+    return f"{load_words(now)}, at first {f'{before.taken:.2f}' if before else 'not told'}"
+
+
+_CHANGE_COLUMNS: list[Column[tuple[str, str]]] = [
+    Column("part", lambda row: row[0]),
+    Column("effect", lambda row: row[1], right=True),
+]
+
+
+def change_table(first: Side, other: FurtherSide) -> Table:
+    """How much of the change between two defaults came from the workload, and how much from the setting."""
+    title, change = f"From {first.name} to {other.name}", other.change
+    if change is None:
+        return empty_table(title)
+    caption = f"Ratios of the efficiency on {devices_words(change.world_size)}; 1.00x is no change."
+    if change.same_setting:
+        caption += f" The workloads are compared at {change.same_setting}, which both studies measured."
+    else:
+        caption += " The studies have no setting in common: what the workload did cannot be told apart."
+    if other.under_load is not None:
+        loaded, quiet = other.under_load
+        assert loaded.load is not None
+        beside = (
+            f"{quiet.load.taken:.2f} beside {quiet.name}" if quiet.load else f"{quiet.name} does not tell"
+        )
+        caption += (
+            f" {loaded.name} was measured under load: {load_words(loaded.load)} meanwhile, {beside} beside "
+            f"{quiet.name}. Any of this may be due to that."
+        )
+    return make_table(title, caption, _CHANGE_COLUMNS, _change_rows(change))
+
+
+def _change_rows(change: ModelChange) -> Iterator[tuple[str, str]]:
+    yield "efficiency before", percent(change.before)
+    yield "efficiency after", percent(change.after)
+    yield "all together", times(change.total)
+    parts = (
+        ("the workload alone", change.workload),
+        ("the setting alone", change.settings),
+        ("what is more, or less, of both together", change.interaction),
+    )
+    yield from ((name, times(part)) for name, part in parts if part)
+
+
+def _description(side: Side) -> Iterator[tuple[str, str]]:
+    results, environment = side.results, side.environment
+    headline, scaling = results.headline, results.headline_scaling
+    packages = environment.packages
+    yield "study", results.study.name
+    yield "began", began_words(results.records) or NONE
+    yield "other processes, cores", f"{side.load.taken:.2f} of {side.load.cores}" if side.load else NONE
+    yield "model", model_name(headline) if headline else NONE
+    yield "devices", hardware_words(headline, environment.cpu_model) if headline else NONE
+    yield "interconnect", _interconnect(side)
+    yield "raybench, torch, ray", ", ".join(packages.get(name, "?") for name in ("raybench", "torch", "ray"))
+    yield "default", results.headline_label or NONE
+    yield "global batch", f"{headline.config.global_batch_size:,}" if headline else NONE
+    yield "step time, ms", milliseconds(scaling.step_time_s) if scaling else NONE
+    yield "samples/s", interval(scaling.throughput_samples_per_s) if scaling else NONE
+    yield "speed-up", known(scaling.speedup, times) if scaling else NONE
+    yield "efficiency", known(scaling.efficiency, percent) if scaling else NONE
+    yield "n", count(scaling.step_time_s) if scaling else NONE
+    yield "best setting", results.best_label if results.best else NONE
+    yield "failed", failures_words(results.failed) or NONE
+
+
+def _interconnect(side: Side) -> str:
+    links = sorted({link for row in side.environment.gpu_links for link in row} - {"", "X"})
+    if links:
+        return ", ".join(links)
+    headline = side.results.headline
+    on_cpus = headline is not None and headline.config.device == "cpu"
+    return "gloo within a node" if on_cpus and headline and (headline.nodes or 1) == 1 else "not known"
+
+
+def _values(difference: Difference) -> Iterator[str]:
+    """Of each side as TOML has it, a text without quotation marks."""
+    for value in difference.values:
+        if value is None:
+            yield NONE
+        elif isinstance(value, float):
+            yield figures(value)
+        else:
+            yield value if isinstance(value, str) else received(value)
+
+
+def defaults_plot(sides: Sequence[Side]) -> ScalingPlot | None:
+    """The first curve of each side, its default's; None where no side has two world sizes."""
+    plots = [(side.name, plot) for side in sides if (plot := scaling_plot(side.results)) is not None]
+    if not plots:
+        return None
+    shown = plots[:MOST_CURVES]
+    throughput = tuple(_named(name, plot.throughput) for name, plot in shown)
+    return ScalingPlot(
+        world_sizes=tuple(sorted({size for _, plot in shown for size in plot.world_sizes})),
+        throughput=throughput,
+        efficiency=tuple(_named(name, plot.efficiency) for name, plot in shown if plot.efficiency),
+        ideal=shown[0][1].ideal,
+        num_left_out=len(plots) - len(shown),
+        rounds=fewest_and_most(throughput),
+    )
+
+
+def batches_plot(sides: Sequence[Side]) -> BatchPlot | None:
+    """Efficiency against batch of every side at the first one's world size; None without two batches."""
+    plots = [(side.name, plot) for side in sides if (plot := batch_plot(side.results)) is not None]
+    shown = [(name, plot) for name, plot in plots if plot.world_size == plots[0][1].world_size][:MOST_CURVES]
+    if not shown:
+        return None
+    lines = tuple(_named(name, plot.lines) for name, plot in shown)
+    return replace(shown[0][1], lines=lines, rounds=fewest_and_most(lines))
+
+
+def _named(name: str, lines: Sequence[Line]) -> Line:
+    return replace(lines[0], label=f"{name}: {lines[0].label}")
 
 
 def print_comparison(studies: SideBySide, console: Console) -> None:
@@ -70,8 +333,8 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
     )
     contents = {
         **pages,
-        "summary.csv": formats.rows_csv(_rows(studies)),
-        "summary.tex": formats.to_tex(every, name),
+        "summary.csv": render.rows_csv(_rows(studies)),
+        "summary.tex": render.to_tex(every, name),
     }
     return write_files(directory, contents, plots)
 

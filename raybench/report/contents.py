@@ -2,44 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plots.batches import batch_plot, batch_scaling_plot, draw_batch_scaling, draw_batches
-from raybench.report.plots.configurations import configurations_plot, draw_configurations
-from raybench.report.plots.drawn import DrawnPlot, drawn
-from raybench.report.plots.scaling import draw_scaling, scaling_plot
-from raybench.report.plots.search import draw_search
-from raybench.report.plots.step_times import draw_step_times, step_time_plot
-from raybench.report.plots.training import draw_epoch_times, draw_training, epoch_time_plot, training_plot
-from raybench.report.plots.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import draw_prediction, prediction_plot, prediction_table, tradeoff_table
-from raybench.report.sections import Place
-from raybench.report.tables.attribution import attribution_table
-from raybench.report.tables.base import MOST_ROWS, Table
-from raybench.report.tables.configurations import configurations_table
-from raybench.report.tables.cost import cost_table
-from raybench.report.tables.failures import failures_table
-from raybench.report.tables.goodput import goodput_table
-from raybench.report.tables.hiding import hiding_table
-from raybench.report.tables.overlap import overlap_table
-from raybench.report.tables.phases import phases_table
-from raybench.report.tables.published import (
-    contradictions_table,
-    departures_table,
-    further_published_table,
-    published_table,
+from raybench.report.sections.configurations import (
+    attribution_table,
+    configurations_plot,
+    configurations_table,
+    draw_configurations,
+    verification_table,
 )
-from raybench.report.tables.scaling import overheads_table, scaling_table
-from raybench.report.tables.search import confirmation_table, largest_table, suggestions_table
-from raybench.report.tables.strategies import compression_table, strategies_table
-from raybench.report.tables.training import changes_table, epochs_table, ranks_table, training_table
-from raybench.report.tables.trials import every_trial_table
-from raybench.report.tables.verification import verification_table
-from raybench.report.tables.waterfall import communication_table, waterfall_table
-from raybench.report.tables.what_if import buckets_table, model_buckets_table
+from raybench.report.sections.cost import cost_table
+from raybench.report.sections.overlap import buckets_table, hiding_table, model_buckets_table, overlap_table
+from raybench.report.sections.published import published_table
+from raybench.report.sections.scaling import (
+    batch_plot,
+    batch_scaling_plot,
+    draw_batch_scaling,
+    draw_batches,
+    draw_scaling,
+    overheads_table,
+    scaling_plot,
+    scaling_table,
+)
+from raybench.report.sections.search import (
+    compression_table,
+    confirmation_table,
+    draw_search,
+    largest_table,
+    strategies_table,
+    suggestions_table,
+)
+from raybench.report.sections.training import (
+    changes_table,
+    draw_epoch_times,
+    draw_training,
+    epoch_time_plot,
+    epochs_table,
+    goodput_table,
+    ranks_table,
+    training_plot,
+    training_table,
+)
+from raybench.report.sections.trials import draw_step_times, every_trial_table, failures_table, step_time_plot
+from raybench.report.sections.waterfall import (
+    communication_table,
+    draw_waterfall,
+    phases_table,
+    waterfall_plot,
+    waterfall_table,
+)
+from raybench.report.table import MOST_ROWS, Table, first_rows, without_constant
+
+
+@dataclass(frozen=True)
+class Section:
+    """One heading with what stands under it; ``folded`` is for those who ask on."""
+
+    name: str  # of its anchor
+    title: str
+    plots: tuple[DrawnPlot, ...] = ()
+    tables: tuple[Table, ...] = ()
+    folded: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """What belongs into a section: plots by name, tables by title as they are made."""
+
+    title: str
+    plots: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    folded: tuple[Table, ...] = ()
+
+
+def make_sections(places: Mapping[str, Place], plots: Sequence[DrawnPlot]) -> tuple[Section, ...]:
+    """The sections that have something to show, every plot and table in one of them."""
+    by_name = {plot.name: plot for plot in plots}
+    named = {name for place in places.values() for name in place.plots}
+    assert by_name.keys() <= named, f"plots without a section: {sorted(by_name.keys() - named)}"
+    sections = [
+        Section(
+            name,
+            place.title,
+            tuple(by_name[each] for each in place.plots if each in by_name),
+            _shown(place.tables),
+            _shown(place.folded),
+        )
+        for name, place in places.items()
+    ]
+    return tuple(each for each in sections if each.plots or each.tables or each.folded)
+
+
+def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
+    return tuple(without_constant(first_rows(table, MOST_ROWS)) for table in tables if table.rows)
 
 
 def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
@@ -69,12 +129,6 @@ class ReportTables:
     configurations: Table  # of diagnosis.md
     failures: Table  # of diagnosis.md too
     trials: Table  # every one
-
-    @property
-    def documents(self) -> tuple[Table, ...]:
-        """All of the sections that have rows."""
-        every = (table for place in self.places.values() for table in (*place.tables, *place.folded))
-        return tuple(table for table in every if table.rows)
 
 
 def make_tables(results: StudyResults) -> ReportTables:
@@ -118,15 +172,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             (training_table(results), changes_table(results), goodput_table(results)),
             (epochs_table(results), ranks_table(results)),
         ),
-        "published": Place(
-            "Published beside measured",
-            tables=(published_table(results),),
-            folded=(
-                further_published_table(results),
-                departures_table(results),
-                contradictions_table(results),
-            ),
-        ),
+        "published": Place("Published and measured", tables=(published_table(results),)),
         "steps": Place("Step times", ("step_times",)),
     }
     return ReportTables(

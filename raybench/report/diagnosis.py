@@ -13,15 +13,16 @@ from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.efficiency import Status
 from raybench.analysis.stats.waterfall import Waterfall
-from raybench.report import formats
+from raybench.report import render
+from raybench.report.advice import when_to_use
 from raybench.report.contents import ReportTables
-from raybench.report.format import EXPLORATORY, PART_WORDS, milliseconds, percent, sentence, times
-from raybench.report.formats import markdown_code
-from raybench.report.formats import markdown_text as _text
-from raybench.report.losses import certain, shares_of_step
-from raybench.report.tables.base import Table, without_constant
-from raybench.report.tables.verification import advice_of, verification_table
-from raybench.report.when_to_use import when_to_use
+from raybench.report.format import milliseconds, percent, sentence, times
+from raybench.report.pages import EXPLORATORY
+from raybench.report.render import markdown_code
+from raybench.report.render import markdown_text as _text
+from raybench.report.sections.configurations import advice_of, verification_table
+from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
+from raybench.report.table import Table, without_constant
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 
@@ -119,7 +120,7 @@ def _table_lines(table: Table) -> list[str]:
     if not table.rows:
         return []
     shown = without_constant(table)
-    return [f"## {shown.title}", "", formats.to_markdown(shown), _text(shown.caption), ""]
+    return [f"## {shown.title}", "", render.to_markdown(shown), _text(shown.caption), ""]
 
 
 def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> list[str]:

@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from raybench.analysis.results import StudyResults
-from raybench.report import formats
+from raybench.report import render
 from raybench.report.answer import answer_box, answer_of
-from raybench.report.code.section import use_it
-from raybench.report.contents import draw_all, make_tables
+from raybench.report.code import use_it
+from raybench.report.contents import draw_all, make_sections, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
-from raybench.report.format import exploratory_once
-from raybench.report.measured_on import measured_words
-from raybench.report.method import method_words
-from raybench.report.pages import make_pages, quoted, write_files
-from raybench.report.sections import make_sections
-from raybench.report.tables.base import without_constant
-from raybench.report.tables.verification import advice_of
+from raybench.report.method import measured_words, method_words
+from raybench.report.pages import exploratory_once, make_pages, quoted, write_files
+from raybench.report.sections.configurations import advice_of
+from raybench.report.table import without_constant
 
 
 def write_report(
@@ -55,7 +52,7 @@ def write_report(
     contents: dict[str, str | bytes] = {
         **pages,
         "diagnosis.md": exploratory_once(diagnosis_markdown(results, tables, answer, findings)),
-        "summary.csv": formats.summary_csv(results.summaries),
-        "summary.tex": formats.to_tex(tables.summary, results.study.name),
+        "summary.csv": render.summary_csv(results.summaries),
+        "summary.tex": render.to_tex(tables.summary, results.study.name),
     }
     return write_files(directory / "report", contents, plots)

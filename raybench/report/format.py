@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from raybench.analysis.attribution import UnshownKnob
-from raybench.analysis.curves import Crossover
-from raybench.analysis.largest_batch import Bound, LargestFit
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
 from raybench.spec.counted import counted
 
@@ -16,51 +13,6 @@ MINUTE_S, HOUR_S = 60.0, 3600.0
 MOST_DECIMALS = 5
 MOST_TIMES = 100  # the value: an interval that ends further away says so, and no number
 LEAST_DURATION_S = 1e-9  # less is rounding
-PART_WORDS = {
-    "ideal": "ideal",
-    "small_batch": "small batch",
-    "contention": "contention",
-    "wrapper": "DDP wrapper",
-    "skew": "skew",
-    "exposed_communication": "communication",
-    "undivided": "not taken apart",
-}
-
-EXPLORATORY = (
-    "Exploratory: the first of many is flattered by chance, and trials are minutes apart, so drift is "
-    "between them; the confirmation, in the same rounds, is the only claim."
-)
-
-EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
-
-APART = (
-    "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
-    "default's, and the interval holds what starts of the workers differ by."
-)
-
-
-def exploratory_once(text: str) -> str:
-    """A document that says at its first place alone what exploratory means."""
-    before, sentence_, after = text.partition(EXPLORATORY)
-    return f"{before}{sentence_}{after.replace(EXPLORATORY, EXPLORATORY_AGAIN)}"
-
-
-def rounded_batch(batch: float) -> str:
-    """A batch between two that were measured: two significant figures, it is interpolated."""
-    digits = max(len(str(int(batch))) - 2, 0)
-    return f"{int(round(batch, -digits)):,}"
-
-
-def bound_words(largest: LargestFit) -> str:
-    """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
-    if largest.bound is Bound.UNFINISHED:
-        return "not finished: larger ones may fit"
-    told = " ".join(largest.reason.split())
-    if largest.bound is Bound.LIMIT:
-        return f"stopped at the limit of {largest.bound}, not at the memory: {told}"
-    if largest.bound is Bound.MEMORY:
-        return f"stopped at the memory: {told}"
-    return f"stopped by {largest.bound}, not at the memory: {told}"
 
 
 def figures(value: float) -> str:
@@ -137,29 +89,6 @@ def serial_fraction_words(estimate: Estimate) -> str:
     if estimate.high < 0:
         return "none: faster than ideal"
     return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "cannot be told"
-
-
-def passage_words(passage: Crossover, with_what: str = "") -> str:
-    """Where a speed-up passes 1: a batch, or of neighbours far apart these alone."""
-    between = f"between {passage.below:,} and {passage.above:,}"
-    if passage.is_wide:
-        return f"{between} (none between them was measured{with_what})"
-    return f"{passage_batch(passage)} (interpolated {between}{with_what})"
-
-
-def passage_batch(passage: Crossover) -> str:
-    """The batch at which a speed-up passes 1, with its interval, which may end beyond what was measured."""
-    low = f"below {passage.least:,}" if passage.low is None else rounded_batch(passage.low)
-    high = f"above {passage.most:,}" if passage.high is None else rounded_batch(passage.high)
-    return f"about batch {rounded_batch(passage.batch)} [{low}, {high}]"
-
-
-def passages_words(passage: Crossover) -> str:
-    """Where a speed-up passes 1 more than once; empty where it does once."""
-    if len(passage.brackets) < 2:
-        return ""
-    places = ", ".join(f"{below:,} and {above:,}" for below, above in passage.brackets)
-    return f"the speed-up passes 1 {len(passage.brackets)} times, between the batches {places}"
 
 
 def milliseconds(estimate: Estimate) -> str:
@@ -265,11 +194,6 @@ def plain_share(value: float) -> str:
     return f"{_no_negative_zero(f'{100 * value:.1f}')}%"
 
 
-def objectives_words(objectives: Sequence[str]) -> str:
-    """What a study calls best: "throughput and peak memory"."""
-    return " and ".join(name.replace("_", " ") for name in objectives)
-
-
 def share(value: float) -> str:
     """A relative value that was asked for, in percent: "3%", "2.5%"."""
     return f"{100 * value:g}%"
@@ -284,11 +208,6 @@ def _no_negative_zero(text: str) -> str:
     return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
 
 
-def restart_words(estimate: Estimate) -> str:
-    """What a restart of the loader costs an epoch, a time in s, with its unit."""
-    return over_few(estimate, lambda each: timing(each.not_negative), duration_words(estimate.value))
-
-
 def seeds_words(number: int) -> str:
     """3 seeds; of fewer that they have no interval."""
     words = counted(number, "seed")
@@ -300,25 +219,11 @@ def sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def epochs_words(number: int) -> str:
-    """1 epoch, 3 epochs."""
-    return counted(number, "epoch")
-
-
 def duration_words(seconds: float) -> str:
     """A step's time with its unit: 0.45 ms, 12.3 ms, 1.25 s."""
     if abs(seconds) < LEAST_DURATION_S:
         return "0 ms"
     return f"{figures(seconds)} s" if abs(seconds) >= 1 else f"{figures(seconds * 1e3)} ms"
-
-
-def unshown_words(knobs: Sequence[UnshownKnob]) -> str:
-    """What came along with a winner and is not shown to help; empty where there is nothing of it."""
-    each = []
-    for knob in knobs:
-        how = "in the same rounds" if knob.is_paired else "by two trials apart"
-        each.append(f"{knob.label} ({times(knob.ratio)} {how})")
-    return f"not shown to add to that: {', '.join(each)}" if each else ""
 
 
 def clock(seconds: float) -> str:

@@ -1,20 +1,119 @@
-"""How a study was measured, in sentences."""
+"""How it was measured, on what, and when: the sentences and lines of a report about itself."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.analysis.stats.stopping import asked_half_width
+from raybench.analysis.summary import model_name
+from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.measurements import StopReason
 from raybench.records.record import TrialRecord
-from raybench.report.format import restart_words, share
+from raybench.report.format import share
+from raybench.report.sections.waterfall import restart_words
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
+
+if TYPE_CHECKING:
+    from raybench.analysis.results import StudyResults
+    from raybench.records.record import TrialRecord
+
+NAMED = ("torch", "ray")  # packages, beside raybench
+WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
+STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
+
+
+GIBIBYTE = 2**30
+
+
+def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Dotted names and values of what environment.json holds, without what is unknown.
+
+    Of a cluster's nodes their names, and in what they differ; the rest is of the first one.
+    """
+    nodes = environment.get("nodes") or ()
+    first = {name: value for name, value in environment.items() if name != "nodes"}
+    lines = [
+        (dotted.removesuffix("_bytes").replace("_", " "), _words(dotted, value))
+        for dotted, value in _flat(first)
+        if value not in (None, "", [], ())
+    ]
+    if nodes:
+        differ = "; ".join(unlike_nodes(Environment.model_validate(environment)))
+        lines.insert(0, ("the nodes differ in", differ or "nothing that changes timing"))
+        lines.insert(0, ("nodes", ", ".join(node["hostname"] for node in nodes)))
+    return lines
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Through tables and through lists of tables, which are numbered."""
+    for name, inner in value.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(inner, Mapping):
+            yield from _flat(inner, f"{dotted}.")
+        elif isinstance(inner, list | tuple) and any(isinstance(each, Mapping) for each in inner):
+            for index, each in enumerate(inner):
+                yield from _flat(each if isinstance(each, Mapping) else {"": each}, f"{dotted}.{index}.")
+        else:
+            yield dotted, inner
+
+
+def _words(name: str, value: Any) -> str:
+    if name.endswith("_bytes") and isinstance(value, int | float):
+        return f"{value / GIBIBYTE:,.1f} GiB"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(each) for each in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
+
+
+def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str:
+    """ "mlp on 2 x AMD EPYC, gloo · raybench 0.1.0, torch 2.14.1, ray 2.60.0 · 2026-11-22 20:52 UTC".
+
+    ``environment`` is what environment.json holds, as far as it is known. Empty where nothing was measured.
+    """
+    record = results.headline or next(iter(results.records), None)
+    if record is None:
+        return ""
+    model = model_name(record)
+    if record.steps is not None and record.steps.num_parameters is not None:
+        model += f" ({counted(record.steps.num_parameters, 'parameter')})"
+    return on_words(model, record, results.records, environment)
+
+
+def on_words(
+    what: str, record: TrialRecord, records: Iterable[TrialRecord], environment: Mapping[str, Any]
+) -> str:
+    """``what`` on the devices of ``record``, with versions, and when the first of ``records`` began."""
+    config = record.request.config
+    where = hardware_words(record, str(environment.get("cpu_model") or ""))
+    packages = environment.get("packages") or {}
+    versions = [f"{name} {packages[name]}" for name in ("raybench", *NAMED) if name in packages]
+    parts = [f"{what} on {where}, {BACKENDS[config.device]}", ", ".join(versions), began_words(records)]
+    return " · ".join(part for part in parts if part)
+
+
+def hardware_words(record: TrialRecord, cpu_model: str) -> str:
+    """The devices of a trial: "8 x NVIDIA H200 on 2 nodes"."""
+    size, nodes = record.request.config.world_size, record.nodes
+    name = record.device_name or cpu_model
+    devices = f"{size} x {name}" if name else counted(size, "device")
+    return f"{devices} on {nodes} nodes" if nodes and nodes > 1 else devices
+
+
+def began_words(records: Iterable[TrialRecord]) -> str:
+    """When the first of ``records`` began, to the minute; empty without one."""
+    began = min((record.started_at for record in records), default="")
+    return f"{began[:16].replace('T', ' ')} UTC" if began else ""
+
 
 STOP_WORDS: dict[StopReason, str] = {
     "half_width": "reached the half-width asked",
@@ -49,8 +148,6 @@ KEPT_MEMORY = (
     "page faults, or none, by where its heap happens to end. Variables of malloc that you set are left as "
     "they are."
 )
-WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
-STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
 
 
 def method_words(results: StudyResults) -> list[str]:

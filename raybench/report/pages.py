@@ -9,16 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raybench.report import formats
-from raybench.report.environment import environment_lines
-from raybench.report.files import remove_old_plots, write_whole
-from raybench.report.format import duration_words, exploratory_once
-from raybench.report.plots.drawn import DrawnPlot
+from raybench.records.whole_files import replace_whole
+from raybench.report import render
+from raybench.report.format import duration_words
+from raybench.report.method import environment_lines
+from raybench.report.plot import DrawnPlot
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
+
+EXPLORATORY = (
+    "Exploratory: the first of many is flattered by chance, and trials are minutes apart, so drift is "
+    "between them; the confirmation, in the same rounds, is the only claim."
+)
+EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 
 MOST_FINDINGS = 20  # of one name, in a page
 COMMAND = re.compile("`([^`]*)`")
@@ -49,7 +55,7 @@ def make_pages(
         "environment": environment_lines(environment),
         "command": asked_by,
         "again": f"python -m raybench.study report {quoted(directory)}",
-        "markdown": formats.to_markdown,
+        "markdown": render.to_markdown,
     }
     html = _template("template.html.j2").render(more | named)  # its script and style are in it: no network
     markdown = _template("template.md.j2").render(more | named)  # the same words and tables
@@ -66,9 +72,14 @@ def write_files(folder: Path, contents: Mapping[str, str | bytes], plots: Sequen
     for plot in plots:
         drawn[f"{plot.name}.png"] = plot.png
         drawn[f"{plot.name}.svg"] = plot.svg
-    remove_old_plots(folder / "plots", set(drawn))
+    for path in (folder / "plots").glob("*.[ps][nv]g"):
+        if path.name not in drawn:  # of an earlier report, it would be taken for one of this
+            path.unlink()
     files = dict(contents) | {f"plots/{name}": content for name, content in drawn.items()}
-    return [write_whole(folder / name, content) for name, content in files.items()]
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(folder / name, content)
+    return [folder / name for name in files]
 
 
 def quoted(path: Path) -> str:
@@ -106,10 +117,16 @@ def _template(name: str) -> jinja2.Template:
     )
     environment.filters.update(
         number=_in_two_lines_at_most,
-        text=formats.markdown_text,
-        code=formats.markdown_code,
-        cell=formats.markdown_cell,
+        text=render.markdown_text,
+        code=render.markdown_code,
+        cell=render.markdown_cell,
         counted=counted,
         commands=_commands,
     )
     return environment.get_template(name)
+
+
+def exploratory_once(text: str) -> str:
+    """A document that says at its first place alone what exploratory means."""
+    before, sentence_, after = text.partition(EXPLORATORY)
+    return f"{before}{sentence_}{after.replace(EXPLORATORY, EXPLORATORY_AGAIN)}"

@@ -36,19 +36,22 @@ from raybench.report.format import (
     serial_fraction_words,
     time_unit,
 )
-from raybench.report.plots.axes import log2_axis, log_y, percent_axis, shown_ends
-from raybench.report.plots.drawing import (
+from raybench.report.plot import (
     COLORS,
     GREY,
     MARKERS,
+    Line,
     legend_below,
     legend_height,
+    log2_axis,
+    log_y,
     make_figure,
+    make_line,
+    percent_axis,
+    shown_ends,
     write_title,
 )
-from raybench.report.plots.lines import Line, make_line
-from raybench.report.rich_tables import MOST_WIDTH, rich_table
-from raybench.report.tables.base import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Each = TypeVar("Each")
-MOST_BATCHES = 3  # of which a sentence tells something
+MOST_BATCHES = 3  # that a sentence names
 
 
 def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
@@ -159,19 +162,19 @@ def _limits(outlook: Outlook) -> Iterator[str]:
 
 def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
     head += _without_restarts(outlook)
-    told = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
+    best = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
     has_interval = found.way.run.time_s.low < found.way.run.time_s.high
     chance = f", {_chance(found)} {limit}" if has_interval else " (nobody said how sure that is)"
     if not found.keeps:
-        return f"{head}: none of what was measured or predicted; nearest is {told}{chance}"
-    words = f"{head}: {told}{chance}"
+        return f"{head}: none of what was measured or predicted; nearest is {best}{chance}"
+    words = f"{head}: {best}{chance}"
     if found.surer is None or not has_interval:
         return words
     return f"{words}; for 95% {way_words(found.surer, outlook)}: {_spent(found.surer)}"
 
 
 def _without_restarts(outlook: Outlook) -> str:
-    """What a run of epochs takes beside its steps, and is not known of other numbers of devices."""
+    """What a run of epochs takes besides its steps, and is not known of other numbers of devices."""
     epochs = any(work.is_run and work.epochs for work in outlook.work)
     return " (without restarts of the loader)" if epochs else ""
 
@@ -193,16 +196,16 @@ def _spent(way: Way) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time that was asked for, in the unit that suits it: 2 h, 90 min, 45 s."""
+    """A time limit, in the unit that suits it: 2 h, 90 min, 45 s."""
     unit, unit_s = duration_unit(seconds)
     return f"{seconds / unit_s:g} {unit}"
 
 
 def _amdahl(outlook: Outlook) -> Iterator[str]:
     """Amdahl's f of each batch, by the definition of the report."""
-    told = [_fraction_words(each, outlook) for each in few(outlook.serial_fractions)]
-    if told:
-        yield f"Amdahl's law: f = {'; '.join(told)}"
+    shown = [_fraction_words(each, outlook) for each in few(outlook.serial_fractions)]
+    if shown:
+        yield f"Amdahl's law: f = {'; '.join(shown)}"
 
 
 def _fraction_words(found: SerialFraction, outlook: Outlook) -> str:
@@ -403,9 +406,9 @@ def tradeoff_table(
 
 def _left_out(ways: Sequence[Way]) -> str:
     best = sum(way.on_front for way in ways)
-    told = [f"{len(ways) - best} that are not"] if len(ways) > best else []
-    told += [f"{best} more that {'is' if best == 1 else 'are'}"] if best else []
-    return f" Left out: {' and '.join(told)}." if told else ""
+    words = [f"{len(ways) - best} that are not"] if len(ways) > best else []
+    words += [f"{best} more that {'is' if best == 1 else 'are'}"] if best else []
+    return f" Left out: {' and '.join(words)}." if words else ""
 
 
 def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
@@ -603,10 +606,7 @@ def print_outlooks(
 
 def print_table(table: Table, console: Console) -> None:
     """No wider than it has to be."""
-    drawn = rich_table(table, tight=True)
-    for column, cells in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
-        column.no_wrap = any("[" in cell for cell in cells)  # the last to be folded is an interval
-    console.print(drawn, width=min(console.width, MOST_WIDTH))
+    console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
 
 
 def _title(outlook: Outlook) -> str:

@@ -11,12 +11,11 @@ from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
-from raybench.report.format import bound_words, count, figures, percent, relative_words
-from raybench.report.rich_tables import width_on
-from raybench.report.tables.base import NONE, Column, Table, devices, make_table
-from raybench.report.tables.search import batch_cell, share_cell
-from raybench.report.tables.trials import in_order, label_as_told
-from raybench.report.tables.verification import verification_lines
+from raybench.report.format import count, figures, percent, relative_words
+from raybench.report.sections.configurations import verification_lines
+from raybench.report.sections.search import batch_cell, bound_words, share_cell
+from raybench.report.sections.trials import in_order, label_as_told
+from raybench.report.table import NONE, Column, Table, devices, make_table, rich_table, width_on
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ FRAME_INDENT = "    "
 # "model.py:31, in loss: return ..." as ``workloads.frames`` has it; a library's after "... 2 frames of torch
 # below it: "
 FRAME = re.compile(r"(\.\.\. .*? below it: )?(.+?:\d+)(, in [^:]+)(?:: (.*))?")
-WITHOUT_NUMBERS = frozenset({*(kind.name for kind in FAILED), FindingName.NOT_REACHED})
+WITHOUT_NUMBERS = frozenset({*(name for name, _ in FAILED.values()), FindingName.NOT_REACHED})
 
 
 def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:
@@ -95,19 +94,8 @@ def frame_lines(frame: str, width: int) -> list[str]:
 
 def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) -> RichTable:
     """The trials for a terminal, ``width`` columns wide; None: as wide as what is in it."""
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     table = _trials_table(results)
-    drawn = RichTable(box=box.SIMPLE_HEAD, width=width, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in table.columns:
-        if column.right:
-            drawn.add_column(column.heading, justify="right", no_wrap=True)
-        else:
-            drawn.add_column(column.heading, ratio=1 if width else None, overflow="fold")
-    for row in table.rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+    drawn = rich_table(table, width, tight=True)
     drawn.caption = table.caption or None
     return drawn
 
@@ -140,13 +128,13 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
     def step_time(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        step_s = results.told[record.trial_id].step_time_s
+        step_s = results.reported[record.trial_id].step_time_s
         return f"{figures(step_s.value * 1e3)} ms {relative_words(step_s)}"
 
     def rate(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        return figures(results.told[record.trial_id].throughput_samples_per_s.value)
+        return figures(results.reported[record.trial_id].throughput_samples_per_s.value)
 
     def efficiency(record: TrialRecord) -> str:
         if record.steps is None:
@@ -155,7 +143,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         return percent(share) if share and record.config.world_size > 1 else ""
 
     def rounds(record: TrialRecord) -> str:
-        return "" if record.steps is None else count(results.told[record.trial_id].step_time_s)
+        return "" if record.steps is None else count(results.reported[record.trial_id].step_time_s)
 
     return [
         Column("devices", devices, right=True),

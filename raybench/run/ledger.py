@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from raybench.analysis import choice
+from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.reference import known_buckets
 from raybench.plan.trials import Plan
@@ -55,9 +56,18 @@ class Ledger:
         """The record that counts of each trial, in the order of their first attempts."""
         return list(self.store.latest().values())
 
+    def record_of(self, request: StudyRequest) -> TrialRecord | None:
+        """The record that counts of a trial; None where there is none."""
+        return self.store.latest().get(request.trial_id)
+
+    def learn_largest_batches(self) -> None:
+        """Put what the probes have found in the place of "max"."""
+        fits = largest_fits_of(self.plan.study, self.records(), self.plan.world_sizes)
+        self.plan = replace(self.plan, fits=tuple(fits))
+
     def is_open(self, request: StudyRequest) -> bool:
         """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
-        known = self.store.latest().get(request.trial_id)
+        known = self.record_of(request)
         return known is None or (known.state in self.retry and known.trial_id not in self._begun)
 
     def stand_in(self, request: StudyRequest) -> StudyRequest | None:

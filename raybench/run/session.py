@@ -117,8 +117,9 @@ class Session:
         worker group starts, ``RequestError`` for what cannot be placed or written.
         """
         assert not self.in_flight
-        if not self.ledger.is_open(trial.request):
-            return self.ledger.store.latest()[trial.request.trial_id]
+        known = self.ledger.record_of(trial.request)
+        if known is not None and not self.ledger.is_open(trial.request):
+            return known
         self.begin(trial, done=done, total=total)
         return self.next_ended()
 

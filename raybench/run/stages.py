@@ -11,7 +11,7 @@ from functools import partial
 from raybench.analysis import choice
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
-from raybench.analysis.largest_batch import decide, largest_fits_of, probe_of
+from raybench.analysis.largest_batch import decide, probe_of
 from raybench.analysis.load import Disagreement, disagreements, under_load
 from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.search import confirmations
@@ -41,8 +41,7 @@ def find_largest_batches(session: Session) -> None:
     late = [combination for combination in combinations if not _find_largest_batch(session, combination)]
     if late:
         session.note(NoteKind.NOT_REACHED, combinations=tuple(late))
-    fits = largest_fits_of(plan.study, session.ledger.records(), plan.world_sizes)
-    session.ledger.plan = replace(plan, fits=tuple(fits))
+    session.ledger.learn_largest_batches()
 
 
 def _find_largest_batch(session: Session, combination: Setting) -> bool:
@@ -93,7 +92,7 @@ def measure_curves(session: Session, trials: Sequence[Trial], after_s: float = 0
     for place, (done, trial) in enumerate(still):
         session.make_room(trial.request)
         another = ledger.stand_in(trial.request)
-        if another is not None and another.trial_id in ledger.store.latest():
+        if another is not None and ledger.record_of(another) is not None:
             same.append((trial.request, another))
             continue
         later = (each.request for _, each in still[place + 1 :])
@@ -125,7 +124,8 @@ def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) ->
     for request in requests:
         if request.kind != "steps" or not request.measure.profile or session.ledger.is_open(request):
             continue
-        steps = session.ledger.store.latest()[request.trial_id].steps
+        record = session.ledger.record_of(request)
+        steps = record.steps if record is not None else None
         if steps is not None and not steps.profile and "profile" not in steps.missing:
             session.note(NoteKind.NO_PROFILE, requests=(request,))
 

@@ -23,6 +23,8 @@ from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
 from raybench.spec.sweep import NodePlacement, Sweep
 
+PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
+
 
 @dataclass(frozen=True)
 class SweepPlan:
@@ -117,27 +119,17 @@ def _there(resources: Resources) -> str:
     return f"received {devices_words(number)}, all that there {'is' if number == 1 else 'are'}"
 
 
-PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
-
-
 class SweepWatcher(Protocol):
-    """Who is told what goes on: ``commands.communication_run.SweepProgress``, or nobody."""
+    """Who hears what goes on: ``commands.communication_run.SweepProgress``, or nobody.
 
-    def stage(self, text: str) -> None:
-        """What the sweep is at."""
-        ...
+    ``part``: one of a place's rounds begins, ``done`` of ``total`` places came before it. ``part_done``: it
+    has ended; ``records`` are all of its place, itself the last.
+    """
 
-    def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
-        """A part of a place's rounds begins; ``done`` of ``total`` places came before it."""
-        ...
-
-    def progress(self, progress: Progress) -> None:
-        """What it is doing."""
-        ...
-
-    def part_done(self, records: Sequence[TrialRecord]) -> None:
-        """A part has ended; ``records`` are all of its place, itself the last."""
-        ...
+    def stage(self, text: str) -> None: ...
+    def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None: ...
+    def progress(self, progress: Progress) -> None: ...
+    def part_done(self, records: Sequence[TrialRecord]) -> None: ...
 
 
 @dataclass

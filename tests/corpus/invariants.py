@@ -298,10 +298,10 @@ def different_goodput_ratios(drawn: Drawn) -> list[str]:
     """Goodput with all changes over the default's: in the answer, and by the table of goodputs."""
     said, table = re.search(r"[\d.]+x \[[^]]*\] the goodput", drawn.box), drawn.table("Goodput")
     results = drawn.results
-    if said is None or table is None or results.cure is None or results.headline is None:
+    if said is None or table is None or results.combined_effect is None or results.headline is None:
         return []
     rates = {(row["setting"], cell_of(row, "devices")): row["goodput, samples/s"] for row in table.rows}
-    both = [results.cure.together.record, results.headline]
+    both = [results.combined_effect.together.record, results.headline]
     changed, default = (figure_of(rates[results.label(each), str(each.config.world_size)]) for each in both)
     ratio = figure_of(said[0])
     assert changed is not None
@@ -450,7 +450,7 @@ def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
 
 def _shares_of_cure(drawn: Drawn) -> Iterator[str]:
     """The shares of what all changes bring, and the rest, are all of it."""
-    cure = drawn.results.cure
+    cure = drawn.results.combined_effect
     if cure is not None and cure.rest is not None:
         total = sum(each.share.value for each in cure.shares) + cure.rest.value
         if not math.isclose(total, 1.0, rel_tol=CLOSE):

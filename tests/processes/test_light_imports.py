@@ -31,7 +31,10 @@ LIGHT = {
         "from raybench.machine.environment import capture; capture()",
         ("torch", "ray", "pandas", "numpy"),
     ),
-    "analysis and report": ("import raybench.analysis, raybench.report, tests.support.planted", HEAVY),
+    "analysis and report": (
+        "import raybench.analysis, raybench.report.document, tests.support.planted",
+        HEAVY,
+    ),
     "records": ("import raybench.records.store", ("torch", "ray", "pandas", "pyarrow", "numpy")),
     # every loader's process reads: datasets alone takes longer to import than it takes to start
     "tokens": (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raybench.report import formats
-from raybench.report.tables.base import Heading, Table
+from raybench.report import render
+from raybench.report.table import Heading, Table
 
 EVERY = "\\ & % $ # _ { } ~ ^ < > | ± × µ – · … → ≥ ≤ ä ß é \" ' ` 中"
 PAGE = r"""\documentclass{article}
@@ -26,7 +26,7 @@ def test_special_characters_compile(tmp_path: Path) -> None:
         pytest.skip("no pdflatex (Debian: apt-get install texlive-latex-base texlive-latex-recommended)")
     columns, rows = (Heading(EVERY), Heading("n", True)), ((EVERY, "1"), ("a", "2"))
     table = Table("T", f"A caption with {EVERY}", columns, rows)
-    (tmp_path / "summary.tex").write_text(formats.to_tex(table, "a_study & more"))
+    (tmp_path / "summary.tex").write_text(render.to_tex(table, "a_study & more"))
     (tmp_path / "page.tex").write_text(PAGE)
     command = [latex, "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)

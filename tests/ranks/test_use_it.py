@@ -17,7 +17,7 @@ from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
-from raybench.report.code.section import use_it
+from raybench.report.code import use_it
 from raybench.spec import Setting
 from raybench.spec.study import Study
 from raybench.worker.communicators import Communicators

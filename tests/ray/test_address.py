@@ -1,13 +1,11 @@
 """A cluster that runs already: joined, left as it was, or refused in a line. One head serves all of it.
 
-It has two cores, takes jobs, and asks for a token. The study that is submitted as a job finds a faster
-setting, and the code for Ray Train that its report ends with is run there too.
+It has two cores, takes jobs, and asks for a token.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
@@ -20,18 +18,9 @@ from typing import Any
 
 import pytest
 import ray
-import torch
 
-from raybench.analysis import analyse
-from raybench.analysis.recommendation import Basis
-from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.commands.process import INTERRUPTED, WRONG_REQUEST
-from raybench.records.record import TrialRecord
-from raybench.records.store import ResultsDirectory
-from raybench.report.code.section import use_it
-from raybench.spec.study import Study
 from tests.conftest import ROOT
-from tests.ranks.agreement import standard_error
 from tests.ray.contract_on_ray import ADDRESS
 from tests.ray.of_another_version import VERSIONS
 from tests.support import budget
@@ -171,7 +160,7 @@ def test_a_worker_group_of_rays_does_what_a_runner_does(tmp_path: Path, address:
 STUDY = """
 name = "pasted"
 [workload]
-factory = "tests.ray.waiting_passes:build"
+factory = "tests.ranks.pasted:build"
 [knobs]
 batch_size = 4
 gradient_accumulation = [1, 8]
@@ -212,58 +201,3 @@ def test_a_study_that_is_submitted_as_a_job_runs_to_its_report(submitted: Path) 
     """Its driver runs on the head, and takes the cluster around it without being told the address."""
     assert {record["state"] for record in read_records(submitted)} == {"complete"}
     assert_report(submitted)
-
-
-FLOOR = math.log(
-    1.05
-)  # what the loader, and the end of an epoch, take of an epoch and not of a study's steps
-
-
-def ray_code(spec: Study, records: list[TrialRecord]) -> str:
-    section = use_it(analyse(spec, records), {"packages": {"torch": torch.__version__}})
-    assert section is not None
-    assert section.snippets[1].title == "Ray Train"
-    return section.snippets[1].text
-
-
-def in_logarithms(ratio: Estimate) -> Estimate:
-    return Estimate(math.log(ratio.value), math.log(ratio.low), math.log(ratio.high), ratio.n)
-
-
-class Pasted(Command):
-    program = ("-m", "tests.ray.pasted_in_ray")
-
-
-@pytest.mark.promise("code for Ray Train")
-def test_the_code_for_ray_train_brings_the_gain_that_the_study_measured(
-    submitted: Path, address: str
-) -> None:
-    with ResultsDirectory.open_readonly(submitted / "out") as store:
-        spec, records = store.study(), list(store.latest().values())
-    recommended = analyse(spec, records).recommendation
-    assert recommended is not None
-    assert recommended.basis is Basis.CONFIRMED
-    assert recommended.gain is not None
-    gain = recommended.gain.gain  # over the default: 0 is none
-    measured = in_logarithms(Estimate(1 + gain.value, 1 + gain.low, 1 + gain.high, gain.n))
-
-    changes = {"knobs": {"batch_size": 4}, "search": {"method": "grid"}}
-    alone = Study.model_validate({**spec.model_dump(), **changes})
-    of_default = [
-        record
-        for record in records
-        if record.request.role == "scaling" and record.config.setting.gradient_accumulation == 1
-    ]
-    files = [submitted / "default.py", submitted / "winner.py"]
-    files[0].write_text(ray_code(alone, of_default))
-    files[1].write_text(ray_code(spec, records))
-    out = submitted / "ratios.json"
-    command = Pasted(*map(str, files), str(out), address, folder=submitted, log="fit.txt", variables=ASKS)
-    budget.took(budget.GROUPS)
-    assert command.wait(300) == 0, command.output
-    found = in_logarithms(geometric(json.loads(out.read_text())))
-    error = math.hypot(standard_error(measured), standard_error(found))
-    print(f"measured {measured}, by the code {found}, both as logarithms; standard error {error}")
-    granted = FLOOR + 4.5 * error
-    assert granted < measured.value / 2  # code that brings half of the gain fails, whatever the noise
-    assert abs(measured.value - found.value) < granted

@@ -35,8 +35,6 @@ PROMISES = {
     "overhead": "raybench adds less than a millisecond to a step",
     "verify": "a change that the diagnosis proposes is confirmed where it helps, refuted where not",
     "code to paste": "the plain loop brings the gain that the study measured",
-    "code for Ray Train": "so does the code for Ray Train",
-    "code for frameworks": "that for transformers, Accelerate and Lightning trains",
     "two nodes": "package and factory travel, every figure names its node",
     "doctor": "it sees every node and the way between them",
     "lost node": "its trial fails, the others go on where they fit",

@@ -18,7 +18,7 @@ import torch  # asks ldconfig where its libraries are, once
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.machine import environment
-from raybench.report.plots import drawing
+from raybench.report import plot as drawing
 from raybench.spec import Setting
 from tests.support.planted import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study, trained

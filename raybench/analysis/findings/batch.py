@@ -37,7 +37,6 @@ class LaunchBound(PartOfStep):
         return None if busy is None or idle is None else cls(case, idle, busy)
 
     def evidence(self) -> Evidence:
-        """How busy they are."""
         return Evidence(
             f"GPUs are busy for {self.busy:.0%} of the time: {ms(self.part_s)} of the step, "
             f"{pct(self.share)}, they wait for the process that launches their work",
@@ -45,7 +44,6 @@ class LaunchBound(PartOfStep):
         )
 
     def next_step(self) -> NextStep:
-        """Fewer launches."""
         words = "fewer and larger kernels: compile, a larger batch, no Python in the step"
         if self.case.config.setting.compile:
             return NextStep(words)
@@ -72,7 +70,6 @@ class BatchTooSmall(PartOfStep):
         return cls(case, part_s, by_strong_scaling)
 
     def evidence(self) -> Evidence:
-        """What stays, and how it is known."""
         case, part_s = self.case, self.part_s
         if self.by_strong_scaling:
             samples = f"{case.config.batch_size:,} samples a device"
@@ -89,7 +86,6 @@ class BatchTooSmall(PartOfStep):
         )
 
     def next_step(self) -> NextStep:
-        """How much larger, ``advice`` says, but where larger ones were measured and brought nothing."""
         if self.case.larger_batches:
             return NextStep(
                 "no larger batch that was measured is surely better: fewer and larger kernels (compile), or "
@@ -103,6 +99,7 @@ class MemoryBound(OfTrial):
     """A device that is busy all the time with few of the FLOP/s of its matrix products: memory binds."""
 
     name = FindingName.MEMORY_BOUND
+    severity = Severity.NOTE  # how much of the step it takes is not known
     busy: float  # share of the time
     peak_flops_per_s: float
     peak_share: Estimate  # of the matrix peak
@@ -119,13 +116,7 @@ class MemoryBound(OfTrial):
             return None
         return cls(case, busy, peak, share)
 
-    @property
-    def severity(self) -> Severity:
-        """How much of the step it takes is not known."""
-        return Severity.NOTE
-
     def evidence(self) -> Evidence:
-        """How busy, with how much."""
         return Evidence(
             f"busy for {self.busy:.0%} of the time at {pct(self.peak_share)} of the matrix peak of "
             f"{self.peak_flops_per_s * 1e-12:.1f} TFLOP/s: reading and writing memory takes the time, not "
@@ -134,7 +125,6 @@ class MemoryBound(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """Fewer bytes for the same arithmetic."""
         return NextStep(
             "fewer passes over memory: fused kernels (compile), a narrower precision, channels_last for "
             "images",

@@ -277,11 +277,9 @@ class OfTrial(Kind):
 
     @property
     def trial_id(self) -> str:
-        """The trial."""
         return self.case.record.trial_id
 
     def finding(self) -> Finding:
-        """All that it says; what more devices lose is no more than they lose in all."""
         found = super().finding()
         if found.explains is None or self.one_device_has_it:
             return found
@@ -301,7 +299,6 @@ class PartOfStep(OfTrial):
 
     @property
     def explains(self) -> Estimate | None:
-        """The part."""
         return self.part_s
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -26,37 +25,34 @@ MANY_BUCKETS = 2  # with more than these, larger buckets save latency
 
 @dataclass(frozen=True)
 class ExposedTransfers(PartOfStep):
-    """Exposed communication of 5% of the step at least, certainly above 0: of one of four kinds."""
+    """Exposed communication of 5% of the step at least, certainly above 0.
 
-    latency: Latency | None  # None: it cannot be told apart from bandwidth
+    It is named by its cause: a worse way than there is, else what has certainly more than half of the
+    transfers' time.
+    """
+
+    latency: Latency | None  # None: it cannot be separated from bandwidth
     worse_way: WorseWay | None
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
-        """Time that no compute hides, if it is of this kind."""
+        """Time that no compute hides."""
         exposed = case.parts.exposed_communication
         if exposed is None or not case.is_worth_telling(exposed):
             return None
-        found = cls(case, exposed, latency_of(case), worse_way(case))
-        return found if found.is_its_kind else None
+        return cls(case, exposed, latency_of(case), worse_way(case))
 
     @property
-    @abstractmethod
-    def is_its_kind(self) -> bool:
-        """Whether this is why: a worse way first, then what has certainly more than half of the time."""
-
-    @property
-    def is_latency(self) -> bool:
-        """Whether latency has certainly more than half of the transfers' time."""
-        return self.latency is not None and self.latency.share.low > HALF
-
-    @property
-    def is_bandwidth(self) -> bool:
-        """Whether latency has certainly less than half of it."""
-        return self.latency is not None and self.latency.share.high < HALF
+    def name(self) -> FindingName:
+        if self.worse_way is not None:
+            return FindingName.SLOW_PATH
+        if self.latency is not None and self.latency.share.low > HALF:
+            return FindingName.LATENCY_BOUND
+        if self.latency is not None and self.latency.share.high < HALF:
+            return FindingName.BANDWIDTH_BOUND
+        return FindingName.COMMUNICATION_BOUND
 
     def evidence(self) -> Evidence:
-        """The exposed part, the transfers alone, their bandwidth and latency."""
         case, exposed = self.case, self.part_s
         facts = [f"{ms(exposed)} of the step, {pct(self.share)}, are transfers that no compute hides"]
         values = {"exposed_s": exposed.value, "exposed_share": exposed.value / case.step_s}
@@ -75,35 +71,16 @@ class ExposedTransfers(PartOfStep):
             facts.append(self.worse_way.fact)
         return Evidence("; ".join(facts), values)
 
-
-class SlowPath(ExposedTransfers):
-    """A fast way between the devices is switched off, or others have a nearer one."""
-
-    name = FindingName.SLOW_PATH
-
-    @property
-    def is_its_kind(self) -> bool:
-        """Whatever the latency."""
-        return self.worse_way is not None
-
     def next_step(self) -> NextStep:
-        """The better way."""
-        assert self.worse_way is not None
-        return NextStep(self.worse_way.next_step, self.worse_way.change)
+        if self.worse_way is not None:
+            return NextStep(self.worse_way.next_step, self.worse_way.change)
+        if self.name is FindingName.LATENCY_BOUND:
+            return self._fewer_transfers()
+        if self.name is FindingName.BANDWIDTH_BOUND:
+            return self._fewer_bytes()
+        return self._what_separates_them()
 
-
-class LatencyBound(ExposedTransfers):
-    """Many small transfers, or a model so small that one is."""
-
-    name = FindingName.LATENCY_BOUND
-
-    @property
-    def is_its_kind(self) -> bool:
-        """More than half of the transfers' time."""
-        return self.worse_way is None and self.is_latency
-
-    def next_step(self) -> NextStep:
-        """Fewer buckets, where there are many."""
+    def _fewer_transfers(self) -> NextStep:
         buckets = len(self.case.steps.bucket_bytes)
         if buckets <= MANY_BUCKETS:
             return NextStep("more samples between two transfers: a larger batch or accumulation")
@@ -113,19 +90,7 @@ class LatencyBound(ExposedTransfers):
         )
         return NextStep(words, {"bucket_cap_mb": cap_mb})
 
-
-class BandwidthBound(ExposedTransfers):
-    """More bytes than the link carries while the devices compute."""
-
-    name = FindingName.BANDWIDTH_BOUND
-
-    @property
-    def is_its_kind(self) -> bool:
-        """Latency has less than half of the transfers' time."""
-        return self.worse_way is None and self.is_bandwidth
-
-    def next_step(self) -> NextStep:
-        """Fewer bytes for each sample."""
+    def _fewer_bytes(self) -> NextStep:
         if _cores_decide(self.case):
             return NextStep(
                 "the cores decide, not the link: more samples between two transfers (a larger batch or "
@@ -138,19 +103,7 @@ class BandwidthBound(ExposedTransfers):
         change = None if larger_batch(self.case) else dict(HALF_THE_BYTES)
         return NextStep(f"{words}, or half the bytes (gradient_compression bf16); else a faster link", change)
 
-
-class CommunicationBound(ExposedTransfers):
-    """Latency and bandwidth are not told apart, or neither has certainly half."""
-
-    name = FindingName.COMMUNICATION_BOUND
-
-    @property
-    def is_its_kind(self) -> bool:
-        """What no other kind is."""
-        return self.worse_way is None and not self.is_latency and not self.is_bandwidth
-
-    def next_step(self) -> NextStep:
-        """What would tell them apart, or what helps against both."""
+    def _what_separates_them(self) -> NextStep:
         if self.latency is not None:
             return NextStep(
                 "neither latency nor bandwidth has certainly more than half of it: a larger batch helps "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -27,7 +26,6 @@ class CostlyWrapper(PartOfStep):
         return cls(case, wrapper) if wrapper is not None and case.is_worth_telling(wrapper) else None
 
     def evidence(self) -> Evidence:
-        """The part."""
         return Evidence(
             f"DDP's copies and hooks take {ms(self.part_s)}, {pct(self.share)} of the step, without any "
             "transfer",
@@ -35,7 +33,6 @@ class CostlyWrapper(PartOfStep):
         )
 
     def next_step(self) -> NextStep:
-        """Without copies, where there are any."""
         setting = self.case.config.setting
         if setting.strategy != "ddp" or setting.gradient_as_bucket_view:
             return NextStep("a larger batch or accumulation has fewer of them for each sample")
@@ -60,7 +57,6 @@ class DataBound(PartOfStep):
         return cls(case, waited) if waited is not None and case.is_worth_telling(waited) else None
 
     def evidence(self) -> Evidence:
-        """The phase, and the loader's processes."""
         workers = self.case.config.setting.workers
         return Evidence(
             f"{ms(self.part_s)} of the step, {pct(self.share)}, go by until the batch is there "
@@ -69,7 +65,6 @@ class DataBound(PartOfStep):
         )
 
     def next_step(self) -> NextStep:
-        """More processes, while there are cores for them."""
         now, is_real = self.case.config.setting.workers, self.case.config.workload.input == "real"
         workers = min(max(2 * now, 2), MOST_WORKERS, _cores_of_a_rank(self.case))
         if is_real and workers > now:
@@ -109,6 +104,8 @@ class OtherProcesses(OfTrial):
     """
 
     name = FindingName.OTHER_PROCESSES
+    # they need not have taken cores from the workers: some of it may have been while these waited
+    is_at_most = True
     others: float  # cores that they took
     cores: float
     spare: float  # cores that the trial did not need
@@ -184,13 +181,7 @@ class OtherProcesses(OfTrial):
         low, high = min(lost_s.low, side_by_side.low), min(lost_s.high, contention.high)
         return Estimate(lost_s.value, max(low, 0.0), high, lost_s.n)
 
-    @property
-    def is_at_most(self) -> bool:
-        """They need not have taken cores from the workers: some of it may have been while these waited."""
-        return True
-
     def evidence(self) -> Evidence:
-        """Who took how many cores."""
         rounds = len(self.lost_in_rounds)
         are_named = bool(self.case.steps.other_programs)  # else nobody has looked for them
         named = programs_words(programs_of(self.case.steps), self.others if are_named else 0.0)
@@ -202,7 +193,6 @@ class OtherProcesses(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """The program that takes the most, stopped: fewer workers would be another question."""
         steps = self.case.steps
         name, used = next(iter(stoppable(steps).items()), ("", 0.0))
         if used >= MOST_OF_IT * self.others:
@@ -219,8 +209,11 @@ class OtherProcesses(OfTrial):
 
 
 @dataclass(frozen=True)
-class SideBySide(PartOfStep):
-    """All devices at once compute slower than one alone, by 5% of the step that no other process explains."""
+class Contention(PartOfStep):
+    """All devices at once compute slower than one alone, by 5% of the step that no other process explains.
+
+    Ranks on CPUs share cores, caches and memory, GPUs the host's memory, its PCIe lanes and its cores.
+    """
 
     contention_s: Estimate  # with what others explain
     others_s: Estimate | None
@@ -229,75 +222,26 @@ class SideBySide(PartOfStep):
     def condition(cls, case: Case) -> Self | None:
         """What is left of it is worth telling."""
         contention = case.parts.contention
-        if contention is None or not cls.is_of(case):
+        if contention is None:
             return None
         others = OtherProcesses.condition(case)
         theirs = others.of_contention if others else None
         own = contention if theirs is None else sum_of(contention, theirs.scaled(-1))
         return cls(case, own, contention, theirs) if case.is_worth_telling(own) else None
 
-    @classmethod
-    @abstractmethod
-    def is_of(cls, case: Case) -> bool:
-        """Whether the trial's devices contend in this way."""
-
-    @abstractmethod
-    def fact(self) -> str:
-        """What they share."""
-
-    def evidence(self) -> Evidence:
-        """How much longer, and what they share."""
-        share = self.case.share(self.contention_s)
-        words = (
-            f"all devices at once compute {ms(self.contention_s)} longer than one alone, {pct(share)} of the "
-            "step"
-        )
-        if self.others_s is not None:
-            words += f"; other processes explain {ms(self.others_s)} of that"
-        values = {"contention_s": self.contention_s.value, "contention_share": share.value}
-        return Evidence(f"{words}; {self.fact()}", values)
-
-
-class MemoryOrPcie(SideBySide):
-    """GPUs share the host's memory, its PCIe lanes and its cores."""
-
-    name = FindingName.MEMORY_OR_PCIE
-
-    @classmethod
-    def is_of(cls, case: Case) -> bool:
-        """On GPUs."""
-        return case.is_cuda
-
-    def fact(self) -> str:
-        """The times do not tell which."""
-        return "GPUs share the host's memory, PCIe and cores; the times do not tell which"
-
-    def next_step(self) -> NextStep:
-        """More of each."""
-        return NextStep(
-            "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or nodes"
-        )
-
-
-class Contention(SideBySide):
-    """Ranks on CPUs share cores, caches and memory; threads beyond the cores are told."""
-
-    name = FindingName.CONTENTION
-
-    @classmethod
-    def is_of(cls, case: Case) -> bool:
-        """On CPUs."""
-        return not case.is_cuda
+    @property
+    def name(self) -> FindingName:
+        return FindingName.MEMORY_OR_PCIE if self.case.is_cuda else FindingName.CONTENTION
 
     @property
     def _ranks(self) -> int:
-        """Of the fullest host."""
+        """Ranks on the host that has the most of them."""
         hosts = self.case.steps.hosts
         return max((hosts.count(host) for host in set(hosts)), default=0)
 
     @property
     def _cores(self) -> int:
-        """Of the smallest host; 0 where it is not told."""
+        """Cores of the smallest host; 0 where they are not known."""
         return min(self.case.steps.host_cores, default=0)
 
     @property
@@ -308,14 +252,30 @@ class Contention(SideBySide):
     def _has_too_many_threads(self) -> bool:
         return 0 < self._cores < self._ranks * self._threads
 
-    def fact(self) -> str:
-        """Too many threads, or what the times do not tell apart."""
+    def _fact(self) -> str:
+        if self.case.is_cuda:
+            return "GPUs share the host's memory, PCIe and cores; the times do not tell which"
         if self._has_too_many_threads:
             return f"{self._ranks} workers of {self._threads} threads share {self._cores} cores"
         return "ranks share caches and memory, perhaps cores (hyperthreads); the times do not tell which"
 
+    def evidence(self) -> Evidence:
+        share = self.case.share(self.contention_s)
+        words = (
+            f"all devices at once compute {ms(self.contention_s)} longer than one alone, {pct(share)} of the "
+            "step"
+        )
+        if self.others_s is not None:
+            words += f"; other processes explain {ms(self.others_s)} of that"
+        values = {"contention_s": self.contention_s.value, "contention_share": share.value}
+        return Evidence(f"{words}; {self._fact()}", values)
+
     def next_step(self) -> NextStep:
-        """Fewer threads, else fewer workers."""
+        if self.case.is_cuda:
+            return NextStep(
+                "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or "
+                "nodes"
+            )
         if self._has_too_many_threads:
             fitting = max(self._cores // self._ranks, 1)
             if fitting < self._threads:

@@ -7,19 +7,8 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
 from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
-from raybench.analysis.findings.communication import (
-    BandwidthBound,
-    CommunicationBound,
-    LatencyBound,
-    SlowPath,
-)
-from raybench.analysis.findings.compute import (
-    Contention,
-    CostlyWrapper,
-    DataBound,
-    MemoryOrPcie,
-    OtherProcesses,
-)
+from raybench.analysis.findings.communication import ExposedTransfers
+from raybench.analysis.findings.compute import Contention, CostlyWrapper, DataBound, OtherProcesses
 from raybench.analysis.findings.configurations import (
     Change,
     DiagnosedConfiguration,
@@ -27,19 +16,16 @@ from raybench.analysis.findings.configurations import (
     better_settings,
     diagnose_configurations,
 )
-from raybench.analysis.findings.evenness import Jitter, Straggler, UnevenBatches, UnevenDevices
+from raybench.analysis.findings.evenness import Straggler, TakingTurns, UnevenDevices
 from raybench.analysis.findings.finding import Finding, Kind, ranked
 from raybench.analysis.findings.of_study import (
-    Crashed,
+    Failed,
     MeasuredUnderLoad,
     MeasurementsDisagree,
     NoSignificantGain,
     NotReached,
-    OutOfMemory,
     PrecisionWithoutGain,
-    Refused,
     SeveralDevices,
-    TimedOut,
 )
 from raybench.analysis.findings.steadiness import (
     Drift,
@@ -112,7 +98,7 @@ def _of_trial(
         return ()
     alone = record.request.role in ("confirmation", "verification")  # nothing of one device beside them
     # what is to be said of a setting is said with the figures that stand for it everywhere else
-    is_another_told = results.speaker(record).trial_id != record.trial_id
+    is_another_told = results.reference(record).trial_id != record.trial_id
     if record.trial_id not in results.scalings or alone or is_another_told:
         return doubts(Case.of(record, record.steps))
     case = Case(
@@ -151,15 +137,13 @@ DOUBTS: tuple[type[OfTrial], ...] = (
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (
-    *DOUBTS, SlowPath, LatencyBound, BandwidthBound, CommunicationBound, Contention, MemoryOrPcie,
-    CostlyWrapper, UnevenBatches, Jitter, DataBound, LaunchBound, BatchTooSmall, MemoryBound,
-    NotDivided, NegativeScaling,
+    *DOUBTS, ExposedTransfers, Contention, CostlyWrapper, TakingTurns, DataBound, LaunchBound,
+    BatchTooSmall, MemoryBound, NotDivided, NegativeScaling,
 )  # fmt: skip
-# on a trial beside others of its study
+# on a trial against others of its study
 OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)
 OF_STUDY: tuple[type[OfStudy], ...] = (
-    Crashed, TimedOut, OutOfMemory, Refused, NoSignificantGain, MeasurementsDisagree,
-    MeasuredUnderLoad, SeveralDevices, NotReached,
+    Failed, NoSignificantGain, MeasurementsDisagree, MeasuredUnderLoad, SeveralDevices, NotReached,
 )  # fmt: skip
 EVERY: tuple[type[Kind], ...] = (*OF_TRIAL, *OF_COMPARED, *OF_STUDY)
 

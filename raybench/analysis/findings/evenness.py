@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -51,6 +50,7 @@ class UnevenDevices(OfTrial):
     """Devices that differ alone, where nobody was seen to wait for them (else they are a straggler's)."""
 
     name = FindingName.UNEVEN_DEVICES
+    severity = Severity.WARNING  # every step waits for the slow one
     spread: Spread
 
     @classmethod
@@ -62,20 +62,13 @@ class UnevenDevices(OfTrial):
         return cls(case, spread)
 
     @property
-    def severity(self) -> Severity:
-        """Every step waits for the slow one."""
-        return Severity.WARNING
-
-    @property
     def explains(self) -> Estimate | None:
-        """What the mean device waits."""
         case, n, by = self.case, self.case.config.world_size, self.spread.by
         # of one slow device and n - 1 others
         mean_s = case.parts.ideal.value if case.parts.ideal else case.step_s
         return by.scaled(mean_s / (1 + by.value / n) * (1 - 1 / n)) if n > 1 else None
 
     def evidence(self) -> Evidence:
-        """By how much, and of which."""
         spread = self.spread
         return Evidence(
             f"{_alone_words(self.case.record, spread)} (99% interval, {spread.num_blocks} plain blocks)",
@@ -88,7 +81,6 @@ class UnevenDevices(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """What may slow it."""
         return NextStep(
             f"every step waits for {_where(self.case.record, self.spread.slow)}: compare its clock, "
             "temperature and power limit with the others', or leave it out, where there are devices to spare "
@@ -148,6 +140,7 @@ class Straggler(OfTrial):
     """
 
     name = FindingName.STRAGGLER
+    severity = Severity.WARNING  # every step waits for it
     rank: int
     ratio: Estimate  # of its time to the median of the others'
     excess_s: Estimate
@@ -165,13 +158,7 @@ class Straggler(OfTrial):
         return cls(case, rank, ratio, excess_s, _spread(case.steps))
 
     @property
-    def severity(self) -> Severity:
-        """Every step waits for it."""
-        return Severity.WARNING
-
-    @property
     def explains(self) -> Estimate | None:
-        """What the mean rank waits for it: its excess over the others, less its own part of the mean."""
         return self.excess_s.scaled(1 - 1 / self.case.config.world_size)
 
     @property
@@ -222,7 +209,6 @@ class Straggler(OfTrial):
         return self.rank in other.ranks and hosts[0] == hosts[1]
 
     def evidence(self) -> Evidence:
-        """Which rank on which node, how much, and whether alone too."""
         record, alone = self.case.record, self._slow_alone
         if alone is not None:
             told = (
@@ -246,7 +232,6 @@ class Straggler(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """Where to look, or the trial without it."""
         where = _where(self.case.record, self.rank)
         if self._slow_alone is not None and self._doubt:
             step = f"measure again with nothing else at work; if {where} stays slow, compare its clock"
@@ -272,13 +257,13 @@ def _where(record: TrialRecord, rank: int) -> str:
 
 
 class TakingTurns(PartOfStep):
-    """Ranks that wait for now one, now another, by 5% of the step."""
+    """Ranks that wait for now one, now another, by 5% of the step: uneven batches, else the machine."""
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
         """Skew less a straggler's is worth telling."""
         skew = case.parts.skew
-        if skew is None or not cls.is_of(case):
+        if skew is None:
             return None
         straggles = case.finding(Straggler)
         constant_s = straggles.explains.value if straggles and straggles.explains else 0.0
@@ -287,66 +272,32 @@ class TakingTurns(PartOfStep):
         )
         return cls(case, rest) if case.is_worth_telling(rest) else None
 
-    @classmethod
-    @abstractmethod
-    def is_of(cls, case: Case) -> bool:
-        """Whether the trial's ranks wait for this reason."""
+    @property
+    def name(self) -> FindingName:
+        return FindingName.UNEVEN_BATCHES if _varies(self.case) else FindingName.JITTER
 
-    def _evidence(self, why: str) -> Evidence:
+    def evidence(self) -> Evidence:
+        workload = self.case.config.workload
+        if _varies(self.case):
+            why = ": batches of uneven length, or other work that comes and goes; the times do not tell which"
+        elif isinstance(workload, FactorySpec) and workload.input == "real":
+            why = (
+                ": the hosts do other work that comes and goes, or batches differ in length, which is not "
+                "told of a workload of one's own"
+            )
+        else:
+            why = ", though all batches have one shape: the hosts do other work that comes and goes"
         return Evidence(
             f"ranks wait {ms(self.part_s)} in a step for one that is another from step to step{why}",
             {"waited_s": self.part_s.value, "waited_share": self.share.value},
         )
 
-
-class UnevenBatches(TakingTurns):
-    """Batches that are longer on one rank than on another: of texts that are padded to the longest."""
-
-    name = FindingName.UNEVEN_BATCHES
-
-    @classmethod
-    def is_of(cls, case: Case) -> bool:
-        """Where batches are of uneven length."""
-        return _varies(case)
-
-    def evidence(self) -> Evidence:
-        """How long they wait."""
-        return self._evidence(
-            ": batches of uneven length, or other work that comes and goes; the times do not tell which"
-        )
-
     def next_step(self) -> NextStep:
-        """Batches of one length."""
-        return NextStep(
-            "give all ranks batches of like length (sort by length, or pad to one shape); else see what runs "
-            "on the hosts"
-        )
-
-
-class Jitter(TakingTurns):
-    """Batches that are not known to be uneven, made so by the machine."""
-
-    name = FindingName.JITTER
-
-    @classmethod
-    def is_of(cls, case: Case) -> bool:
-        """Where all batches have one shape, or nothing tells."""
-        return not _varies(case)
-
-    def evidence(self) -> Evidence:
-        """How long they wait."""
-        workload = self.case.config.workload
-        if isinstance(workload, FactorySpec) and workload.input == "real":
-            return self._evidence(
-                ": the hosts do other work that comes and goes, or batches differ in length, which is not "
-                "told of a workload of one's own"
+        if _varies(self.case):
+            return NextStep(
+                "give all ranks batches of like length (sort by length, or pad to one shape); else see what "
+                "runs on the hosts"
             )
-        return self._evidence(
-            ", though all batches have one shape: the hosts do other work that comes and goes"
-        )
-
-    def next_step(self) -> NextStep:
-        """A core for that work."""
         return NextStep("see what else runs on the hosts (top): stop it, or measure when it is done")
 
 

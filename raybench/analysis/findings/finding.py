@@ -1,6 +1,6 @@
 """What a finding is: its name, what it carries, the class that each is one of, and in which order they stand.
 
-The classes stand with what they look at; the one list of them is ``kinds``.
+The classes stand with what they look at; the lists of them are in ``diagnose``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
@@ -117,7 +116,10 @@ class Kind(ABC):
     or of a study (``OfStudy``). ``Finding`` is what such an instance says, for whoever draws it.
     """
 
-    name: ClassVar[FindingName]
+    @property
+    @abstractmethod
+    def name(self) -> FindingName:
+        """Its name: of a class with several causes, that of the cause."""
 
     @property
     @abstractmethod

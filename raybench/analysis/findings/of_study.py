@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 from raybench.analysis.failures import alike
 from raybench.analysis.findings.case import OfStudy, WholeStudy, programs_words, stoppable, taken_by_others
@@ -49,24 +49,44 @@ def command_to_go_on(whole: WholeStudy, *also: State) -> str:
     return " ".join(words)
 
 
+# of each way to end without figures: the finding, and what to do
+FAILED: Mapping[State, tuple[FindingName, str]] = {
+    "crashed": (FindingName.CRASHED, "mend it, then try what crashed again, and the rest"),
+    "timeout": (FindingName.TIMED_OUT, "if it does not hang, try again with more time"),
+    "oom": (
+        FindingName.OUT_OF_MEMORY,
+        "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again",
+    ),
+    "invalid": (FindingName.REFUSED, "another value of what the reason names"),  # not tried again
+}
+
+
 @dataclass(frozen=True)
 class Failed(OfStudy):
-    """Trials that failed for one cause."""
+    """Trials that failed for one cause; the first represents them."""
 
-    state: ClassVar[State]
-    step: ClassVar[str]
-    may_end_otherwise: ClassVar[bool] = True  # tried again
     group: tuple[TrialRecord, ...]
 
     @classmethod
     def condition(cls, whole: WholeStudy) -> list[Self]:
-        """A finding for each cause of failures that ended so."""
-        ended_so = [record for record in whole.results.failed if record.state == cls.state]
-        return [cls(whole, tuple(group)) for group in alike(ended_so)]
+        """A finding for each cause, by how the trials ended."""
+        failed = whole.results.failed
+        return [
+            cls(whole, tuple(group))
+            for state in FAILED
+            for group in alike([record for record in failed if record.state == state])
+        ]
+
+    @property
+    def state(self) -> State:
+        return self.group[0].state
+
+    @property
+    def name(self) -> FindingName:
+        return FAILED[self.state][0]
 
     @property
     def trial_id(self) -> str:
-        """The first of them."""
         return self.group[0].trial_id
 
     @property
@@ -78,11 +98,9 @@ class Failed(OfStudy):
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """Where in the code it arose."""
         return self.group[0].frames
 
     def evidence(self) -> Evidence:
-        """How many of how many, which, and the reason."""
         group, results = self.group, self.whole.results
         total = len(results.records)
         named = [trial_words(results.study, each.study_request) for each in group[:MOST_NAMED]]
@@ -93,41 +111,8 @@ class Failed(OfStudy):
         return Evidence(f"{asked}{whose}: {reason}", {"num_trials": float(len(group))})
 
     def next_step(self) -> NextStep:
-        """What to change, and the command that tries them again."""
-        command = command_to_go_on(self.whole, self.state) if self.may_end_otherwise else ""
-        return NextStep(self.step, command=command)
-
-
-class Crashed(Failed):
-    """An error in a worker, or a worker that died."""
-
-    name, state = FindingName.CRASHED, "crashed"
-    step = "mend it, then try what crashed again, and the rest"
-
-
-class TimedOut(Failed):
-    """Longer than a trial may take."""
-
-    name, state = FindingName.TIMED_OUT, "timeout"
-    step = "if it does not hang, try again with more time"
-
-
-class OutOfMemory(Failed):
-    """Too large for a device, or for a host."""
-
-    name, state = FindingName.OUT_OF_MEMORY, "oom"
-    step = "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again"
-
-
-class Refused(Failed):
-    """What cannot be measured as asked."""
-
-    name, state = FindingName.REFUSED, "invalid"
-    step = "another value of what the reason names"
-    may_end_otherwise = False
-
-
-FAILED: tuple[type[Failed], ...] = (Crashed, TimedOut, OutOfMemory, Refused)
+        command = "" if self.state == "invalid" else command_to_go_on(self.whole, self.state)
+        return NextStep(FAILED[self.state][1], command=command)
 
 
 @dataclass(frozen=True)
@@ -135,28 +120,18 @@ class NotReached(OfStudy):
     """What was asked and not measured."""
 
     name = FindingName.NOT_REACHED
+    trial_id = ""
+    severity = Severity.WARNING  # the answer may be among it
 
     @classmethod
     def condition(cls, whole: WholeStudy) -> list[Self]:
         """Something was left out."""
         return [cls(whole)] if whole.left_out else []
 
-    @property
-    def trial_id(self) -> str:
-        """None."""
-        return ""
-
-    @property
-    def severity(self) -> Severity:
-        """The answer may be among it."""
-        return Severity.WARNING
-
     def evidence(self) -> Evidence:
-        """What, counted."""
         return Evidence("; ".join(self.whole.left_out), {})
 
     def next_step(self) -> NextStep:
-        """The command that measures it."""
         has_budget = self.whole.results.study.time_budget_seconds is not None
         budget = ", within a time budget that begins anew" if has_budget else ""
         return NextStep(f"measure the rest{budget}", command=command_to_go_on(self.whole))
@@ -171,6 +146,7 @@ class PrecisionWithoutGain(OfStudy):
     """A trial in a narrower precision that is not faster than the same in fp32."""
 
     name = FindingName.PRECISION_WITHOUT_GAIN
+    severity = Severity.NOTE  # it takes no time, and digits
     record: TrialRecord
     ratio: Estimate  # of its throughput to that in fp32
 
@@ -192,16 +168,9 @@ class PrecisionWithoutGain(OfStudy):
 
     @property
     def trial_id(self) -> str:
-        """The trial in the narrower one."""
         return self.record.trial_id
 
-    @property
-    def severity(self) -> Severity:
-        """It takes no time, and digits."""
-        return Severity.NOTE
-
     def evidence(self) -> Evidence:
-        """The ratio."""
         precision = self.record.config.setting.precision
         return Evidence(
             f"{precision} has {factor(self.ratio)} the samples/s of fp32 at the same setting",
@@ -209,7 +178,6 @@ class PrecisionWithoutGain(OfStudy):
         )
 
     def next_step(self) -> NextStep:
-        """Back to fp32."""
         return NextStep(
             "precision fp32, or look at what the narrower one has no fast operations for",
             {"precision": "fp32"},
@@ -226,6 +194,7 @@ class NoSignificantGain(OfStudy):
     """A winner that its confirmation does not call better; none where it was chosen for more than speed."""
 
     name = FindingName.NO_SIGNIFICANT_GAIN
+    severity = Severity.NOTE  # it is an answer
     confirmation: Confirmation
 
     @classmethod
@@ -237,16 +206,9 @@ class NoSignificantGain(OfStudy):
 
     @property
     def trial_id(self) -> str:
-        """The confirmation's."""
         return self.confirmation.record.trial_id
 
-    @property
-    def severity(self) -> Severity:
-        """It is an answer."""
-        return Severity.NOTE
-
     def evidence(self) -> Evidence:
-        """The gain."""
         told, gain = self.confirmation, self.confirmation.gain.gain
         return Evidence(
             f"the best setting ({told.label}) has {_more(gain)} samples/s than the default, "
@@ -255,7 +217,6 @@ class NoSignificantGain(OfStudy):
         )
 
     def next_step(self) -> NextStep:
-        """The default."""
         return NextStep("keep the default: what was explored does not change it")
 
 
@@ -282,7 +243,6 @@ class MeasurementsDisagree(OfStudy):
 
     @property
     def trial_id(self) -> str:
-        """The one that speaks."""
         return self.apart.speaks.record.trial_id
 
     @property
@@ -298,7 +258,6 @@ class MeasurementsDisagree(OfStudy):
         return is_headline and self.apart.under_load and self.severity is Severity.WARNING
 
     def evidence(self) -> Evidence:
-        """All of them, and how far they are apart."""
         apart, config = self.apart, self.apart.config
         others = [_told(each) for each in apart.others[:MOST_TOLD]]
         left = len(apart.others) - MOST_TOLD
@@ -316,7 +275,6 @@ class MeasurementsDisagree(OfStudy):
         )
 
     def next_step(self) -> NextStep:
-        """Which figure counts, and what would bear it out."""
         speaks, agrees = self.apart.speaks, self.apart.agrees
         if self.apart.under_load:
             return _without_the_load(speaks.record, self.whole)
@@ -346,6 +304,7 @@ class MeasuredUnderLoad(OfStudy):
     """Other processes took more cores from one trial than from those that it is held against."""
 
     name = FindingName.MEASURED_UNDER_LOAD
+    severity = Severity.WARNING  # the setting may be better than it looks
     under: UnderLoad
 
     @classmethod
@@ -357,13 +316,7 @@ class MeasuredUnderLoad(OfStudy):
 
     @property
     def trial_id(self) -> str:
-        """The one that was disturbed."""
         return self.under.record.trial_id
-
-    @property
-    def severity(self) -> Severity:
-        """The setting may be better than it looks."""
-        return Severity.WARNING
 
     @property
     def comes_first(self) -> bool:
@@ -371,7 +324,6 @@ class MeasuredUnderLoad(OfStudy):
         return self.under.record is self.whole.results.headline
 
     def evidence(self) -> Evidence:
-        """What others took, here and at the least."""
         under, config = self.under, self.under.record.config
         where = f"{label(self.whole.results.study, config)} on {devices_words(config.world_size)}"
         return Evidence(
@@ -381,7 +333,6 @@ class MeasuredUnderLoad(OfStudy):
         )
 
     def next_step(self) -> NextStep:
-        """The same without the load."""
         return _without_the_load(self.under.record, self.whole)
 
 
@@ -390,6 +341,7 @@ class SeveralDevices(OfStudy):
     """Trials ran on devices of another kind than the headline's."""
 
     name = FindingName.SEVERAL_DEVICES
+    severity = Severity.WARNING  # what settings and world sizes differ by may be the devices
     headline: TrialRecord
     others: tuple[TrialRecord, ...]  # with numbers
 
@@ -405,16 +357,9 @@ class SeveralDevices(OfStudy):
 
     @property
     def trial_id(self) -> str:
-        """The first one on another kind."""
         return self.others[0].trial_id
 
-    @property
-    def severity(self) -> Severity:
-        """What settings and world sizes differ by may be the devices."""
-        return Severity.WARNING
-
     def evidence(self) -> Evidence:
-        """How many trials, on what, and one of them."""
         first, here = self.others[0].config, self.headline.device_name
         of_each = Counter(each.device_name for each in self.others)
         told = [f"{counted(number, 'trial')} on {name}" for name, number in of_each.most_common()]
@@ -425,7 +370,6 @@ class SeveralDevices(OfStudy):
         )
 
     def next_step(self) -> NextStep:
-        """What may be compared, and how all may be."""
         return NextStep(
             "a speed-up holds where its one device was measured in the same rounds; do not compare rates, "
             f"or settings, of different kinds: measure all of them on {self.headline.device_name}"

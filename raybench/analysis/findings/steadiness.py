@@ -27,6 +27,7 @@ class NoisyMeasurement(OfTrial):
     """The asked half-width was not reached in time."""
 
     name = FindingName.NOISY_MEASUREMENT
+    severity = Severity.WARNING  # the numbers are less sure than was asked
     reached: float  # half-widths, relative
     asked: float
     max_seconds: float  # that the rounds were given
@@ -44,11 +45,6 @@ class NoisyMeasurement(OfTrial):
         return cls(case, reached, asked, request.measure.max_seconds)
 
     @property
-    def severity(self) -> Severity:
-        """The numbers are less sure than was asked."""
-        return Severity.WARNING
-
-    @property
     def needed_s(self) -> float:
         """How long it would take: the half-width shrinks with the square root of time."""
         return self.case.steps.measure_s * (self.reached / self.asked) ** 2
@@ -64,7 +60,6 @@ class NoisyMeasurement(OfTrial):
         return self.case.around.max_seconds or self.max_seconds
 
     def evidence(self) -> Evidence:
-        """What was reached in which time."""
         measurement = self.case.steps
         return Evidence(
             f"the half-width is {self.reached:.1%} after {len(measurement.rounds)} rounds in "
@@ -78,7 +73,6 @@ class NoisyMeasurement(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """The time that it needs; where that is absurd, what makes the noise."""
         needed_s = _rounded_up(self.needed_s)
         if self.needed_s > MOST_TIMES * self._asked_s:
             programs = stoppable(self.case.steps)
@@ -139,7 +133,6 @@ class OutlierRounds(OfTrial):
         return Severity.WARNING if len(self.outliers) > 2 * self._trimmed else Severity.NOTE
 
     def evidence(self) -> Evidence:
-        """Which, and how far."""
         number, num_rounds = len(self.outliers), len(self.case.steps.rounds)
         named = f"{', '.join(map(str, self.outliers[:8]))}{', ...' if number > 8 else ''}"
         lie = "lies" if number == 1 else "lie"
@@ -151,7 +144,6 @@ class OutlierRounds(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """Nothing, unless they are many, or more on one side than the trimmed mean leaves out there."""
         if self.severity is Severity.WARNING:
             return NextStep("something else used the machine: stop it and measure again")
         if self._kept:
@@ -168,6 +160,7 @@ class Drift(OfTrial):
     """The step time rises or falls over the rounds, significantly and by 2% at least."""
 
     name = FindingName.DRIFT
+    severity = Severity.NOTE  # in ratios within rounds it cancels
     change: float  # from the first round to the last, relative
     over_s: float
     significance: float
@@ -188,13 +181,7 @@ class Drift(OfTrial):
             return None
         return cls(case, change, over_s, significance, len(logs))
 
-    @property
-    def severity(self) -> Severity:
-        """In ratios within rounds it cancels."""
-        return Severity.NOTE
-
     def evidence(self) -> Evidence:
-        """By how much in which time."""
         return Evidence(
             f"the step time changed by {self.change:+.1%} over {self.over_s:.1f} s ({self.num_rounds} "
             f"rounds, Theil-Sen; Mann-Kendall p = {self.significance:.1g})",
@@ -202,7 +189,6 @@ class Drift(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """What it spoils, and how to have it without."""
         return NextStep(
             "efficiency is made of ratios within rounds, in which drift cancels; for the step time itself, "
             "warm up longer (measure.warmup_steps) or look at clocks and temperature"
@@ -221,19 +207,14 @@ class Oversubscribed(OfTrial):
     """More workers than cores."""
 
     name = FindingName.OVERSUBSCRIBED
+    severity = Severity.PROBLEM  # no number of it says how fast the workers are
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
         """As the record says."""
         return cls(case) if case.config.oversubscribed else None
 
-    @property
-    def severity(self) -> Severity:
-        """No number of it says how fast the workers are."""
-        return Severity.PROBLEM
-
     def evidence(self) -> Evidence:
-        """How many workers, and their step."""
         size = self.case.config.world_size
         return Evidence(
             f"{size} workers shared fewer cores; step time {_milliseconds(self.case.steps)}",
@@ -241,7 +222,6 @@ class Oversubscribed(OfTrial):
         )
 
     def next_step(self) -> NextStep:
-        """As many cores."""
         return NextStep(
             "use it to see that a study works, not for its numbers: run on as many cores as workers"
         )
@@ -260,6 +240,7 @@ class Throttling(OfTrial):
     """A device held its clock down, or says so."""
 
     name = FindingName.THROTTLING
+    severity = Severity.WARNING  # the numbers are of a slower device
     slowed_rounds: int  # in which a device said so
     clock_drop: float  # relative
 
@@ -270,13 +251,7 @@ class Throttling(OfTrial):
         found = cls(case, slowed, _clock_drop(case.steps))
         return found if slowed or found.clock_drop >= CLOCK_DROP else None
 
-    @property
-    def severity(self) -> Severity:
-        """The numbers are of a slower device."""
-        return Severity.WARNING
-
     def evidence(self) -> Evidence:
-        """In how many rounds on which ranks, by how much."""
         num_rounds, said = len(self.case.steps.rounds), list[str]()
         if self.slowed_rounds:
             of_ranks = ", ".join(map(str, self._ranks()))
@@ -293,7 +268,6 @@ class Throttling(OfTrial):
         return Evidence("; ".join(said), values)
 
     def next_step(self) -> NextStep:
-        """Where limits are told."""
         return NextStep(
             "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the "
             "governor"
@@ -345,7 +319,6 @@ class LossesDisagree(OfTrial):
         return Severity.NOTE if self.verdict.may_differ else Severity.PROBLEM
 
     def evidence(self) -> Evidence:
-        """By how much, and what explains it."""
         verdict, gradient = self.verdict, ""
         if verdict.gradient_difference is not None:
             gradient = (
@@ -362,7 +335,6 @@ class LossesDisagree(OfTrial):
         return Evidence(f"{words}{explained}", values)
 
     def next_step(self) -> NextStep:
-        """What to compare instead, or to find out."""
         if self.verdict.may_differ:
             return NextStep("compare accuracies, not losses step by step")
         return NextStep("find out what the strategy computes otherwise before its speed is used")
@@ -373,6 +345,7 @@ class NotAllMeasured(OfTrial):
     """What failed when the rounds were done: they stand, and what belongs beside them is not there."""
 
     name = FindingName.NOT_ALL_MEASURED
+    severity = Severity.NOTE  # the rounds stand
     reasons: tuple[tuple[str, str], ...]  # what is missing, and why
 
     @classmethod
@@ -382,15 +355,8 @@ class NotAllMeasured(OfTrial):
         reasons = tuple((name, missing[name]) for name in _BESIDE if name in missing)
         return cls(case, reasons) if reasons else None
 
-    @property
-    def severity(self) -> Severity:
-        """The rounds stand."""
-        return Severity.NOTE
-
     def evidence(self) -> Evidence:
-        """What, and why."""
         return Evidence("; ".join(f"{name.replace('_', ' ')}: {reason}" for name, reason in self.reasons), {})
 
     def next_step(self) -> NextStep:
-        """Nothing that step times need."""
         return NextStep("nothing for the step times; a smaller batch leaves more memory for the rest")

@@ -26,12 +26,10 @@ class NotDivided(PartOfStep):
         return None if lost is None or is_negative(case) else cls(case, lost)
 
     def evidence(self) -> Evidence:
-        """The whole, and the bounds of its communication."""
         words, values = _loss(self.case, self.part_s)
         return Evidence("; ".join(words), values)
 
     def next_step(self) -> NextStep:
-        """The study in which it is taken apart."""
         if self.case.record.request.role == "search":
             return NextStep(
                 "a trial of the curve takes it apart: of the default and the winner --resume measures it"
@@ -47,6 +45,7 @@ class NegativeScaling(OfTrial):
     """
 
     name = FindingName.NEGATIVE_SCALING
+    severity = Severity.WARNING  # fewer devices do more
     speedup: Estimate
     lost_s: Estimate | None  # where no part of it is known
 
@@ -59,17 +58,10 @@ class NegativeScaling(OfTrial):
         return cls(case, speedup, undivided_loss(case))
 
     @property
-    def severity(self) -> Severity:
-        """Fewer devices do more."""
-        return Severity.WARNING
-
-    @property
     def explains(self) -> Estimate | None:
-        """What no part of the step does."""
         return self.lost_s
 
     def evidence(self) -> Evidence:
-        """Speed-up and efficiency, and what is known of the loss."""
         efficiency = self.case.scaling.efficiency
         known = f", an efficiency of {pct(efficiency)}" if efficiency else ""
         base = _base_words(self.case)
@@ -82,7 +74,6 @@ class NegativeScaling(OfTrial):
         return Evidence("; ".join([slower, *words]), values)
 
     def next_step(self) -> NextStep:
-        """Fewer devices meanwhile."""
         until = "the loss" if self.lost_s is not None else "what takes the time"
         return NextStep(f"use {_base_words(self.case)} until {until} is cured")
 

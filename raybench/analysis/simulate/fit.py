@@ -104,7 +104,7 @@ class Slopes:
     parts: Parts
     step: Floats  # of the step's logarithm by each parameter, shape (rows, parameters)
     one_device: Floats
-    told_compute: Floats
+    bare_compute: Floats
     columns: Indices  # of the effects, shape (rows, kinds); -1 for none
 
     def matrix(self, of_parameters: Floats, of_effects: Floats, num_effects: int) -> Floats:
@@ -123,7 +123,7 @@ class Slopes:
 
     @property
     def compute_by_effects(self) -> Floats:
-        """Derivatives of compute's logarithm, told apart or on one device."""
+        """Derivatives of compute's logarithm, measured separately or on one device."""
         ones = np.ones(len(self.columns))
         return np.column_stack([ones, 0 * ones, 0 * ones])
 
@@ -137,12 +137,12 @@ def slopes(values: Floats, places: Places, units: Units, variant: Variant, colum
     def derivative(of: Floats) -> Floats:
         return np.asarray((np.broadcast_to(of, (len(moved), len(places)))[1:] - of[0]).T / STEP)
 
-    center = Parts(found.log_one_device[0], found.log_told_compute[0], found.log_step[0], found.by_compute[0])
+    center = Parts(found.log_one_device[0], found.log_bare_compute[0], found.log_step[0], found.by_compute[0])
     return Slopes(
         center,
         derivative(found.log_step),
         derivative(found.log_one_device),
-        derivative(found.log_told_compute),
+        derivative(found.log_bare_compute),
         columns,
     )
 
@@ -159,7 +159,7 @@ class Posterior:
     noise: float  # of a repeat: standard deviation of a logarithm
     sizes: dict[Kind, float]  # standard deviation of each kind of effect
 
-    def knowing(self, asked: Asked) -> Posterior:
+    def with_effects_of(self, asked: Asked) -> Posterior:
         """The same, with effects for all groups of ``asked``: those never measured are 0, give or take."""
         groups = self.groups.with_those_of(asked)
         new = len(groups) - len(self.groups)
@@ -175,13 +175,13 @@ class Posterior:
         )
 
     def slopes(self, asked: Asked) -> Slopes:
-        """The model where it is asked; each group must be known."""
+        """The model at these points or questions; each group must be known."""
         return slopes(self.values, Places.of(asked), self.units, self.variant, self.groups.columns(asked))
 
 
 DEGREES = 4.0  # of Student's t
 NOISE, NOISE_WEIGHT = 0.05, 10.0  # of a repeat: 3 to 8% are usual; counts as so many residuals
-TOLD_NOISE = 0.08  # of a compute that was told apart: it may be one rank's, or the slowest's
+BARE_NOISE = 0.08  # of a compute that was measured separately: it may be one rank's, or the slowest's
 SIZES: dict[Kind, float] = {"batch": 0.10, "shape": 0.10, "nodes": 0.10}  # of effects: believed at first
 SIZE_WEIGHT = 4.0  # what is believed of an effect's size counts as so many effects
 ROUNDS, SETTLED = 5, 0.04  # of learning the sizes; relative
@@ -215,9 +215,9 @@ class _Problem:
         self.places, self.groups = Places.of(points), Groups.of(points)
         self.columns = self.groups.columns(points)
         self.log_step = np.log([each.step_time_s for each in points])
-        told = np.array([each.compute_s or np.nan for each in points])
-        self.told = np.isfinite(told) & (told > 0) & (self.places.world_size > 1)
-        self.log_told = np.log(told[self.told])
+        bare = np.array([each.compute_s or np.nan for each in points])
+        self.has_bare = np.isfinite(bare) & (bare > 0) & (self.places.world_size > 1)
+        self.log_bare = np.log(bare[self.has_bare])
         self.log_error = np.array([each.log_error or 0.0 for each in points])
         self.units = Units(float(np.exp(self.log_step.min())), float(self.places.batch.min()))
 
@@ -258,10 +258,10 @@ class _Problem:
         return slopes(values, self.places, self.units, self.variant, self.columns)
 
     def residuals(self, values: Floats, found: Slopes, noise: float) -> Floats:
-        """Measured less model, in standard deviations: steps, computes told apart, the sweep's lines."""
+        """Measured less model, in standard deviations: steps, bare computes, the sweep's lines."""
         rows = [
             (self.log_step - found.parts.log_step) / np.hypot(noise, self.log_error),
-            (self.log_told - found.parts.log_told_compute[self.told]) / TOLD_NOISE,
+            (self.log_bare - found.parts.log_bare_compute[self.has_bare]) / BARE_NOISE,
         ]
         if self.swept is not None:
             rows.append(self.swept.residuals(values, self.variant))
@@ -272,14 +272,14 @@ class _Problem:
     ) -> tuple[Floats, Floats]:
         """The weighted products of the derivatives with themselves and with the residuals."""
         matrix = self.sparse(found.step, found.step_by_effects, found, np.hypot(noise, self.log_error))
-        told = self.sparse(found.told_compute, found.compute_by_effects, found, TOLD_NOISE)[self.told]
+        bare = self.sparse(found.bare_compute, found.compute_by_effects, found, BARE_NOISE)[self.has_bare]
         weights, total, pull = (
             _weights(residuals),
             np.zeros((len(values), len(values))),
             np.zeros(len(values)),
         )
         first = 0
-        for each in (matrix, told):
+        for each in (matrix, bare):
             rows = slice(first, first + each.shape[0])
             first += each.shape[0]
             weighted = each.T.multiply(weights[rows]).tocsr()
@@ -324,10 +324,10 @@ def _weights(residuals: Floats) -> Floats:
     return np.asarray((DEGREES + 1) / (DEGREES + residuals**2), dtype=np.float64)
 
 
-def _error(residuals: Floats, apart: Floats, precision: Floats) -> float:
+def _error(residuals: Floats, distance: Floats, precision: Floats) -> float:
     """Minus the logarithm of the probability, but for a constant."""
     likelihood = (DEGREES + 1) * np.log1p(residuals**2 / DEGREES).sum()
-    return float(likelihood + (precision * apart**2).sum()) / 2
+    return float(likelihood + (precision * distance**2).sum()) / 2
 
 
 Points = Sequence[MeasuredPoint]
@@ -336,7 +336,7 @@ FEWEST_FITTED = {
     4: 3,
 }  # world sizes, where the largest over 2, or over 4, is the largest that is fitted
 FEWEST_UNUSUAL = 3  # fitted world sizes: through two of them any growth can be laid
-AS_GOOD = 1.25  # times the least error, and the noise of it: not told apart from the best
+AS_GOOD = 1.25  # times the least error, and the noise of it: as good as the best
 # an unusual variant counts with its error times this: hops that take milliseconds are rare, and grow fast
 HANDICAPS: dict[Variant, float] = {"shared": 1.25, "adaptdl": 1.25, "stepwise": 2.0}
 USUAL: tuple[Variant, ...] = ("ring", "tree", "hierarchical")  # the others must be better, not just as good
@@ -364,7 +364,7 @@ def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...
 
 
 def _as_good(errors: Mapping[Variant, float], is_swept: bool, noise: float) -> tuple[Variant, ...]:
-    """Those whose mean error is not told apart from the least; an unusual one is as good only if better."""
+    """Those whose mean error may be the least; an unusual one is as good only if better."""
     handicaps = {**HANDICAPS, "stepwise": 1.0} if is_swept else HANDICAPS  # then latencies are no belief
     counted = {name: error * handicaps.get(name, 1.0) for name, error in errors.items()}
     limit = AS_GOOD * min(counted.values()) + noise
@@ -384,5 +384,5 @@ def _cut(points: Points, divisor: int, fewest: int, swept: SweptLines | None) ->
 
 def _errors(fit_to: Points, held: Points, variant: Variant, swept: SweptLines | None) -> Floats:
     """The logarithm of predicted over measured, for each point that was held out."""
-    found = fitted(fit_to, variant, swept, rounds=2).knowing(held).slopes(held).parts.log_step
+    found = fitted(fit_to, variant, swept, rounds=2).with_effects_of(held).slopes(held).parts.log_step
     return np.asarray(found - np.log([each.step_time_s for each in held]), dtype=np.float64)

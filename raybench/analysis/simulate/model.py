@@ -164,7 +164,7 @@ class Parts:
     """Logarithms of the parts of a step, each of shape ``(..., rows)``, and how the step depends on them."""
 
     log_one_device: Floats  # compute of one device alone
-    log_told_compute: Floats  # as steps are told apart: between the mean device's and the slowest's
+    log_bare_compute: Floats  # as measured alone: between the mean device's and the slowest's
     log_step: Floats
     by_compute: (
         Floats  # derivative of log_step by the logarithm of compute; by communication it is the rest to 1
@@ -185,10 +185,10 @@ def parts(
     base = np.log(fixed + (1 - fixed) * places.batch / units.batch) + np.log(units.step_s)
     one = base + raw["compute_scale"] + compute_effect
     slower = np.log1p(positive["device_spread"] * places.slowest_device)
-    crowd = positive["contention"] * np.log2(places.most)
+    contention = positive["contention"] * np.log2(places.most)
     if variant == "shared":
-        crowd = crowd + np.log1p(positive["serial_share"] * (places.world_size - 1))
-    log_compute = one + slower + crowd
+        contention = contention + np.log1p(positive["serial_share"] * (places.world_size - 1))
+    log_compute = one + slower + contention
     latency_s, s_per_byte = all_reduce_line(values, places, variant)
     seconds = positive["gradient_bytes"] * s_per_byte + positive["messages"] * latency_s
     with np.errstate(divide="ignore"):  # one device has none: its logarithm is -inf
@@ -201,7 +201,7 @@ def parts(
     log_joined = np.logaddexp(exponent * log_hidden, exponent * log_communication) / exponent
     log_step = np.logaddexp(np.log1p(-hidden) + log_compute, log_joined)
     by_communication = np.exp(log_joined - log_step + exponent * (log_communication - log_joined))
-    return Parts(one, one + crowd + slower / 2, log_step, 1 - by_communication)
+    return Parts(one, one + contention + slower / 2, log_step, 1 - by_communication)
 
 
 def all_reduce_line(values: Floats, places: Places, variant: Variant) -> tuple[Floats, Floats]:
@@ -259,7 +259,7 @@ STEP = 1e-5
 class SweptLines:
     """Latency and time for a byte of all-reduces at some places; errors are those of logarithms.
 
-    An error is infinite where the sweep does not tell.
+    An error is infinite where the sweep does not show it.
     """
 
     places: Places
@@ -288,11 +288,11 @@ class SweptLines:
 
     def _residuals(self, parameters: Floats, variant: Variant) -> Floats:
         latency_s, s_per_byte = all_reduce_line(parameters, self.places, variant)
-        told = latency_s > 0  # a variant without latency is not held against one
-        log_latency_s = np.log(np.where(told, latency_s, 1.0))
+        has_latency = latency_s > 0  # a variant without latency is not held against one
+        log_latency_s = np.log(np.where(has_latency, latency_s, 1.0))
         return np.concatenate(
             [
-                np.where(told, (self.log_latency - log_latency_s) / self.latency_error, 0.0),
+                np.where(has_latency, (self.log_latency - log_latency_s) / self.latency_error, 0.0),
                 (self.log_s_per_byte - np.log(s_per_byte)) / self.rate_error,
             ],
             axis=-1,

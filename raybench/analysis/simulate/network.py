@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import nnls
@@ -21,7 +22,6 @@ from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, simulate
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.spec.counted import counted
 
 # of a small all-reduce between two devices, where nothing measured it: within a factor of ten either way
 USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
@@ -29,9 +29,31 @@ KNOWN_WITHIN = math.log(10)
 LARGEST_LATENCY_SHARE = 0.5  # of a replay
 PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
 LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other messages than those swept
-LEAST_RATIO = (
-    1.2  # of messages for each byte, between the replays that latency and bandwidth are told apart by
-)
+LEAST_RATIO = 1.2  # of messages for each byte, between the replays that separate latency from bandwidth
+
+
+# what a prediction rests on; sentences are in ``report.tables.what_if``
+NoteKind = Literal[
+    "wire by sweep",
+    "wire by replays",  # of so many trials
+    "wire with assumed latency",  # in s
+    "other buckets",  # DDP's own are not those of the rule
+    "batch as measured",  # the batch
+    "batch by line",  # through these batches
+    "batch in proportion",  # to the trial's own
+    "compression",  # share of the bytes
+    "compression as of fp32",  # the same, where the record lacks the gradients' type
+    "another link",
+    "faster link",
+]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a prediction rests on, with its numbers."""
+
+    kind: NoteKind
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,18 +63,7 @@ class KnownWire:
     wire: Wire
     latency_half: float
     s_per_byte_half: float
-    source: str  # in words
-
-    def at_rate(self, bits_per_s: float, world_size: int) -> KnownWire:
-        """The same over links of another rate: a ring sends 2(n-1)/n of a message over each link."""
-        bytes_per_s = PAYLOAD * bits_per_s / 8
-        s_per_byte = bus_factor("all_reduce", world_size) / bytes_per_s
-        return replace(
-            self,
-            wire=replace(self.wire, s_per_byte=s_per_byte),
-            s_per_byte_half=0.05,
-            source=f"{self.source}, link",
-        )
+    source: Note
 
     def bent(self) -> list[Wire]:
         """The wire with its latency, and with its time for a byte, at either end of what they may be."""
@@ -65,8 +76,13 @@ class KnownWire:
         ]
 
 
+def link_s_per_byte(bits_per_s: float, world_size: int) -> float:
+    """What links of a rate take for a byte, in s: a ring sends 2(n-1)/n of a message over each."""
+    return bus_factor("all_reduce", world_size) / (PAYLOAD * bits_per_s / 8)
+
+
 def replay_s(bucket_bytes: Sequence[float], wire: Wire) -> float:
-    """All messages, given away at once, with nothing computed beside them, in s."""
+    """All messages, given away at once, with nothing computed meanwhile, in s."""
     nothing = Compute(0.0, (0.0,) * len(bucket_bytes), 0.0, 0.0)
     return simulate(nothing, [(index,) for index in range(len(bucket_bytes))], bucket_bytes, wire).step_s
 
@@ -92,7 +108,7 @@ def wire_of(
         weight = line_half**2 / (line_half**2 + half**2)  # of the replay: a noisy one says little
         found = _at_level(own, Wire(latency_s, s_per_byte, at_once), weight)
         half = line_half * half / math.hypot(line_half, half)
-        return KnownWire(found, latency_half, half, "a sweep of the place and the trial's own replay")
+        return KnownWire(found, latency_half, half, Note("wire by sweep"))
     alike = [each for other in others if (each := _replay(other)) and _same_place(other, record)]
     fitted = _fitted([own, *alike], at_once)
     if fitted is not None:
@@ -102,11 +118,7 @@ def wire_of(
     per_message = own.time_s.value * at_once / len(own.bytes)
     latency_s = min(USUAL_LATENCY_S[backend], LARGEST_LATENCY_SHARE * per_message)
     guess = _at_level(own, Wire(latency_s, own.time_s.value / sum(own.bytes), at_once))
-    words = (
-        "the all-reduces that this trial timed alone, the latency assumed "
-        f"({latency_s * 1e6:.0f} µs, within a factor of ten)"
-    )
-    return KnownWire(guess, KNOWN_WITHIN, half, words)
+    return KnownWire(guess, KNOWN_WITHIN, half, Note("wire with assumed latency", (latency_s,)))
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ def _at_level(own: _Replay, wire: Wire, weight: float = 1.0) -> Wire:
 
 
 def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:
-    """Latency and time for a byte of several replays; None where they do not tell them apart."""
+    """Latency and time for a byte of several replays; None where these do not separate the two."""
     density = [len(each.bytes) / sum(each.bytes) for each in replays]
     if max(density) < LEAST_RATIO * min(density):
         return None
@@ -157,5 +169,6 @@ def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:
     least_s = max(float(halves[0]) / 2, 1e-7)
     latency_half = min(float(halves[0]) / max(latency_s, least_s), KNOWN_WITHIN)
     wire = Wire(max(float(latency_s), least_s), float(s_per_byte), at_once)
-    words = f"the replays of {counted(len(replays), 'trial')}"
-    return KnownWire(wire, latency_half, float(halves[1] / s_per_byte), words)
+    return KnownWire(
+        wire, latency_half, float(halves[1] / s_per_byte), Note("wire by replays", (len(replays),))
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raybench.analysis.batch_lines import devices_until, serial_fraction
 from raybench.analysis.collectives import Link, LinkKey
@@ -28,7 +28,7 @@ from raybench.analysis.simulate.steps import (
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.errors import RequestError
 
-FURTHEST = 8  # times the largest measured world size, that is asked for where nothing is said
+DOUBLINGS = (2, 4, 8)  # of the largest measured world size, which are predicted by default
 FEWEST_WORLD_SIZES = 3  # from which on a study's report predicts
 
 
@@ -117,18 +117,15 @@ def forecast(
         for batch in batches
         for each in _answers(group, fitted, asked, batch, sorted(shapes, key=_order))
     ]
-    # a batch of one scaling is not the same batch in the other, so its steps do not stand beside the answers
-    measured = _measured(group, fitted) if asked == group.scaling else ()
+    # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
+    shown = group.distinct if asked == group.scaling else ()
+    measured = tuple(_expected(group, fitted, each) for each in shown)
     return Forecast(group, asked, measured, tuple(predicted), fitted)
 
 
 def doublings(group: MeasuredGroup) -> tuple[int, ...]:
     """The next world sizes, up to eight times the largest that was measured."""
-    largest, factor, sizes = max(group.world_sizes), 2, list[int]()
-    while factor <= FURTHEST:
-        sizes.append(largest * factor)
-        factor *= 2
-    return tuple(sizes)
+    return tuple(max(group.world_sizes) * factor for factor in DOUBLINGS)
 
 
 def shapes_of(
@@ -166,18 +163,16 @@ def _answers(
     group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int, shapes: Sequence[Shape]
 ) -> list[Expected]:
     """One batch on every shape."""
-    possible = [shape for shape in shapes if _has_a_sample_each(batch, shape, scaling, group.passes)]
-    of_all = batch if scaling == "strong" else None
+    is_weak = scaling == "weak"
+    # a global batch has to have a sample for each device
+    possible = [shape for shape in shapes if is_weak or batch >= shape.world_size * group.passes]
+    of_all = None if is_weak else batch
     questions = [
         Question(shape, micro_batch(batch, shape.world_size, scaling, group.passes), of_all, group.passes)
         for shape in possible
     ]
     said = dict(zip(possible, fitted.predict(questions), strict=True))
     return [_answer(group, fitted, scaling, batch, shape, said.get(shape)) for shape in shapes]
-
-
-def _has_a_sample_each(batch: int, shape: Shape, scaling: ScalingMode, passes: int) -> bool:
-    return scaling == "weak" or batch >= shape.world_size * passes
 
 
 def _answer(
@@ -191,23 +186,22 @@ def _answer(
     samples = samples_of_step(batch, shape.world_size, scaling, group.passes)
     if said is None:
         return Expected(batch, shape, samples, None, None, refused="no sample for each device")
-    found = Expected(
+    efficiency, naive_s = said.efficiency, said.naive_step_time_s
+    if scaling == "strong":
+        efficiency, naive_s = None, _naive_s(group, batch)
+        if said.step_time_s is not None:
+            alone_s = _one_device_s(group, fitted, scaling, batch)
+            efficiency = unpaired_ratio(alone_s, said.step_time_s).scaled(1 / shape.world_size)
+    return Expected(
         batch_size=batch,
         shape=shape,
         samples=samples,
         step_time_s=said.step_time_s,
-        efficiency=said.efficiency,
-        naive_step_time_s=said.naive_step_time_s,
+        efficiency=efficiency,
+        naive_step_time_s=naive_s,
         amdahl_step_time_s=said.amdahl_step_time_s,
         refused=said.refused,
     )
-    if scaling == "weak":
-        return found
-    efficiency = None
-    if said.step_time_s is not None:
-        alone_s = _one_device_s(group, fitted, scaling, batch)
-        efficiency = _over_one(alone_s, said.step_time_s, shape.world_size)
-    return replace(found, efficiency=efficiency, naive_step_time_s=_naive_s(group, batch))
 
 
 def _naive_s(group: MeasuredGroup, batch: int) -> float | None:
@@ -228,15 +222,6 @@ def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, ba
     )
     measured = next(alone, None)
     return measured if measured is not None else fitted.compute_s(micro)
-
-
-def _over_one(alone_s: Estimate, step_s: Estimate, world_size: int) -> Estimate:
-    """Efficiency under strong scaling: the step time of one device over n of theirs."""
-    return unpaired_ratio(alone_s, step_s).scaled(1 / world_size)
-
-
-def _measured(group: MeasuredGroup, fitted: Fitted) -> tuple[Expected, ...]:
-    return tuple(_expected(group, fitted, each) for each in group.distinct)
 
 
 def _expected(group: MeasuredGroup, fitted: Fitted, each: Measurement) -> Expected:
@@ -280,7 +265,7 @@ class Way:
 
     @property
     def spent(self) -> Estimate:
-        """What is to be small beside the time: money, without a price device time."""
+        """What is to be small next to the time: money, or without a price device time."""
         return self.run.money or self.run.device_s
 
 
@@ -370,7 +355,7 @@ def outlook(
 def _serial_fractions(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> Iterator[SerialFraction]:
     """Of each batch, as one f of all would be that of none.
 
-    By the law that stands beside the predictions; where there are none, as reports have it.
+    By the law that is shown with the predictions; where there are none, as reports have it.
     """
     fit = forecast.amdahl
     if fit is not None and any(each.step_time_s is not None for each in forecast.predicted):

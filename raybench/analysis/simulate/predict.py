@@ -91,8 +91,8 @@ class _Line:
 
     def residuals(self, f: float) -> Floats:
         """Measured less law, with the level that fits best."""
-        apart = self.log_rate - _log_speedup(f, self.sizes)
-        return np.asarray(apart - np.median(apart), dtype=np.float64)
+        residuals = self.log_rate - _log_speedup(f, self.sizes)
+        return np.asarray(residuals - np.median(residuals), dtype=np.float64)
 
     def law(self) -> AmdahlLine:
         """The law that fits best."""
@@ -175,7 +175,7 @@ class Joint:
         drift = DRIFT * np.maximum(0.0, np.log2(places.world_size / largest))
         found = []
         for variant in variants:
-            known = variant.knowing(questions)
+            known = variant.with_effects_of(questions)
             at = known.slopes(questions)
             step = at.matrix(at.step, at.step_by_effects, len(known.groups))
             one = at.matrix(at.one_device, at.compute_by_effects, len(known.groups))

@@ -136,7 +136,7 @@ def _trial_key(config: Configuration) -> Hashable:
 
 
 def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
-    found, config = results.told[record.trial_id], record.config
+    found, config = results.reported[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
     compute_s = found.step_time_s.value if config.world_size == 1 else _crowd_s(results, record)
     assert record.steps is not None
@@ -154,7 +154,7 @@ def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurem
         step_time_s=found.step_time_s,
         efficiency=found.efficiency if over_one else None,
         joules_per_sample=joules / record.steps.samples_per_step if joules else None,
-        speaks=config.placement == choice.default_placement(results.study, config.world_size),
+        is_reference=config.placement == choice.default_placement(results.study, config.world_size),
     )
 
 
@@ -323,8 +323,8 @@ def _refuse(table: MeasuredTable, chosen: Mapping[str, str]) -> list[MeasuredGro
             if row.world_size > 1:
                 values.setdefault(name, set()).add(value)
     there = [f"{name}={each}" for name, known in values.items() if len(known) > 1 for each in sorted(known)]
-    told = ", ".join(there) or "one setting alone"
-    raise RequestError(f"--setting: one that {table.path} has: {told} (received {received(words)})")
+    known = ", ".join(there) or "one setting alone"
+    raise RequestError(f"--setting: one that {table.path} has: {known} (received {received(words)})")
 
 
 def _words(settings: Sequence[Sequence[MeasuredRow]], rows: Sequence[MeasuredRow]) -> str:
@@ -353,7 +353,7 @@ def _knob_value(value: str) -> KnobValue:
 
 
 def _name(table: MeasuredTable, row: MeasuredRow, num_models: int) -> str:
-    """The model, and of what its name does not tell apart what does."""
+    """The model, and what distinguishes it from others of its name."""
     models = {each.context for each in table.rows if each.model == row.model}
     if num_models == 1 or len(models) == 1:
         return row.model

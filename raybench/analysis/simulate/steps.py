@@ -38,9 +38,9 @@ class Shape:
 class MeasuredPoint:
     """One measured step: the mean over steps of the slowest rank.
 
-    ``compute_s`` is that of the bare step on all devices at once, where it was measured apart (``crowd``,
-    or the step less its communication); ``log_error`` is the standard error of the logarithm of
-    ``step_time_s``, None where nobody said. ``global_batch_size``: that of strong scaling as it was asked
+    ``compute_s`` is that of the bare step on all devices at once, where that was measured (``crowd``, or the
+    step less its communication); ``log_error`` is the standard error of the logarithm of
+    ``step_time_s``, None where it is not known. ``global_batch_size``: that of strong scaling as it was asked
     for, which devices may divide unevenly.
     """
 
@@ -106,7 +106,7 @@ class Measurement:
     step_time_s: Estimate
     efficiency: Estimate | None = None  # over one device, where it was measured in the same rounds
     joules_per_sample: float | None = None
-    speaks: bool = False  # for all of its batch and shape: the figure that reports have
+    is_reference: bool = False  # of its batch and shape: the figure that reports have
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class MeasuredGroup:
     """All that is fitted together, and what was left out of it."""
 
     model: str
-    setting: str  # in words; empty where there is nothing to tell it from
+    setting: str  # in words; empty where it is the only one
     scaling: ScalingMode
     passes: int  # micro-batches of a step: gradient accumulation
     measurements: tuple[Measurement, ...]
@@ -144,7 +144,7 @@ class MeasuredGroup:
     def distinct(self) -> tuple[Measurement, ...]:
         """One measurement for each batch and shape, the smallest first.
 
-        Of repeats the one that speaks for the others, else their geometric mean.
+        Of repeats the reference, else their geometric mean.
         """
         alike: dict[tuple[int, int, Shape], list[Measurement]] = {}
         for each in self.measurements:
@@ -176,8 +176,8 @@ def samples_of_step(batch_size: int, world_size: int, scaling: ScalingMode, pass
 
 
 def _mean(repeats: Sequence[Measurement]) -> Measurement:
-    first = next((each for each in repeats if each.speaks), repeats[0])
-    if len(repeats) == 1 or first.speaks:
+    first = next((each for each in repeats if each.is_reference), repeats[0])
+    if len(repeats) == 1 or first.is_reference:
         return first
     return Measurement(first.point, first.batch_size, over_starts([each.step_time_s for each in repeats]))
 

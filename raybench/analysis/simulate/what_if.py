@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.labels import setting_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.reference import scaling_first, without_batch
-from raybench.analysis.simulate.network import KnownWire, wire_of
+from raybench.analysis.simulate.network import KnownWire, Note, NoteKind, link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
     WAYS,
@@ -26,7 +26,7 @@ from raybench.analysis.simulate.timeline import (
 )
 from raybench.analysis.stats.efficiency import step_time
 from raybench.analysis.stats.rounds import level, series
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
@@ -71,12 +71,12 @@ class ComputeOfBatch:
 
     factor: float
     half: float  # of an interval of either, relative
-    words: str  # where it is from; empty: it is the trial's own batch
+    source: Note | None  # None: it is the trial's own batch
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a change is taken to do beside the schedule; alternatives of it make an interval."""
+    """What a change is taken to do besides the schedule; alternatives of it make an interval."""
 
     passes: float = 1.0  # forward and backward pass, by the batch
     micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
@@ -141,7 +141,7 @@ def compute_of_batch(
     """
     own = record.config.batch_size
     if micro_batch == own:
-        return ComputeOfBatch(1.0, 0.0, "")
+        return ComputeOfBatch(1.0, 0.0, None)
     alone = _alone([record, *others], record.config)
     times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
     ratio = micro_batch / own
@@ -149,20 +149,17 @@ def compute_of_batch(
         noise = max(each.relative_half_width for each in alone.values())
         return _by_line(times, own, micro_batch, noise)
     fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
-    words = f"computing in proportion to the batch: only batch {own:,} was measured"
-    return ComputeOfBatch(ratio, abs(fixed / ratio - 1), words)
+    return ComputeOfBatch(ratio, abs(fixed / ratio - 1), Note("batch in proportion", (own,)))
 
 
 def _by_line(times: dict[int, float], own: int, micro_batch: int, noise: float) -> ComputeOfBatch:
     """By one device's steps without their optimizer, in s by batch."""
     if micro_batch in times:
         factor = times[micro_batch] / times[own]
-        return ComputeOfBatch(factor, noise, f"computing as one device measured batch {micro_batch:,}")
+        return ComputeOfBatch(factor, noise, Note("batch as measured", (micro_batch,)))
     factor = _line(times, own, micro_batch)
     outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
-    listed = ", ".join(f"{each:,}" for each in sorted(times))
-    words = f"computing by a line through one device's batches {listed}"
-    return ComputeOfBatch(factor, noise * outside, words)
+    return ComputeOfBatch(factor, noise * outside, Note("batch by line", tuple(sorted(times))))
 
 
 def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
@@ -197,6 +194,7 @@ def _computes_alike(one: Configuration, other: Configuration) -> bool:
 # half an interval, relative: by how much one trial's simulated step over its measured one differs from that
 # of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
+LINK_WITHIN = 0.05  # half the interval of the logarithm of a link's rate
 CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
 
 
@@ -213,7 +211,7 @@ class Predicted:
     throughput_samples_per_s: Estimate
     gain: Estimate  # of throughput over the trial's own setting, less one
     measured_s: Estimate | None  # the step of that setting, where it was measured
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def error(self) -> float | None:
@@ -230,7 +228,7 @@ class WhatIf:
     simulated_s: float  # before what the simulation misses is carried along
     wire: KnownWire
     points: tuple[Predicted, ...]
-    notes: tuple[str, ...]  # what holds for all of them
+    notes: tuple[Note, ...]  # what holds for all of them
 
 
 def what_if(
@@ -241,10 +239,10 @@ def what_if(
     measured: Sequence[TrialRecord] = (),
     links: Mapping[LinkKey, Link] | None = None,
 ) -> WhatIf | None:
-    """What ``changes`` of the trial ``record`` would bring; None where it was not taken apart.
+    """What ``changes`` of the trial ``record`` would bring; None where it has no gradient timeline.
 
     ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
-    at to put measured steps beside predicted ones. Raises ``RequestError`` for a global batch that devices
+    at to compare measured steps with predicted ones. Raises ``RequestError`` for a global batch that devices
     and micro-batches do not divide.
     """
     for change in changes:
@@ -290,7 +288,7 @@ class _Trial:
     step_s: Estimate
     bare: StepModel  # as simulated
     known: KnownWire
-    models: tuple[StepModel, ...]  # the first is the one that is told, the others are alternatives
+    models: tuple[StepModel, ...]  # the first is reported, the others are alternatives
     drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
     @classmethod
@@ -320,94 +318,76 @@ class _Trial:
     def predict(
         self, change: Change, others: Sequence[TrialRecord], measured: Iterable[TrialRecord]
     ) -> Predicted:
-        config = self.record.config
-        setting = change.setting(config.setting)
-        told = self.models[0]
-        at_batch = compute_of_batch(self.record, config.micro_batch(setting), told.compute.after_s, others)
-        micro_s = self._micro_batch_s()
+        config, first = self.record.config, self.models[0]
+        setting, is_own_link = change.setting(config.setting), change.link_bits_per_s is None
+        at_batch = compute_of_batch(self.record, config.micro_batch(setting), first.compute.after_s, others)
         link = self._link(change)
         rates = Rates(
             at_batch.factor,
-            micro_s,
+            self._micro_batch_s(),
             compressed=_compressed(self.record),
             s_per_byte=link[0] if link else None,
         )
-        is_the_same = self._same_buckets(change, setting)  # then what was measured is no guess
-        best_s = self.step_s.value if is_the_same else self._step(told, setting, rates)
-        ends = [self._step(model, setting, rates) for model in self.models[1:]]
-        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)) if at_batch.half else ():
-            other = replace(rates, passes=rates.passes * factor)
-            ends.append(self._step(told, setting, other))
-        if setting.gradient_compression != config.setting.gradient_compression:
-            ends += [self._step(told, setting, replace(rates, cast=cast)) for cast in CASTS]
-        ends += [self._step(told, setting, replace(rates, s_per_byte=each)) for each in link[1:]]
-        logs = [math.log(end / best_s) for end in ends]
-        is_own = setting == config.setting and change.link_bits_per_s is None
-        of_model = 0.0 if is_the_same else math.hypot(MODEL_ERROR, *logs)
-        noise = self.step_s.log_half_width
-        # what the simulation misses may be of this one trial, so that there is nothing of it in another
-        missed = 0.0 if is_the_same else math.log(self._step(self.bare, setting, rates) / best_s)
-        first_s = self._step(self.models[0], setting, rates)
+        changes = set(setting.differences(config.setting))
+        # nothing changes but a cap that no bucket reaches: what was measured is no guess
+        is_measured = is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting)
+        best_s = self.step_s.value if is_measured else self._step(first, setting, rates)
+        of_model, missed = 0.0, 0.0
+        if not is_measured:
+            ends = [self._step(model, setting, rates) for model in self.models[1:]]
+            ends += [self._step(first, setting, each) for each in _ends(rates, at_batch, link[1:])]
+            if "gradient_compression" in changes:
+                ends += [self._step(first, setting, replace(rates, cast=cast)) for cast in CASTS]
+            of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
+            # what the simulation misses may be of this one trial, so that there is nothing of it in another
+            missed = math.log(self._step(self.bare, setting, rates) / best_s)
+        first_s = self._step(first, setting, rates)
         drift = max(abs(math.log(self._step(each, setting, rates) / first_s)) for each in self.drifted)
-        of_trial = math.hypot(math.sqrt(2) * noise, drift, missed)
+        of_trial = math.hypot(math.sqrt(2) * self.step_s.log_half_width, drift, missed)
         step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
         gain = _within(ratio, of_model, self.step_s.n)
-        model = changed(told, config, setting, rates)
-        schedule = model.schedule(setting.bucket_cap_mb)
+        measured_s = None
+        if is_own_link:
+            measured_s = self.step_s if not changes else _measured(config, setting, measured)
         return Predicted(
             change=change,
             words=change.words(config.setting),
             setting=setting,
-            num_buckets=len(schedule.messages),
+            num_buckets=len(assign(self.bare.parameter_bytes, setting.bucket_cap_mb)),
             step_time_s=step_s,
-            exposed_s=max(best_s - model.compute.step_s, 0.0),
-            throughput_samples_per_s=Estimate(
-                samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n
-            ),
+            exposed_s=max(best_s - changed(first, config, setting, rates).compute.step_s, 0.0),
+            throughput_samples_per_s=inverse(step_s).scaled(samples),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
-            measured_s=self.step_s if is_own else self._measured(change, setting, measured),
-            notes=self._notes_of(change, setting, at_batch),
+            measured_s=measured_s,
+            notes=tuple(self._notes_of(change, setting, at_batch)),
         )
 
-    def _same_buckets(self, change: Change, setting: Setting) -> bool:
-        """Whether nothing changes but a cap that no bucket reaches."""
-        caps = (setting.bucket_cap_mb, self.cap)
-        buckets = {assign(self.bare.parameter_bytes, cap) for cap in caps}
-        others = set(setting.differences(self.record.config.setting)) - {"bucket_cap_mb"}
-        return len(buckets) == 1 and not others and change.link_bits_per_s is None
+    def _same_buckets(self, setting: Setting) -> bool:
+        return len({assign(self.bare.parameter_bytes, cap) for cap in (setting.bucket_cap_mb, self.cap)}) == 1
 
-    def _measured(self, change: Change, setting: Setting, measured: Iterable[TrialRecord]) -> Estimate | None:
-        if change.link_bits_per_s is not None:
-            return None
-        return _measured(self.record.config, setting, measured)
-
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """What holds for every prediction."""
         assert self.record.steps is not None
-        found = [f"latency and bandwidth from {self.known.source}"]
-        sizes = [
-            sum(self.bare.parameter_bytes[index] for index in each)
-            for each in assign(self.bare.parameter_bytes, self.cap)
-        ]
-        if tuple(sizes) != self.record.steps.bucket_bytes:
-            found.append("DDP's own buckets were others than the order of the gradients says: a rough guess")
-        return tuple(found)
+        buckets = assign(self.bare.parameter_bytes, self.cap)
+        sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
+        as_of_ddp = sizes == self.record.steps.bucket_bytes
+        return (self.known.source,) if as_of_ddp else (self.known.source, Note("other buckets"))
 
     def _step(self, model: StepModel, setting: Setting, rates: Rates) -> float:
         return changed(model, self.record.config, setting, rates).step_s(setting.bucket_cap_mb)
 
     def _link(self, change: Change) -> list[float]:
-        """The time for a byte in s of the link that is asked for, then what else it may be; empty: its own.
+        """The time for a byte in s of the link in question, then what else it may be; empty: its own.
 
-        Whatever held the measured transfers back beside the link may hold them back over a faster one.
+        Whatever held the measured transfers back besides the link may hold them back over a faster one.
         """
         if change.link_bits_per_s is None:
             return []
-        asked = self.known.at_rate(change.link_bits_per_s, self.record.config.world_size)
-        s_per_byte, own = asked.wire.s_per_byte, self.known.wire.s_per_byte
-        bent = [s_per_byte * math.exp(sign * asked.s_per_byte_half) for sign in (1, -1)]
+        own, n = self.known.wire.s_per_byte, self.record.config.world_size
+        s_per_byte = link_s_per_byte(change.link_bits_per_s, n)
+        bent = [s_per_byte * math.exp(sign * LINK_WITHIN) for sign in (1, -1)]
         return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
 
     def _micro_batch_s(self) -> float:
@@ -425,22 +405,26 @@ class _Trial:
         config = self.record.config
         return config.micro_batch(setting) * config.world_size * setting.gradient_accumulation
 
-    def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> tuple[str, ...]:
-        own, found = self.record.config.setting, list[str]()
-        if at_batch.words:
-            found.append(at_batch.words)
-        if setting.gradient_compression != own.gradient_compression:
-            words = f"{_compressed(self.record):.0%} of the bytes"
-            if _element_bytes(self.record) is None:
-                words += ", as of fp32: the record does not say in which type gradients are"
-            found.append(f"{words}; what compressing costs is assumed (a copy each way, within 0 to 3)")
+    def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> Iterator[Note]:
+        if at_batch.source is not None:
+            yield at_batch.source
+        if setting.gradient_compression != self.record.config.setting.gradient_compression:
+            is_known = _element_bytes(self.record) is not None
+            kind: NoteKind = "compression" if is_known else "compression as of fp32"
+            yield Note(kind, (_compressed(self.record),))
         if change.link_bits_per_s is not None:
-            found.append(
-                "the link at its rate less headers, its latency as measured; no other limit is known"
-            )
+            yield Note("another link")
             if self.known.wire.s_per_byte in self._link(change):
-                found.append("a faster link may carry no more than was measured: that is in the interval")
-        return tuple(found)
+                yield Note("faster link")
+
+
+def _ends(rates: Rates, at_batch: ComputeOfBatch, s_per_byte: Sequence[float]) -> Iterator[Rates]:
+    """What else the passes at another batch, and another link, may take."""
+    if at_batch.half:
+        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)):
+            yield replace(rates, passes=rates.passes * factor)
+    for each in s_per_byte:
+        yield replace(rates, s_per_byte=each)
 
 
 def _element_bytes(record: TrialRecord) -> int | None:
@@ -465,7 +449,7 @@ def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRe
     def is_there(record: TrialRecord) -> bool:
         other = record.config
         if record.request.role == "confirmation" or other.setting.batch_size != setting.batch_size:
-            return False  # of very many trials most are told apart at once
+            return False  # most trials differ in it
         same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
         return same_place and other.same_question(asked)
 
@@ -514,7 +498,7 @@ def bucket_choice(
 ) -> BucketChoice | None:
     """What ``record``, a trial of the default, says of the study's buckets; None where it says nothing.
 
-    ``measured`` is looked at only for what stands beside the predictions.
+    ``measured`` is looked at only to compare with the predictions.
     """
     if not can_be_asked(record) or not choice.is_default(study, record.config):
         return None
@@ -526,7 +510,7 @@ def bucket_choice(
 
 
 def study_what_if(results: MeasuredStudy) -> BucketChoice | None:
-    """What the first trial of the default that was taken apart says, at the target world size."""
+    """What the first trial of the default that has a gradient timeline says, at the target world size."""
     for record in (*results.tried, *results.measured):  # first by the trial whose figures the report has
         if record.config.world_size == results.target_world_size:
             found = bucket_choice(results.study, record, results.measured)

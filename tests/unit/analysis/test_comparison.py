@@ -12,7 +12,7 @@ from raybench.analysis.comparison import Side, differences, headline_in_common, 
 from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
-from raybench.report.tables.comparison import change_table
+from raybench.report.comparison import change_table
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts
 from tests.unit.studies import MACHINE, grid, study

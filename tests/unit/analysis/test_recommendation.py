@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.recommendation import Basis, Framework, Recommendation, told
+from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, StepCosts
-from tests.unit.studies import QUIET, config, grid, searched, study
+from tests.unit.studies import QUIET, grid, searched, study
 
 KNOBS = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 50]}
 SPEC = study(knobs=KNOBS, search={"method": "optuna", "trials": 3})
@@ -76,25 +76,3 @@ def test_more_workers_than_cores_recommend_nothing() -> None:
         for each in grid(spec, (2,))[0]
     ]
     assert analyse(spec, records).recommendation is None
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"setting": Setting()}, {}),
-        ({"setting": Setting(), "device": "cuda"}, {"precision": "fp32"}),  # torch's own has TF32
-        ({"setting": Setting(precision="default"), "device": "cuda"}, {}),
-        ({"setting": Setting(bucket_cap_mb=25)}, {"bucket_cap_mb": 25}),  # which is not the default
-        ({"setting": Setting(bucket_cap_mb=25), "world_size": 1}, {}),
-        ({"setting": Setting(strategy="fsdp", precision="bf16")}, {"precision": "bf16"}),
-        ({"setting": Setting(workers=2)}, {}),  # without a loader
-        (
-            {"setting": Setting(workers=2), "workload": {"name": "vision", "input": "real"}},
-            {"workers": 2, "persistent_workers": True},
-        ),
-    ],
-)
-def test_a_framework_is_told_what_has_an_effect_and_is_not_its_default(
-    fields: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    assert told(config(**fields), Framework.TORCH) == expected

@@ -21,8 +21,8 @@ from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan, searched_or_grid
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
-from raybench.report.tables.configurations import configurations_table
-from raybench.report.tables.what_if import model_buckets_table, sizes_words
+from raybench.report.sections.configurations import configurations_table
+from raybench.report.sections.overlap import model_buckets_table, sizes_words
 from raybench.spec import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.workloads import build

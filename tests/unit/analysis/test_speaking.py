@@ -15,11 +15,10 @@ from raybench.records.requests import Configuration
 from raybench.report.answer import answer_box, answer_of
 from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped
-from raybench.report.plots.scaling import scaling_plot
-from raybench.report.tables.attribution import attribution_table
-from raybench.report.tables.cost import cost_table
-from raybench.report.tables.scaling import scaling_table
-from raybench.report.tables.search import confirmation_table, suggestions_table
+from raybench.report.sections.configurations import attribution_table
+from raybench.report.sections.cost import cost_table
+from raybench.report.sections.scaling import scaling_plot, scaling_table
+from raybench.report.sections.search import confirmation_table, suggestions_table
 from raybench.report.terminal import terminal_table
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
@@ -341,7 +340,7 @@ def test_of_two_equal_figures_the_one_of_the_curve_speaks():
     }
     assert found.speaks.rate == found.agrees.rate
     assert found.speaks.record is second
-    assert results.told_by[one.trial_id] == second.trial_id
+    assert results.reported_by[one.trial_id] == second.trial_id
 
 
 # --- a confirmed setting without a curve
@@ -384,7 +383,7 @@ def test_a_curve_speaks_before_a_confirmation():
         each for each in results.tried if each.config.setting == BF16.at(2) and each.config.world_size == 2
     )
     assert on_curve.request.role == "scaling"
-    assert on_curve.trial_id not in results.told_by
+    assert on_curve.trial_id not in results.reported_by
     assert results.scaling(on_curve) == results.own_scalings[on_curve.trial_id]
 
 

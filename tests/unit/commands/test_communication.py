@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench.commands import communication_run
-from raybench.commands.communication_run import SweepOptions, sweep_of
+from raybench.commands.communication_run import sweep_of
 from raybench.commands.options import parse_sizes
+from raybench.commands.request import Options
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture
@@ -108,7 +109,7 @@ def test_another_sweep_does_not_go_on(tmp_path: Path) -> None:
     error = typed("--resume", "--output", out, "--sizes", "1KiB").exception
     assert isinstance(error, StoreError)
     assert any(line.startswith("message_bytes: ") for line in error.problems)
-    longer = SweepOptions(output=out, resume=True, overrides=(("measure.max_seconds", 90.0),))
+    longer = Options(output=out, resume=True, overrides=(("measure.max_seconds", 90.0),))
     assert sweep_of(longer).measure.max_seconds == 90.0
 
 

@@ -9,8 +9,7 @@ from rich.console import Console
 from raybench.commands.console import make_console
 from raybench.commands.display import Display
 from raybench.records.messages import Progress
-from raybench.report.rich_tables import rich_table, width_on
-from raybench.report.tables.base import Column, make_table
+from raybench.report.table import Column, make_table, rich_table, width_on
 
 COLUMNS = 80
 

@@ -17,9 +17,8 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.trainings import Epoch
 from raybench.report.answer import answer_of
-from raybench.report.code.section import use_it
-from raybench.report.parity_words import changed_words
-from raybench.report.tables.training import changes_table, training_table
+from raybench.report.code import use_it
+from raybench.report.sections.training import changed_words, changes_table, training_table
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study

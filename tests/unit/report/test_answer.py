@@ -14,9 +14,9 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
+from raybench.report.advice import when_to_use
 from raybench.report.answer import answer_box, answer_of
-from raybench.report.code.section import use_it
-from raybench.report.when_to_use import when_to_use
+from raybench.report.code import use_it
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.runs import run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.report.format import EXPLORATORY, EXPLORATORY_AGAIN, exploratory_once
+from raybench.report.pages import EXPLORATORY, EXPLORATORY_AGAIN, exploratory_once
 
 
 def test_what_exploratory_means_stands_at_its_first_place_alone() -> None:

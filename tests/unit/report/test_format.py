@@ -19,12 +19,12 @@ from raybench.report.format import (
     plain_percent,
     plain_share,
     relative_words,
-    restart_words,
     seeds_words,
     serial_fraction_words,
     times,
     times_over_seeds,
 )
+from raybench.report.sections.waterfall import restart_words
 
 
 def test_numbers_in_words() -> None:

@@ -11,7 +11,7 @@ from raybench.analysis.cost import works
 from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
-from raybench.report.plots.drawing import to_png
+from raybench.report.plot import to_png
 from raybench.report.prediction import (
     MOST_BANDS,
     draw_prediction,
@@ -20,7 +20,7 @@ from raybench.report.prediction import (
     prediction_table,
     tradeoff_table,
 )
-from raybench.report.tables.base import without_constant
+from raybench.report.table import without_constant
 from tests.unit.analysis.simulate.tables import groups
 from tests.unit.studies import exactly, grid, planted, study
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.requests import Configuration
-from raybench.report.when_to_use import when_to_use
+from raybench.report.advice import when_to_use
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, grid, planted, study

@@ -24,7 +24,7 @@ from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.report.document import write_report
-from raybench.report.tables.search import largest_table
+from raybench.report.sections.search import largest_table
 from raybench.report.terminal import print_summary
 from raybench.run.time_budget import Forecast
 from tests.support.planted import FakeHardware, FakeRunner, Noise

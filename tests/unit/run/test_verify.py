@@ -31,10 +31,10 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_box
-from raybench.report.code.section import hint, use_it
+from raybench.report.code import hint, use_it
 from raybench.report.document import write_report
-from raybench.report.tables.base import NONE
-from raybench.report.tables.verification import advice_of, verification_lines, verification_table
+from raybench.report.sections.configurations import advice_of, verification_lines, verification_table
+from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
 from raybench.run import stages as verifying
 from raybench.run.time_budget import Forecast, TimeBudget

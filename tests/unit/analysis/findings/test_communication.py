@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
 from raybench.analysis.findings.case import Around, Beside, Case
-from raybench.analysis.findings.communication import CommunicationBound, latency_of
+from raybench.analysis.findings.communication import ExposedTransfers, latency_of
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.findings.unattributed import NotDivided
 from raybench.analysis.stats.statistics import Estimate
@@ -131,7 +131,7 @@ def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...
     ]
     assert record.steps is not None
     case = replace(Case.of(record, record.steps), beside=Beside.of([record, *others]))
-    finding = case.finding(CommunicationBound)
+    finding = case.finding(ExposedTransfers)
     assert finding is not None
     assert ("measure bucket_cap_mb" in finding.next_step) is bool(asked)
     assert f"bucket_cap_mb of {asked} too" in finding.next_step or not asked

@@ -13,7 +13,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.of_study import FAILED, Failed, NotReached
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import with_left_out
-from raybench.records.record import TrialRecord
+from raybench.records.record import State, TrialRecord
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, run_all
@@ -36,7 +36,7 @@ def crashed(batch: int, size: int = 2, line: int = 7) -> TrialRecord:
 def failures(*records: TrialRecord) -> list[Finding]:
     """The findings on the failed ones of these."""
     whole = WholeStudy(measured_study(SPEC, records), AROUND)
-    return [each.finding() for kind in FAILED for each in kind.condition(whole)]
+    return [each.finding() for each in Failed.condition(whole)]
 
 
 COMPLETE = run_all(FakeRunner(), [request(32)])[0]
@@ -58,13 +58,12 @@ def test_another_place_is_another_cause() -> None:
     assert [each.frames[0][:8] for each in found] == ["own.py:7", "own.py:9"]
 
 
-@pytest.mark.parametrize("kind", FAILED)
-def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(kind: type[Failed]) -> None:
-    state = kind.state
+@pytest.mark.parametrize("state", FAILED)
+def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(state: State) -> None:
     record = failed(request(64), state, "planted")
     (alone,) = failures(record)
     (beside,) = failures(*COMPLETE, record)
-    assert (alone.name, alone.severity) == (kind.name, Severity.PROBLEM)
+    assert (alone.name, alone.severity) == (FAILED[state][0], Severity.PROBLEM)
     assert beside.severity == (Severity.NOTE if state == "oom" else Severity.WARNING)
     assert "planted" in alone.evidence
     assert alone.evidence.startswith("the only trial that was asked (2 devices, batch 64): ")

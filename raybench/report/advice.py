@@ -1,0 +1,256 @@
+"""Sentences of advice: how many devices, from which batch on, and what all changes bring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raybench.analysis.combined_effect import ChangeShare, CombinedEffect
+from raybench.analysis.curves import Crossover
+from raybench.analysis.labels import NOTHING_EXPLORED, changes_words, devices_words
+from raybench.analysis.recommendation import Basis, DeviceAdvice
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
+from raybench.report.format import factor, percent, plain_times, times
+from raybench.report.sections.scaling import rounded_batch
+from raybench.report.sections.training import points_words, seen_words
+from raybench.spec.counted import counted
+
+if TYPE_CHECKING:
+    from raybench.analysis.curves import BatchCurve
+    from raybench.analysis.results import StudyResults
+
+
+LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
+
+
+def crossover_words(results: StudyResults) -> list[str]:
+    """Of the first batch curve, over one device; empty where every batch is faster, or there is none."""
+    scaling = results.headline_scaling
+    if (
+        scaling is None
+        or scaling.speedup is None
+        or scaling.baseline is None
+        or scaling.baseline.world_size > 1
+    ):
+        return []
+    for curve in results.batch_curves[:1]:
+        words = _crossover_of(curve)
+        if words:
+            return [words]
+    if results.headline is not None and results.headline.config.world_size > 1 and scaling.speedup.high < 1:
+        return ["slower than one"]
+    return []
+
+
+def _crossover_of(curve: BatchCurve) -> str:
+    passage = curve.crossover
+    if passage is not None:
+        with_what = "" if curve.is_headline else f", with {curve.label}"
+        several = passages_words(passage)
+        if several:
+            return f"{several}{with_what}"
+        if not passage.is_slower:
+            at = "" if passage.is_wide else "at "
+            return (
+                "not slower than one beyond the intervals; 1.00x is passed "
+                f"{at}{passage_words(passage, with_what)}"
+            )
+        below = "a batch somewhere " if passage.is_wide else ""
+        return f"slower than one below {below}{passage_words(passage, with_what)}"
+    if all(point.speedup.high < 1 for point in curve.points):
+        return (
+            f"slower than one at every batch measured ({curve.points[0].batch_size:,} to "
+            f"{curve.points[-1].batch_size:,})"
+        )
+    return ""
+
+
+def when_to_use(results: StudyResults) -> str:
+    """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice.
+
+    It is of the recommended setting; where one device was not measured with that, of the headline's.
+    """
+    advice, missing = results.device_advice, _missing(results)
+    speedup = results.scaling(advice.record).speedup if advice else None
+    if advice is None or speedup is None:
+        return missing
+    record, more = advice.record, advice.extra_device_time
+    many, here = devices_words(record.config.world_size), f"({results.label(record)})"
+    trained = next((each for each in results.trained_times if each.record is record), None)
+    if trained is not None and trained.differs and trained.speedup is not None:
+        return (
+            f"Whether to use {many} or one {here} cannot be told: {plain_times(trained.speedup)} as fast in "
+            f"the epochs trained, {times(speedup)} by steps."
+        )
+    batches = _batch_words(results, many, is_headline=record is results.headline)
+    if speedup.low <= 1:
+        slower = "slower" if speedup.high < 1 else "not measurably faster"
+        words = f"Use one device: {many} {here} are {slower}, {times(speedup)}, and each sample takes "
+        return f"{missing}{words}{percent(more, sign=True)} device time.{batches}"
+    words = f"{missing}Use {many} {here}"
+    no_faster = _no_faster_words(results, advice)
+    if advice.cheapest is not None and advice.extra_money is not None:
+        return f"{words}{_by_money(advice, speedup)}{no_faster}{batches}"
+    fast = f"{words} where time counts: {times(speedup)} as fast, at "
+    if more.low <= 0:
+        return f"{fast}no measurable extra cost ({percent(more, sign=True)} device time a sample).{no_faster}"
+    slow = f" Use one where cost counts.{no_faster}{batches}"
+    return f"{fast}{percent(more, sign=True)} device time a sample.{slow}"
+
+
+def _by_money(advice: DeviceAdvice, speedup: Estimate) -> str:
+    """Where nodes are paid too, devices that share one may be cheaper than one alone."""
+    assert advice.cheapest is not None
+    assert advice.extra_money is not None
+    (cheapest, least), more = advice.cheapest, percent(advice.extra_money, sign=True)
+    if cheapest is advice.record and least.high < 0:
+        return f": {times(speedup)} as fast, and each sample costs {more} money."
+    fast = f" where time counts: {times(speedup)} as fast, at"
+    if least.high < 0:
+        few = devices_words(cheapest.config.world_size)
+        return f"{fast} {more} money a sample. Use {few} where cost counts, at {percent(least, sign=True)}."
+    if advice.extra_money.low <= 0:
+        return f"{fast} no measurable extra cost ({more} money a sample)."
+    return f"{fast} {more} money a sample. Use one where cost counts."
+
+
+def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
+    record = advice.no_faster
+    speedup = results.scaling(record).speedup if record is not None else None
+    if record is None or speedup is None:
+        return ""
+    return f" {devices_words(record.config.world_size)} are no faster: {times(speedup)}."
+
+
+def _missing(results: StudyResults) -> str:
+    """That there is nothing to compare the recommended setting with, where it is not the default's."""
+    use, advice = results.recommendation, results.device_advice
+    if use is None or use.is_default or use.basis is Basis.NO_CHOICE or use.config.world_size == 1:
+        return ""
+    if advice is not None and advice.asked is not results.headline:
+        return ""
+    if results.headline is not None and results.headline.config.setting == use.config.setting:
+        return ""
+    return f"One device was not measured with the setting to use ({use.label}). "
+
+
+def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
+    curve = next((each for each in results.batch_curves if each.crossover is not None), None)
+    if curve is None or curve.crossover is None:
+        return ""
+    passage = curve.crossover
+    is_plain = (curve.is_headline and is_headline) or curve.label == NOTHING_EXPLORED
+    setting, several = "" if is_plain else f" ({curve.label})", passages_words(passage)
+    if several:
+        return f" Over the batch{setting} {several}."
+    if not passage.is_slower:
+        return ""
+    if passage.is_wide:
+        return (
+            f" Below a batch somewhere between {passage.below:,} and {passage.above:,}{setting} one device "
+            f"is both faster and cheaper than {many} (none between them was measured)."
+        )
+    return (
+        f" Below {passage_batch(passage)}{setting} one device is both faster and cheaper "
+        f"than {many} (interpolated between {passage.below:,} and {passage.above:,})."
+    )
+
+
+def combined_words(combined: CombinedEffect) -> str:
+    """All changes together by their names, and what of it each brings alone."""
+    return f"{changes_words(combined.together.changes)}: {_brings(combined)}"
+
+
+def short_combined_words(combined: CombinedEffect) -> str:
+    """The same for a terminal: each name once, and of a larger batch how much of its speed learns."""
+    words = f"all {len(combined.together.changes)} changes together: {_brings(combined)}"
+    if combined.batch_ratio < LARGER_BATCH:
+        return words
+    told = (
+        [f"{plain_times(combined.goodput_ratio)} the goodput"] if combined.goodput_ratio is not None else []
+    )
+    if combined.trained is not None and combined.trained.difference_points is not None:
+        told.append(f"{points_words(combined.trained.difference_points)} points of accuracy")
+    learns = ", ".join(told) or "what that does to learning was not measured"
+    return f"{words}; with {combined.batch_ratio:,.3g} times the samples in a step: {learns}"
+
+
+def _brings(combined: CombinedEffect) -> str:
+    together = combined.together
+    size = devices_words(together.record.config.world_size)
+    speedups = ""
+    if combined.speedup is not None and combined.default_speedup is not None:
+        speedups = f"{factor(combined.default_speedup)} becomes {times(combined.speedup)} on {size}, "
+    words = f"{speedups}{times(together.efficiency_ratio)} the efficiency"
+    if not together.efficiency_ratio.excludes(1.0):
+        alone = ", ".join(
+            f"{changes_words(each.changes)} {times(each.efficiency_ratio)}" for each in combined.singles
+        )
+        return f"{words}, no certain difference, so there is nothing to share out; each alone: {alone}"
+    if combined.rest is None:
+        return f"{words}; not every change was measured alone, so the shares are not known"
+    parts = ", ".join(_share_words(each) for each in combined.shares)
+    return f"{words}; shares of it: {parts}, {_rest_words(combined.rest)}"
+
+
+def larger_batch_words(combined: CombinedEffect) -> str:
+    """What the samples of a step with all changes do to samples/s, and to learning; empty if as many."""
+    if combined.batch_ratio < LARGER_BATCH:
+        return ""
+    words = [
+        f"a step has {combined.batch_ratio:,.3g} times the samples: "
+        f"{times(combined.together.throughput_ratio)} the samples/s"
+    ]
+    if combined.goodput_ratio is None:
+        words.append("how many of them are useful was not measured (training.noise_scale)")
+    else:
+        words.append(f"{plain_times(combined.goodput_ratio)} the goodput (useful samples/s)")
+    return "; ".join([*words, _accuracy_words(combined)])
+
+
+def _share_words(each: ChangeShare) -> str:
+    changes = changes_words(each.effect.changes)
+    if each.share.value < 0:
+        return f"{changes} takes back {percent(each.share.scaled(-1))}"
+    return f"{percent(each.share)} {changes}"
+
+
+def _rest_words(rest: Estimate) -> str:
+    """What the changes do together, beyond each alone or short of it."""
+    if rest.value < 0:
+        return f"less {percent(rest.scaled(-1))} that they do not bring together"
+    return f"{percent(rest)} beyond each alone, by being together"
+
+
+def _accuracy_words(combined: CombinedEffect) -> str:
+    trained = combined.trained
+    if trained is None or trained.difference_points is None:
+        return "accuracy with all changes was not measured"
+    difference, group = trained.difference_points, trained.group
+    return (
+        f"{points_words(difference)} points of accuracy after {counted(group.num_epochs, 'epoch')} "
+        f"({seen_words(trained.num_seeds, group)})"
+    )
+
+
+def passage_words(passage: Crossover, with_what: str = "") -> str:
+    """Where a speed-up passes 1: a batch, or of neighbours far apart these alone."""
+    between = f"between {passage.below:,} and {passage.above:,}"
+    if passage.is_wide:
+        return f"{between} (none between them was measured{with_what})"
+    return f"{passage_batch(passage)} (interpolated {between}{with_what})"
+
+
+def passage_batch(passage: Crossover) -> str:
+    """The batch at which a speed-up passes 1, with its interval, which may end beyond what was measured."""
+    low = f"below {passage.least:,}" if passage.low is None else rounded_batch(passage.low)
+    high = f"above {passage.most:,}" if passage.high is None else rounded_batch(passage.high)
+    return f"about batch {rounded_batch(passage.batch)} [{low}, {high}]"
+
+
+def passages_words(passage: Crossover) -> str:
+    """Where a speed-up passes 1 more than once; empty where it does once."""
+    if len(passage.brackets) < 2:
+        return ""
+    places = ", ".join(f"{below:,} and {above:,}" for below, above in passage.brackets)
+    return f"the speed-up passes 1 {len(passage.brackets)} times, between the batches {places}"

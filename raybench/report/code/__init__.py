@@ -1,1 +1,0 @@
-"""The recommended setting as code to paste, a module for each framework."""

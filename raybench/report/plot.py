@@ -1,0 +1,424 @@
+"""Axes, colours, lines and files of every plot."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raybench.analysis.labels import devices_words
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.spec.counted import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+FEW_DECADES = 1000.0  # an axis that spans less has numbers within its decades
+LEAST_TICKS, MOST_TICKS = 3, 9  # numbers on a logarithmic axis
+REACH = 3.0  # beyond the values, of an axis for their intervals
+DPI = 130
+CHARACTER_IN, LEGEND_HANDLE_IN = 0.076, 0.75  # sizes in a legend, in inches
+MARKERS = ("o", "s", "^", "D", "v", "P")
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+GREY = "#555555"
+HAIR = 0.01  # of an axis, between the points of two curves at one abscissa
+_POWER = r"$\mathdefault{"  # as matplotlib writes numbers on a logarithmic axis
+MOST_CURVES = 6  # more cannot be told apart
+
+
+CUT = "cut"  # what marks an interval that leaves the picture
+
+
+def mark_cut(figure: Figure) -> None:
+    """An arrow at the frame for each error bar that leaves the picture there."""
+    from matplotlib.container import ErrorbarContainer
+
+    for axes in figure.axes:
+        for old in [each for each in axes.lines if each.get_gid() == CUT]:
+            old.remove()
+        for container in [each for each in axes.containers if isinstance(each, ErrorbarContainer)]:
+            for bars in container.lines[2]:
+                color = bars.get_color()[0]
+                for start, end in bars.get_segments():
+                    _mark_cut(axes, (start, end), color)
+
+
+def _mark_cut(axes: Axes, ends: Sequence[Any], color: Any) -> None:
+    (x_low, y_low), (x_high, y_high) = ends
+    if x_low == x_high:
+        limits, low, high, markers = axes.get_ylim(), y_low, y_high, ("v", "^")
+    else:
+        limits, low, high, markers = axes.get_xlim(), x_low, x_high, ("<", ">")
+    for edge, leaves, marker in ((0, low < min(limits), markers[0]), (1, high > max(limits), markers[1])):
+        if not leaves:
+            continue
+        across = edge if limits[0] < limits[1] else 1 - edge
+        place = (x_low, across) if x_low == x_high else (across, y_low)
+        transform = axes.get_xaxis_transform() if x_low == x_high else axes.get_yaxis_transform()
+        axes.plot(
+            [place[0]], [place[1]], marker=marker, color=color, markersize=7, linestyle="none",
+            transform=transform, clip_on=False, zorder=4, gid=CUT, scalex=False, scaley=False,
+        )  # fmt: skip
+
+
+def log2_axis(axes: Axes, values: Sequence[int]) -> None:
+    """A logarithmic abscissa with plain numbers at what was measured."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    axes.set_xscale("log", base=2)
+    shown = enough(far_apart(values), values)
+    axes.set_xticks(shown, [f"{value:,}" for value in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(min(values) / 2**0.3, max(values) * 2**0.3)
+
+
+def enough(shown: Sequence[int], values: Sequence[int], least: int = LEAST_TICKS) -> list[int]:
+    """``shown`` of the measured ``values``, and where they are fewer round numbers furthest from them.
+
+    Between 1 and 2 there are none.
+    """
+    low, high = min(values), max(values)
+    halves = (number << octave for octave in range(high.bit_length()) for number in (2, 3))
+    round_numbers = {number for number in halves if low < number < high}
+    found = set(shown)
+    while len(found) < least and (left := round_numbers - found):
+        found.add(max(left, key=lambda one: (min(abs(np.log2(one / each)) for each in found), -one)))
+    return sorted(found)
+
+
+def far_apart(values: Sequence[int], most: int = 10) -> list[int]:
+    """The values whose labels have room beside each other, ``most`` on an axis, the largest among them."""
+    least = np.log2(max(values) / min(values)) / most
+    shown: list[int] = []
+    for value in sorted(values, reverse=True):
+        if not shown or np.log2(shown[-1] / value) >= least:
+            shown.append(value)
+    return shown[::-1]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Numbers on a logarithmic axis between the two: decades, else 1, 2 and 5 of each, else even steps."""
+    from matplotlib.ticker import MaxNLocator
+
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    decades = [10.0**each for each in exponents]
+    candidates = [
+        decades[:: -(-len(decades) // MOST_TICKS)],
+        [n * each for each in decades for n in (1, 2, 5)],
+    ]
+    ticks: list[float] = []
+    for every in candidates[int(high / low < FEW_DECADES) :]:
+        ticks = [each for each in every if low <= each <= high]
+        if len(ticks) >= LEAST_TICKS:
+            return ticks
+    for number in range(4, MOST_TICKS):
+        even = MaxNLocator(number, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        ticks = [float(each) for each in even if low <= each <= high]
+        if len(ticks) > LEAST_TICKS:
+            break
+    return ticks
+
+
+def log_y(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic ordinate with plain numbers, enough of them however short it is."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axes.set_yscale("log")
+    low, high = min(values) / 1.15, max(values) * 1.15
+    axes.yaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    with_separators(axes.yaxis)
+    axes.set_ylim(low, high)
+
+
+def few_numbers(axes: Axes) -> None:
+    """Large numbers with separators, so few that they do not meet."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    with_separators(axes.xaxis)
+
+
+def with_separators(axis: Axis) -> None:
+    """Numbers as tables have them: 12,000."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def percent_axis(axes: Axes, lines: Sequence[Line]) -> None:
+    """An ordinate from 0 that has room for the lines, given as shares."""
+    from matplotlib.ticker import MaxNLocator
+
+    highest = max(shown_ends(point.estimate for line in lines for point in line.points), default=1.0)
+    axes.set_ylim(0, 100 * max(1.08, highest * 1.04))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+
+
+def shown_ends(estimates: Iterable[Estimate]) -> list[float]:
+    """The ends of the intervals as far as an axis shows them.
+
+    An interval may be wider than every value by orders of magnitude, where a few rounds were very noisy: it
+    leaves the picture, or nothing else could be seen in it.
+    """
+    known = list(estimates)
+    values = [each.value for each in known]
+    least, most = (min(values) / REACH, max(values) * REACH) if values else (0.0, 0.0)
+    return [min(max(end, least), most) for each in known for end in (each.low, each.high)]
+
+
+def whole_numbers(axes: Axes) -> None:
+    """An abscissa of whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+# Okabe and Ito (2008), "Color universal design": told apart by the colour-blind, and by their greys.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
+_STYLE: Any = {  # the stubs want every key as a literal
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "raybench",  # the same values, the same file
+}
+
+
+def to_png(figure: Figure) -> bytes:
+    """The figure as PNG."""
+    return _saved(figure, "png", dpi=DPI, metadata={"Software": "raybench"})
+
+
+def to_svg(figure: Figure) -> bytes:
+    """The figure as SVG, letters as outlines, without a date."""
+    return _saved(figure, "svg", metadata={"Date": None})
+
+
+def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
+    import matplotlib as mpl
+    from matplotlib.text import Text
+
+    mark_cut(figure)
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if "$" in text.get_text() and not text.get_text().startswith(_POWER):
+            text.set_parse_math(False)  # a name with dollars in it is no formula
+    file = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(file, format=kind, **options)
+    return file.getvalue()
+
+
+def make_figure(width_in: float, height_in: float, columns: int = 1) -> tuple[Figure, tuple[Axes, ...]]:
+    """An empty figure of this size, and its axes side by side."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = tuple(figure.add_subplot(1, columns, index + 1) for index in range(columns))
+    return figure, axes
+
+
+def draw_lines(
+    axes: Axes,
+    lines: Sequence[Line],
+    scale: float = 1.0,
+    *,
+    log_x: bool = False,
+    shift: float = 0.0,
+    styles_of: Sequence[Line] = (),
+    as_powers: bool = False,
+) -> None:
+    """Lines with error bars; ``styles_of`` keeps a line's looks where others are left out.
+
+    ``as_powers``: between two points log y is straight over log x, as a crossover is interpolated.
+    """
+    labels = [line.label for line in styles_of or lines]
+    every = [point.x for line in styles_of or lines for point in line.points]
+    octaves = np.log2(max(every) / min(every)) + 1.0 if log_x and every else 0.0
+    for line in lines:
+        index = labels.index(line.label)
+        x = np.array([point.x for point in line.points])
+        # A hair apart, so that error bars at one abscissa do not hide each other.
+        place = index - (len(labels) - 1) / 2
+        x = x * 2 ** (place * HAIR * octaves) if log_x else x + place * shift
+        y, low, high = (
+            np.array([getattr(point.estimate, name) for point in line.points]) * scale
+            for name in ("value", "low", "high")
+        )
+        color = COLORS[index % len(COLORS)]
+        beneath = len(labels) - 1 - index  # curves that may lie on this one: it shows around them
+        path_x, path_y, marked = _power_path(x, y) if as_powers else (x, y, 1)
+        axes.plot(
+            path_x,
+            path_y,
+            label=line.label,
+            color=color,
+            marker=MARKERS[index % len(MARKERS)],
+            markevery=marked,
+            linestyle=STYLES[index % len(STYLES)],
+            markersize=5 + 0.6 * beneath,
+            linewidth=1.4 + 0.25 * beneath,
+            markerfacecolor="white" if index % 2 else color,
+        )
+        axes.errorbar(
+            x,
+            y,
+            yerr=np.vstack([y - low, high - y]),
+            fmt="none",
+            ecolor=color,
+            elinewidth=1.1,
+            capsize=3,
+            zorder=1.5,
+        )
+
+
+def _power_path(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Any, Any, int]:
+    """Points on the power laws between neighbours, and every how many of them is one of ``x``."""
+    between = 20
+    places, numbers = np.linspace(0, len(x) - 1, (len(x) - 1) * between + 1), np.arange(len(x))
+    path_x, path_y = (np.exp(np.interp(places, numbers, np.log(values))) for values in (x, y))
+    return path_x, path_y, between
+
+
+def draw_bar(axes: Axes, row: int, start_ms: float, width_ms: float, color: str, hatch: str) -> None:
+    """A part of a horizontal bar, hatched over its colour."""
+    axes.barh(row, width_ms, left=start_ms, height=0.62, color=color, alpha=0.75)
+    # The hatch in a bar of its own: alpha would fade it too.
+    axes.barh(
+        row, width_ms, left=start_ms, height=0.62, color="none", edgecolor="black", hatch=hatch, linewidth=0.7
+    )
+
+
+def draw_whisker(axes: Axes, row: int, low_s: float, value_s: float, high_s: float) -> None:
+    """The interval of a time in s, on an axis in ms."""
+    error = np.array([[value_s - low_s], [high_s - value_s]]) * 1e3
+    axes.errorbar(value_s * 1e3, row, xerr=error, color="black", capsize=3, linewidth=1.1, fmt="none")
+
+
+def write_note(axes: Axes, at_s: float, row: int, text: str) -> None:
+    """Words to the right of a time in s, on an axis in ms."""
+    axes.annotate(text, (at_s * 1e3, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
+
+
+def write_title(figure: Figure, text: str) -> None:
+    """Over the whole figure: centred over the axes, a long one would run out of it."""
+    figure.suptitle(text, fontsize=10.5)
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """A legend under the axes, for which ``legend_height`` keeps room."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns, characters = legend_shape(figure.get_figwidth(), labels)
+    wrapped = [in_lines(label, characters) for label in labels]
+    figure.legend(handles, wrapped, loc="outside lower center", ncols=columns, frameon=False)
+
+
+def legend_shape(width_in: float, labels: Sequence[str]) -> tuple[int, int]:
+    """Columns of a legend, and characters of a line in it: as many columns as leave the labels whole."""
+    longest = max(map(len, labels), default=1)
+    for columns in (3, 2):
+        characters = int((width_in / columns - LEGEND_HANDLE_IN) / CHARACTER_IN)
+        if longest <= characters:
+            break
+    return min(columns, 2 if len(labels) in (2, 4) else 3, max(len(labels), 1)), characters
+
+
+def legend_height(width_in: float, lines: Sequence[Line]) -> float:
+    """Room for the legend below, in inches."""
+    labels = [line.label for line in lines]
+    columns, characters = legend_shape(width_in, labels)
+    rows = -(-(len(lines) + 1) // columns)
+    longest = max((in_lines(label, characters).count("\n") + 1 for label in labels), default=1)
+    return 0.17 * rows * longest + 0.1
+
+
+def in_lines(text: str, width: int) -> str:
+    """The text in lines of so many characters."""
+    return "\n".join(textwrap.wrap(text, width, break_long_words=True)) or text
+
+
+def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") -> str:
+    """The number behind each point; of one or two seeds there is no interval to speak of."""
+    few, many = rounds
+    if many < LEAST_VALUES and interval:
+        return f"n = {counted(many, unit)}, no interval"
+    return f"{interval}n = {counted(many, unit)}" if few == many else f"{interval}n = {few} to {many} {unit}s"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value with its interval, at an abscissa."""
+
+    x: float
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Line:
+    """One labelled series."""
+
+    label: str
+    points: tuple[Point, ...]
+
+
+def make_line(label: str, points: Sequence[tuple[float, Estimate | None]]) -> Line:
+    """The points whose values are known."""
+    return Line(label, tuple(Point(x, estimate) for x, estimate in points if estimate is not None))
+
+
+def fewest_and_most(lines: Sequence[Line]) -> tuple[int, int]:
+    """How many rounds, seeds or epochs are behind a point."""
+    numbers = [point.estimate.n for line in lines for point in line.points]
+    return min(numbers, default=0), max(numbers, default=0)
+
+
+def headline_title(results: StudyResults) -> str:
+    """The headline's devices and its setting."""
+    assert results.headline is not None
+    return f"{devices_words(results.headline.config.world_size)}, {results.headline_label}"
+
+
+Value = TypeVar("Value")  # what a plot shows
+
+
+@dataclass(frozen=True)
+class DrawnPlot:
+    """One plot, drawn."""
+
+    name: str
+    title: str
+    png: bytes
+    svg: bytes
+
+    @property
+    def svg_base64(self) -> str:
+        """For a data URI: an image of its own, so that ids of two plots do not meet."""
+        return base64.b64encode(self.svg).decode()
+
+
+def drawn(name: str, title: str, value: Value | None, draw: Callable[[Value], Figure]) -> Iterator[DrawnPlot]:
+    """The plot of ``value``; none where the records do not allow it."""
+    if value is not None:
+        figure = draw(value)
+        yield DrawnPlot(name, title, to_png(figure), to_svg(figure))

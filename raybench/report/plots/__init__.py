@@ -1,1 +1,0 @@
-"""Plots: the values that each shows, and how they are drawn."""

@@ -1,0 +1,138 @@
+"""Tables as files hold them: Markdown, CSV, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from raybench.analysis.summary import TrialSummary
+from raybench.records.epochs_csv import guarded
+from raybench.report.table import Table
+from raybench.spec.knobs import KnobValue
+
+
+def to_markdown(table: Table) -> str:
+    """The table in Markdown, without title and caption; empty where it has no rows."""
+    if not table.rows:
+        return ""
+    lines = [
+        _markdown_row([column.heading for column in table.columns]),
+        _markdown_row(["---:" if column.right else ":---" for column in table.columns]),
+        *(_markdown_row(row) for row in table.rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_text(text: object) -> str:
+    """Text in Markdown that is no HTML and no link, whatever is in it."""
+    return html.escape(str(text), quote=False).replace("](", r"]\(")
+
+
+def markdown_code(text: object) -> str:
+    """Text as code in Markdown, where nothing in it means anything: between more backticks than it has."""
+    line = " ".join(str(text).split())
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence, gap = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{gap}{line}{gap}{fence}"
+
+
+def markdown_cell(text: str) -> str:
+    """The same as a cell of a table."""
+    return markdown_text(text).replace("|", r"\|").replace("\n", " ")
+
+
+def summary_csv(summaries: Sequence[TrialSummary]) -> str:
+    """``summary.csv``: the columns of docs/contract.md, empty where unknown or inapplicable."""
+    return rows_csv(summary.row() for summary in summaries)
+
+
+def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
+    """Rows that have the same columns, the names of these first; empty cells where unknown."""
+    text, every = io.StringIO(), iter(rows)
+    if first := next(every, None):
+        names = list(first)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(
+            [
+                f"{value:.9g}" if type(value) is float else _csv_cell(value)  # most are
+                for value in map(row.__getitem__, names)
+            ]
+            for row in itertools.chain([first], every)
+        )
+    return text.getvalue()
+
+
+def to_tex(table: Table, study: str) -> str:
+    """The table for LaTeX with booktabs, its caption after the study's name."""
+    aligns = "".join("r" if column.right else "l" for column in table.columns)
+    body = [" & ".join(tex_escape(cell) for cell in row) + r" \\" for row in table.rows]
+    heading = " & ".join(tex_escape(column.heading) for column in table.columns) + r" \\"
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{tex_escape(study)}. {tex_escape(table.caption)}}}",
+            rf"\begin{{tabular}}{{{aligns}}}",
+            r"\toprule",
+            heading,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+LATIN_END = 0x180  # letters up to here are in the fonts that LaTeX begins with
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "µ": r"$\mu$",
+    "·": r"$\cdot$",
+    "→": r"$\to$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "|": r"\textbar{}",
+    "–": "--",
+    "…": r"\ldots{}",
+    "\n": " ",
+}
+
+
+def tex_escape(text: str) -> str:
+    """``text`` as LaTeX shows it literally; letters that its plain fonts lack become a question mark."""
+    return "".join(_TEX.get(each) or (each if ord(each) < LATIN_END else "?") for each in text)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(markdown_cell(cell) for cell in cells) + " |"
+
+
+def _csv_cell(value: KnobValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return guarded(value) if isinstance(value, str) else str(value)

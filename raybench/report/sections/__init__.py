@@ -1,0 +1,1 @@
+"""The sections of a report: each its tables, plots and sentences."""

@@ -1,0 +1,302 @@
+"""What each setting changes: effects of knobs, diagnosed configurations, tested proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raybench.analysis.attribution import Effect
+from raybench.analysis.findings.configurations import DiagnosedConfiguration
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.findings.verifications import Verification, Verified, verification_of
+from raybench.analysis.labels import devices_words
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.efficiency import EXCELLENT, GOOD
+from raybench.analysis.stats.statistics import Estimate
+from raybench.report.format import count, percent, times
+from raybench.report.pages import EXPLORATORY
+from raybench.report.plot import (
+    COLORS,
+    GREY,
+    draw_bar,
+    few_numbers,
+    in_lines,
+    make_figure,
+    n_words,
+    shown_ends,
+    write_title,
+)
+from raybench.report.table import (
+    MOST_ROWS,
+    NONE,
+    Column,
+    Table,
+    empty_table,
+    first_rows_words,
+    known,
+    make_table,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CONFIGURATIONS_TITLE = "Configurations"
+MOST_CONFIGURATIONS, WORST_CONFIGURATIONS = 14, 4
+
+
+EFFECTS_TITLE = "What each knob changes"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An effect, and of how many knobs it is."""
+
+    effect: Effect
+    of: str
+
+
+_COLUMNS: list[Column[_Row]] = [
+    Column("change", lambda row: row.effect.label),
+    Column("of", lambda row: row.of),
+    Column("efficiency", lambda row: percent(row.effect.efficiency), right=True),
+    Column("efficiency / default's", lambda row: times(row.effect.efficiency_ratio), right=True),
+    Column("samples/s / default's", lambda row: times(row.effect.throughput_ratio), right=True),
+    Column("samples/s measured", lambda row: "interleaved" if row.effect.is_paired else "apart"),
+    Column("interaction", lambda row: known(row.effect.interaction, times), right=True),
+    Column("n", lambda row: count(row.effect.efficiency_ratio), right=True),
+]
+
+
+def attribution_table(results: StudyResults) -> Table:
+    """What each knob changes against the default, one at a time and together."""
+    attribution = results.attribution
+    if attribution is None:
+        return empty_table(EFFECTS_TITLE)
+    effects = [*attribution.singles, *attribution.together]
+    paired = (
+        "; interleaved: of samples/s in the same rounds, as the confirmation or the verification has them"
+        if any(effect.is_paired for effect in effects)
+        else ""
+    )
+    interaction = (
+        " Interaction: what the knobs do together over the product of what each does alone, where each was "
+        "measured alone."
+        if any(effect.interaction is not None for effect in effects)
+        else ""
+    )
+    accumulation = (
+        " Accumulation alone leaves the batch of a pass as it is."
+        if any("gradient_accumulation" in effect.changes for effect in effects)
+        else ""
+    )
+    caption = (
+        f"Against the default ({results.label(attribution.default)}) at "
+        f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. "
+        "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at "
+        f"once{paired}. {EXPLORATORY}{interaction}{accumulation} "
+        "The workload is one within a study: how much a larger model "
+        "does, the command compare tells of two results directories."
+    )
+    rows = [_Row(effect, "one knob") for effect in attribution.singles]
+    rows += [_Row(effect, f"{len(effect.changes)} knobs together") for effect in attribution.together]
+    return make_table(EFFECTS_TITLE, caption, _COLUMNS, rows)
+
+
+_CONFIGURATION_COLUMNS: list[Column[DiagnosedConfiguration]] = [
+    Column("configuration", lambda each: each.label),
+    Column("status", lambda each: str(each.status) if each.status else "no baseline"),
+    Column("speed-up", lambda each: known(each.scaling.speedup, times, ""), right=True),
+    Column("efficiency", lambda each: known(each.scaling.efficiency, percent, ""), right=True),
+    Column("n", lambda each: count(each.scaling.step_time_s), right=True),
+]
+
+
+def configurations_table(results: StudyResults) -> Table:
+    """The configurations at the headline's world size, the best efficiency first."""
+    configurations = results.configurations
+    if not configurations:
+        return empty_table(CONFIGURATIONS_TITLE)
+    at_once = f" that holds for all {len(configurations)} at once" if len(configurations) > 1 else ""
+    caption = (
+        f"On {devices_words(configurations[0].record.config.world_size)}, mean over n rounds with a 95% "
+        f"interval{at_once}. {EXPLORATORY} "
+        f"Excellent: efficiency at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower "
+        "than one device, its whole interval by itself. "
+        "A batch is a choice about speed alone: how many epochs it needs is another question."
+    )
+    number = len(configurations)
+    if number > MOST_ROWS:
+        caption += f" {first_rows_words(MOST_ROWS, number)}"
+    return make_table(CONFIGURATIONS_TITLE, caption, _CONFIGURATION_COLUMNS, configurations[:MOST_ROWS])
+
+
+def verification_table(results: StudyResults) -> Table:
+    """One row a change, those of the most time first; empty where none was tested."""
+    columns: list[Column[Verification]] = [
+        Column("finding", lambda each: ", ".join(found.name for found in each.proposal.findings) or NONE),
+        Column("change", lambda each: each.label or NONE),
+        Column("predicted", predicted_words, right=True),
+        Column("measured, in samples/s", measured_words, right=True),
+        Column("verdict", verdict_cell),
+        Column("n", lambda each: str(each.gain.gain.n) if each.gain else "", right=True),
+    ]
+    caption = (
+        "Each change in the same rounds as the setting without it, unless its processes are others; 95% "
+        "intervals for all at once. Confirmed: more samples/s beyond the interval and by "
+        f"{results.study.search.minimum_gain:.0%} at least; less than predicted where the whole interval is "
+        "below the prediction's. Refuted: slower, or not confirmed and the whole interval below what was "
+        "predicted. They count for no curve and no choice."
+    )
+    return make_table("Verified by experiment", caption, columns, results.verifications)
+
+
+def predicted_words(each: Verification) -> str:
+    """The gain that was predicted; empty where none was."""
+    return known(each.predicted_gain, lambda gain: percent(gain, sign=True), "")
+
+
+def measured_words(each: Verification) -> str:
+    """The gain that was measured; empty where it was not."""
+    if each.gain is None:
+        return ""
+    apart = "" if each.is_paired else ", apart"
+    return percent(each.gain.gain, sign=True) + apart
+
+
+def verdict_words(each: Verification) -> str:
+    """The verdict, and whether it falls short of the prediction."""
+    return f"{each.verdict}, less than predicted" if each.less_than_predicted else str(each.verdict)
+
+
+def verdict_cell(each: Verification) -> str:
+    """The same, and why there is no number."""
+    return verdict_words(each) + (f": {' '.join(each.reason.split())}" if each.reason else "")
+
+
+def more_words(each: Verification) -> str:
+    """That the gain is more than its causes can have cost; empty where it is not surely."""
+    if not each.cures_more or each.causes_cost is None:
+        return ""
+    return f", more than the cause costs (+{each.causes_cost:.0%} at most), so it helps beside it too"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What follows from a finding: its next step, or what taking it has shown."""
+
+    label: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.words}"
+
+
+def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
+    """The finding's next step, under the verdict and with the measured gain where it was tried."""
+    test = verification_of(finding, verified)
+    if test is None:
+        return Advice("Next step", finding.next_step)
+    measured = f": {measured_words(test)} samples/s" if test.gain else f": {' '.join(test.reason.split())}"
+    measured += more_words(test)
+    return Advice(verdict_words(test).capitalize(), finding.next_step + measured)
+
+
+def verification_lines(results: StudyResults) -> list[str]:
+    """A line for each change that was tested or tried, for the terminal."""
+    tried = (Verified.CONFIRMED, Verified.REFUTED, Verified.UNDECIDED, Verified.FAILED)
+    lines = []
+    for each in results.verifications:
+        if each.verdict not in tried:
+            continue
+        found = each.proposal.findings[0].name if each.proposal.findings else "an earlier finding"
+        promised = f" (predicted {predicted_words(each)})" if predicted_words(each) else ""
+        measured = f", {measured_words(each)} samples/s{promised}" if each.gain else ""
+        told = "verified" if each.is_asked_for else "tried"
+        lines.append(f"{told}: {found} -> {each.label}: {verdict_cell(each)}{measured}")
+    return lines
+
+
+@dataclass(frozen=True)
+class ConfigurationsPlot:
+    """Speed-up, efficiency and throughput of each configuration on so many devices, the best first."""
+
+    world_size: int
+    labels: tuple[str, ...]
+    speedup: tuple[Estimate, ...]
+    efficiency: tuple[Estimate, ...]
+    throughput: tuple[Estimate, ...]  # samples/s
+    num_left_out: int
+    at_once: int  # configurations that the intervals hold for
+    rounds: tuple[int, int]
+
+
+def configurations_plot(results: StudyResults) -> ConfigurationsPlot | None:
+    """The configurations, the best first; None where fewer than two have a baseline."""
+    every = results.configurations
+    known = [
+        (each, each.scaling.speedup, each.scaling.efficiency)
+        for each in every
+        if each.scaling.speedup is not None and each.scaling.efficiency is not None
+    ]
+    if len(known) < 2:
+        return None
+    shown = known
+    if len(known) > MOST_CONFIGURATIONS:  # the slowest stay: they are why one looks
+        shown = [*known[: MOST_CONFIGURATIONS - WORST_CONFIGURATIONS], *known[-WORST_CONFIGURATIONS:]]
+    throughput = tuple(each.scaling.throughput_samples_per_s for each, _, _ in shown)
+    return ConfigurationsPlot(
+        world_size=shown[0][0].record.config.world_size,
+        labels=tuple(each.label for each, _, _ in shown),
+        speedup=tuple(speedup for _, speedup, _ in shown),
+        efficiency=tuple(efficiency for _, _, efficiency in shown),
+        throughput=throughput,
+        num_left_out=len(known) - len(shown),
+        at_once=len(results.configurations),
+        rounds=(min(each.n for each in throughput), max(each.n for each in throughput)),
+    )
+
+
+def draw_configurations(plot: ConfigurationsPlot) -> Figure:
+    """Speed-up, efficiency and throughput of each configuration, with the ideal and the good as lines."""
+    rows = len(plot.labels)
+    figure, axes = make_figure(9.6, 1.5 + 0.4 * rows, columns=3)
+    panels = (
+        (axes[0], plot.speedup, 1.0, "speed-up over one device", (1.0, float(plot.world_size))),
+        (axes[1], plot.efficiency, 100.0, "scaling efficiency (%)", (100 * GOOD, 100.0)),
+        (axes[2], plot.throughput, 1.0, "throughput (samples/s)", ()),
+    )
+    for index, (panel, estimates, scale, label, lines) in enumerate(panels):
+        for row, estimate in enumerate(estimates):
+            value = estimate.value * scale
+            is_slower = plot.speedup[row].high < 1
+            color, hatch = (COLORS[1], "///") if is_slower else (COLORS[0], "")
+            draw_bar(panel, row, 0, value, color, hatch)
+            error = np.array([[value - estimate.low * scale], [estimate.high * scale - value]])
+            panel.errorbar(value, row, xerr=error, color="black", capsize=3, linewidth=1.1, fmt="none")
+        for place, line in enumerate(lines):
+            panel.axvline(line, color=GREY, linestyle="--" if place == 0 else (0, (1, 2)), linewidth=1.2)
+        highest = max([*(end * scale for end in shown_ends(estimates)), *lines])
+        panel.set_xlim(0, highest * 1.06)
+        panel.set_xlabel(label)
+        panel.set_yticks(
+            range(rows), [in_lines(each, 34) for each in plot.labels] if index == 0 else [""] * rows
+        )
+        panel.set_ylim(rows - 0.4, -0.6)
+        panel.grid(visible=False, axis="y")
+        panel.tick_params(axis="y", length=0)
+    few_numbers(axes[2])
+    note = f" · {plot.num_left_out} configurations between them in diagnosis.md" if plot.num_left_out else ""
+    at_once = f" for all {plot.at_once} at once" if plot.at_once > 1 else ""
+    words = (
+        f"Configurations on {plot.world_size} devices: mean, 95% interval{at_once}, "
+        f"{n_words(plot.rounds)}{note}"
+    )
+    write_title(
+        figure,
+        f"{words}\ndashed: as fast as one device, good ({GOOD:.0%}); dotted: ideal; "
+        "hatched: slower than one beyond the interval",
+    )
+    return figure

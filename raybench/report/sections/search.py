@@ -1,0 +1,278 @@
+"""What a search found: suggestions, confirmations, largest batches, strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raybench.analysis.attribution import MarginalEffect
+from raybench.analysis.labels import combination_words, devices_words
+from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
+from raybench.analysis.objectives import OF_SPEED
+from raybench.analysis.results import StudyResults
+from raybench.analysis.search import Confirmation, SearchHistory
+from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.strategies import ParityVerdict, StrategyRow
+from raybench.records.record import TrialRecord
+from raybench.report.format import count, interval, mebibytes, milliseconds, percent
+from raybench.report.pages import EXPLORATORY
+from raybench.report.plot import (
+    COLORS,
+    legend_below,
+    make_figure,
+    whole_numbers,
+    with_separators,
+    write_title,
+)
+from raybench.report.sections.scaling import efficiency_cell, speedup_cell
+from raybench.report.sections.trials import in_order, label_and_mark
+from raybench.report.table import Column, Table, devices, first_rows_words, known, make_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+from raybench.report.format import times
+
+APART = (
+    "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
+    "default's, and the interval holds what starts of the workers differ by."
+)
+
+MOST_POINTS = 2000  # of the suggestions; more are one cloud, and make a file of megabytes
+
+
+def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
+    """The suggestions of a search at the target world size, the fastest first; the first ``most`` of them."""
+    columns: list[Column[TrialRecord]] = [
+        Column("#", lambda record: "" if record.suggestion is None else str(record.suggestion), right=True),
+        Column("setting", lambda record: label_and_mark(results, record)),
+        Column(
+            "samples/s",
+            lambda record: interval(_scaling(results, record).throughput_samples_per_s),
+            right=True,
+        ),
+        Column(
+            "efficiency", lambda record: known(_scaling(results, record).efficiency, percent, ""), right=True
+        ),
+        Column("measured", lambda record: _where(results, record)),
+        Column("peak memory, MiB", lambda record: mebibytes(_peak_memory_bytes(record)), right=True),
+        Column("n", lambda record: count(_scaling(results, record).step_time_s), right=True),
+    ]
+    caption = (
+        f"World size {results.target_world_size}, 95% interval of each alone; of what was measured on the "
+        "curve as well, the curve's, else of what was confirmed the confirmation's samples/s, though the "
+        "best was chosen by what the search had measured. "
+        f"{EXPLORATORY} A suggestion's batch size is a choice about speed alone: how "
+        "many epochs a batch needs to reach an accuracy was not measured."
+    )
+    fastest_first = sorted(
+        in_order(results, "search"),
+        key=lambda record: -_scaling(results, record).throughput_samples_per_s.value,
+    )
+    shown = fastest_first[:most]
+    if len(shown) < len(fastest_first):
+        caption += f" {first_rows_words(len(shown), len(fastest_first))}"
+    return make_table("Suggestions", caption, columns, shown)
+
+
+def _where(results: StudyResults, record: TrialRecord) -> str:
+    reference = results.reference(record)
+    if reference.trial_id in results.reported_by:
+        return "in the confirmation"
+    return _WHERE[reference.request.role]
+
+
+_WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}
+
+
+def _scaling(results: StudyResults, record: TrialRecord) -> Scaling:
+    """How the suggestion scales, by the trial that speaks for it."""
+    return results.scaling(results.reference(record))
+
+
+def _peak_memory_bytes(record: TrialRecord) -> int | None:
+    """Of the rank that takes most, as torch counts it."""
+    return max(record.steps.peak_memory_bytes or (), default=None) if record.steps else None
+
+
+def confirmation_table(results: StudyResults) -> Table:
+    """Winners against the default, measured in the same rounds unless they need other processes."""
+    columns: list[Column[Confirmation]] = [
+        Column("winner", lambda confirmed: confirmed.label),
+        Column("devices", lambda confirmed: devices(confirmed.record), right=True),
+        Column("gain in samples/s", lambda confirmed: percent(confirmed.gain.gain, sign=True), right=True),
+        Column("verdict", lambda confirmed: str(confirmed.gain.verdict)),
+        Column("measured", lambda confirmed: "interleaved" if confirmed.paired else "apart"),
+        Column("n", lambda confirmed: str(confirmed.gain.gain.n), right=True),
+    ]
+    objectives = results.study.search.objectives
+    at_once = " for all at once" if len(results.confirmations) > 1 else ""
+    apart = "" if all(each.paired for each in results.confirmations) else f" {APART}"
+    chosen = "" if OF_SPEED.issuperset(objectives) else f" Chosen for {objectives_words(objectives)}."
+    caption = (
+        f"Interleaved with the default in the same rounds, 95% interval{at_once}.{apart} A gain is "
+        "significant when the interval excludes 0 and it is at least "
+        f"{results.study.search.minimum_gain:.0%}.{chosen} "
+        "The verdict is on samples/s."
+    )
+    return make_table("The winner against the default", caption, columns, results.confirmations)
+
+
+def largest_table(results: StudyResults) -> Table:
+    """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
+
+    def setting(each: LargestFit) -> str:  # the strategy has a column of its own
+        return combination_words(results.study, each.setting, always=["precision"], without=["strategy"])
+
+    columns: list[Column[LargestFit]] = [
+        Column("strategy", lambda each: "single" if each.world_size == 1 else each.setting.strategy),
+        Column("setting", setting),
+        Column("largest batch", batch_cell, right=True),
+        Column("memory, MiB", _memory_cell, right=True),
+        Column("share of the memory", share_cell, right=True),
+        Column("why no larger one", bound_words),
+        Column(
+            "probes (out of memory)", lambda each: f"{each.num_probes} ({each.num_out_of_memory})", right=True
+        ),
+    ]
+    counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
+    sized = f"{devices_words(results.target_world_size)}, batch {counted}"
+    caption = (
+        f"On {sized}: the largest that takes at most {MEMORY_SHARE:.0%} of a rank's memory, by doubling and "
+        "bisection; above 64 in multiples of 8, above 1,024 in steps of 1 to 2%. Memory is the device's "
+        "count on the fullest rank: on GPUs what torch has reserved, context and communicators included, "
+        "against the GPU's; on CPUs the process's peak resident set against an equal share of the host's."
+    )
+    return make_table("The largest batch that fits", caption, columns, results.largest)
+
+
+def batch_cell(largest: LargestFit) -> str:
+    """The largest batch that fits; "none" where none does."""
+    return "none" if largest.batch_size is None else f"{largest.batch_size:,}"
+
+
+def share_cell(largest: LargestFit) -> str:
+    """Its share of the memory; empty where that is not told."""
+    share = largest.fitting.share if largest.fitting else None
+    return "" if share is None else f"{share:.0%}"
+
+
+def _memory_cell(largest: LargestFit) -> str:
+    fitting = largest.fitting
+    return mebibytes(fitting.memory_bytes) if fitting and fitting.share is not None else ""
+
+
+def strategies_table(results: StudyResults) -> Table:
+    """Strategies side by side at each world size; empty where the study has one."""
+    memory = "of the process, whatever it holds"
+    if not any(row.memory_is_of_process for row in results.strategies):
+        memory = "as torch counts it, of the strategy alone (fsdp: without the copy that is its base)"
+    caption = (
+        "Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, "
+        f"{memory}. Each strategy stands with the default's other settings, else with its fastest. Loss "
+        "parity: from the same weights on the same samples, the largest difference of a step's loss from "
+        "one device's, and that of the first step's averaged gradient, relative, of what is tolerated."
+    )
+    return make_table("Strategies", caption, _STRATEGY_COLUMNS, results.strategies)
+
+
+_STRATEGY_COLUMNS: list[Column[StrategyRow]] = [
+    Column("devices", lambda row: devices(row.record), right=True),
+    Column("strategy", lambda row: row.record.config.setting.strategy),
+    Column("global batch", lambda row: f"{row.record.config.global_batch_size:,}", right=True),
+    Column("step time, ms", lambda row: milliseconds(row.scaling.step_time_s), right=True),
+    Column("speed-up", lambda row: speedup_cell(row.scaling), right=True),
+    Column("efficiency", lambda row: efficiency_cell(row.scaling), right=True),
+    Column("peak memory, MiB", lambda row: mebibytes(row.memory_bytes), right=True),
+    Column("loss parity", lambda row: _parity_words(row.parity)),
+    Column("n", lambda row: count(row.scaling.step_time_s), right=True),
+]
+
+
+def _parity_words(verdict: ParityVerdict | None) -> str:
+    if verdict is None:
+        return ""
+    difference = f"{verdict.relative_difference:.1g} of {verdict.tolerance:g} in {verdict.steps} steps"
+    if verdict.gradient_difference is not None:
+        difference += f", gradient {verdict.gradient_difference:.1g} of {verdict.gradient_tolerance:g}"
+    if verdict.agrees:
+        return f"agrees: {difference}"
+    why = f" ({'; '.join(verdict.may_differ)})" if verdict.may_differ else ""
+    return f"differs: {difference}{why}"
+
+
+def compression_table(results: StudyResults) -> Table:
+    """What compression does to the gradients; empty where nothing is compressed."""
+    columns: list[Column[TrialRecord]] = [
+        Column("devices", devices, right=True),
+        Column("setting", results.label),
+        Column("compression", lambda record: record.config.setting.gradient_compression),
+        Column("relative error", lambda record: f"{_error(record):.2g}", right=True),
+    ]
+    caption = (
+        "|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms, the same "
+        "weights and samples."
+    )
+    compressed = [record for record in in_order(results, "scaling") if _error(record) is not None]
+    return make_table("Error of gradient compression", caption, columns, compressed)
+
+
+def _error(record: TrialRecord) -> float | None:
+    return record.steps.compression_error if record.steps else None
+
+
+def draw_search(history: SearchHistory) -> Figure:
+    """Points and a line; suggestions without a value are ticks at the bottom."""
+    figure, (axes,) = make_figure(7.4, 4.0)
+    step = -(-len(history.points) // MOST_POINTS)
+    measured = [
+        (point.suggestion, point.value) for point in history.points[::step] if point.value is not None
+    ]
+    failed = [point.suggestion for point in history.points if point.value is None][:MOST_POINTS]
+    best = [(point.suggestion, point.best) for point in history.points if point.best is not None]
+    rises = [pair for place, pair in enumerate(best) if place == 0 or pair[1] != best[place - 1][1]]
+    numbers, values = zip(*measured, strict=True)
+    axes.scatter(numbers, values, s=14, color=COLORS[0], label="suggestion", zorder=3)
+    numbers, values = zip(*rises, best[-1], strict=True)
+    axes.step(numbers, values, where="post", color=COLORS[1], label="best so far")
+    if failed:
+        places = [0.015] * len(failed)
+        transform = axes.get_xaxis_transform()
+        axes.scatter(failed, places, marker="|", color="black", transform=transform, label="without a value")
+    name = history.objective.replace("_", " ")
+    axes.set_xlabel("suggestion")
+    axes.set_ylabel(f"{name} ({history.unit})" if history.unit else name)
+    whole_numbers(axes)
+    with_separators(axes.yaxis)
+    more = f"; one of {step} is shown" if step > 1 else ""
+    write_title(
+        figure, f"The search: {len(history.points):,} suggestions, each as the search measured it{more}"
+    )
+    legend_below(figure, axes)
+    return figure
+
+
+def bound_words(largest: LargestFit) -> str:
+    """Why no larger batch is taken: "stopped at the memory (batch 96: 97% of the memory predicted)"."""
+    if largest.bound is Bound.UNFINISHED:
+        return "not finished: larger ones may fit"
+    told = " ".join(largest.reason.split())
+    if largest.bound is Bound.LIMIT:
+        return f"stopped at the limit of {largest.bound}, not at the memory: {told}"
+    if largest.bound is Bound.MEMORY:
+        return f"stopped at the memory: {told}"
+    return f"stopped by {largest.bound}, not at the memory: {told}"
+
+
+def objectives_words(objectives: Sequence[str]) -> str:
+    """What a study calls best: "throughput and peak memory"."""
+    return " and ".join(name.replace("_", " ") for name in objectives)
+
+
+def unshown_words(knobs: Sequence[MarginalEffect]) -> str:
+    """What came along with a winner and is not shown to help; empty where there is nothing of it."""
+    each = []
+    for knob in knobs:
+        how = "in the same rounds" if knob.is_paired else "by two trials apart"
+        each.append(f"{knob.label} ({times(knob.ratio)} {how})")
+    return f"not shown to add to that: {', '.join(each)}" if each else ""

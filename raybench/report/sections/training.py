@@ -1,0 +1,497 @@
+"""What trained models learn, how long it takes, and whether changes learn as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raybench.analysis.cost import TrainedTime
+from raybench.analysis.labels import devices_words
+from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.analysis.training import (
+    Comparison,
+    EpochMeans,
+    Goodput,
+    Parity,
+    ScaleOverRuns,
+    ToTarget,
+    TrainedGroup,
+    TrainedRun,
+    TrainingResults,
+)
+from raybench.report.format import (
+    MEBIBYTE,
+    figures,
+    interval,
+    over_few,
+    plain_lasting,
+    plain_percent,
+    plain_times,
+    seeds_words,
+    times_over_seeds,
+)
+from raybench.report.plot import (
+    GREY,
+    MOST_CURVES,
+    Line,
+    draw_lines,
+    fewest_and_most,
+    legend_below,
+    legend_height,
+    log2_axis,
+    make_figure,
+    make_line,
+    n_words,
+    whole_numbers,
+    write_title,
+)
+from raybench.report.table import Column, Table, devices, empty_table, known, make_table
+from raybench.spec.counted import counted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def parity_words(comparison: Comparison) -> str:
+    """The verdict on the accuracy with its numbers, and the speed-up of an epoch."""
+    group = comparison.group
+    return _parity_of(comparison, f"on {devices_words(group.world_size)} ({group.strategy}) and one")
+
+
+def changed_words(comparison: Comparison) -> str:
+    """The same of a changed setting against the default; of one that was stopped early as far as it came."""
+    group, pruned = comparison.group, comparison.group.stopped_by
+    words = _parity_of(comparison, f"with {group.changes} and without on {devices_words(group.world_size)}")
+    return words if pruned is None else f"{words}, after epoch {pruned.epoch}, where it was stopped"
+
+
+def _parity_of(comparison: Comparison, who: str) -> str:
+    difference = comparison.difference_points
+    speedup = comparison.epoch_speedup
+    speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
+    if difference is None:
+        return f"there are no accuracies to compare {who}{speed}"
+    numbers = f"{points_words(difference)} points, {seen_words(comparison.num_seeds, comparison.group)}"
+    width = f"±{comparison.tolerance_points:g} points"
+    words = {
+        Parity.SAME: f"accuracy {who} is the same within {width} ({numbers})",
+        Parity.DIFFERENT: f"accuracy {who} differs by more than {width} ({numbers})",
+        Parity.UNKNOWN: f"whether accuracy {who} is the same within {width} cannot be told ({numbers})",
+    }
+    return words[comparison.parity] + speed
+
+
+def points_words(difference: Estimate) -> str:
+    """A difference of accuracies in points, with its interval where there are seeds enough."""
+    value = f"{difference.value:+.2f}"
+    return over_few(difference, lambda each: f"{value} [{each.low:+.2f}, {each.high:+.2f}]", value)
+
+
+def seen_words(num_seeds: int, group: TrainedGroup) -> str:
+    """On how much a difference of accuracies rests: seeds, and test samples."""
+    tested = f", {group.num_test_samples:,} test samples" if group.num_test_samples else ""
+    return f"{seeds_words(num_seeds)}{tested}"
+
+
+def trained_words(results: MeasuredStudy, found: TrainedTime) -> str:
+    """An epoch of one setting, and its speed-up, as trained and by its steps."""
+    where = f"{results.label(found.record)} on {devices_words(found.record.config.world_size)}"
+    words = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained"
+    seeds = "" if found.epoch_s.n > 2 else f" ({found.epoch_s.n} seed{'s' * (found.epoch_s.n > 1)})"
+    words += f"{seeds}, {plain_lasting(found.by_steps_s)} by its steps"
+    if found.speedup is None or found.speedup_by_steps is None:
+        return words
+    trained, by_steps = plain_times(found.speedup), plain_times(found.speedup_by_steps)
+    return f"{words}; {trained} and {by_steps} as fast as one device"
+
+
+@dataclass(frozen=True)
+class _GroupRow:
+    """A number of devices, and how it compares with one."""
+
+    group: TrainedGroup
+    comparison: Comparison | None
+
+
+_GROUP_COLUMNS: list[Column[_GroupRow]] = [
+    Column("devices", lambda row: str(row.group.world_size), right=True),
+    Column("strategy", lambda row: row.group.strategy),
+    Column("global batch", lambda row: f"{row.group.global_batch_size:,}", right=True),
+    Column(
+        "test accuracy",
+        lambda row: known(row.group.final_accuracy, _percent, ""),
+        right=True,
+    ),
+    Column(
+        "difference, points",
+        lambda row: known(row.comparison.difference_points, points_words, "") if row.comparison else "",
+        right=True,
+    ),
+    Column("verdict", lambda row: str(row.comparison.parity) if row.comparison else "baseline"),
+    Column("epochs", lambda row: _epochs_words(row.group), right=True),
+    Column("best epoch", lambda row: known(row.group.best_epochs, _range, ""), right=True),
+    Column("converged", lambda row: known(row.group.converged_epochs, _range, ""), right=True),
+    Column("epoch, s", lambda row: _value(row.group.epoch_time_s), right=True),
+    Column(
+        "speed-up",
+        lambda row: known(row.comparison.epoch_speedup, times_over_seeds, "") if row.comparison else "",
+        right=True,
+    ),
+    Column(
+        "all epochs, s",
+        lambda row: _value(row.group.total_s),
+        right=True,
+    ),
+    Column(
+        "speed-up in all",
+        lambda row: known(row.comparison.total_speedup, times_over_seeds, "") if row.comparison else "",
+        right=True,
+    ),
+    Column("time to target, s", lambda row: _to_target(row.group, lambda target: target.time_s), right=True),
+    Column("samples to target", lambda row: _to_target(row.group, lambda target: target.samples), right=True),
+    Column("seeds", lambda row: str(len(row.group.runs)), right=True),
+]
+
+
+def training_table(results: StudyResults) -> Table:
+    """Every number of devices against one, after equally many epochs."""
+    training = results.training
+    if training is None:
+        return empty_table("Training to accuracy")
+    rows = [_GroupRow(group, training.comparison(group)) for group in training.groups]
+    setting = [Column[_GroupRow]("setting", lambda row: _setting(row.group))] if training.changed else []
+    columns = [*_GROUP_COLUMNS[:2], *setting, *_GROUP_COLUMNS[2:]]
+    return make_table("Training to accuracy", _training_caption(training), columns, rows)
+
+
+_CHANGE_COLUMNS: list[Column[Comparison]] = [
+    Column("devices", lambda each: str(each.group.world_size), right=True),
+    Column("change", lambda each: each.group.changes),
+    Column("global batch", lambda each: f"{each.group.global_batch_size:,}", right=True),
+    Column("test accuracy", lambda each: known(each.group.final_accuracy, _percent, ""), right=True),
+    Column("the default's", lambda each: known(each.base.final_accuracy, _percent, ""), right=True),
+    Column("difference, points", lambda each: known(each.difference_points, points_words, ""), right=True),
+    Column("verdict", lambda each: str(each.parity)),
+    Column("epoch, s", lambda each: _value(each.group.epoch_time_s), right=True),
+    Column("the default's epoch, s", lambda each: _value(each.base.epoch_time_s), right=True),
+    Column("speed-up", lambda each: known(each.epoch_speedup, times_over_seeds, ""), right=True),
+    Column("seeds", lambda each: str(each.num_seeds), right=True),
+]
+
+
+_STOPPED: Column[Comparison] = Column("stopped", lambda each: _stopped_words(each.group))
+
+
+def _stopped_words(group: TrainedGroup) -> str:
+    pruned = group.stopped_by
+    return "" if pruned is None else f"after epoch {pruned.epoch}, against {pruned.compared - 1} others"
+
+
+def changes_table(results: StudyResults) -> Table:
+    """Each changed setting against the default, on equally many devices, after equally many epochs."""
+    changed = results.training.changed if results.training else ()
+    together = results.training is None or results.training.spec.settings == "default"
+    title = "Training with all changes" if together else "Training with other settings"
+    who = "all changes together" if together else "the other settings"
+    caption = (
+        f"The default and {who}, trained for equally many epochs on equally many devices: a "
+        "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed; "
+        "fewer than three have none."
+    )
+    stopped = [_STOPPED] if any(each.group.stopped_by for each in changed) else []
+    if stopped:
+        caption += " What was stopped early is compared after its last epoch; it got no further seed."
+    return make_table(title, caption, [*_CHANGE_COLUMNS, *stopped], changed)
+
+
+def _epochs_words(group: TrainedGroup) -> str:
+    return f"{group.num_epochs}{', stopped' if group.stopped_by else ''}"
+
+
+def _setting(group: TrainedGroup) -> str:
+    return group.changes or "the default"
+
+
+def _training_caption(training: TrainingResults) -> str:
+    spec = training.spec
+    words = [
+        "Accuracy after the last epoch, difference to one device paired by seed, 95% Student intervals over "
+        "three seeds or more, on a scale that keeps them within bounds (logit, logarithm), none over fewer; "
+        f"the same where the whole interval lies within ±{spec.tolerance_points:g} points. An epoch's "
+        "time is training without evaluation, each run's first left out; all epochs: with evaluation. "
+        f"Converged: the first epoch within {spec.tolerance_points:g} points of the best."
+    ]
+    if spec.target_accuracy is not None:
+        words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
+    difference = training.weights_difference
+    if difference is not None:
+        words.append(f"Largest difference of a weight between two ranks at the end: {difference:.3g}.")
+    skipped = sum(epoch.skipped_steps for run in training.runs for epoch in run.epochs)
+    if skipped:
+        steps = sum(epoch.steps for run in training.runs for epoch in run.epochs)
+        words.append(f"The gradient scaler of fp16 left out {skipped:,} of {steps:,} steps.")
+    kept = sorted(run.result.model for run in training.runs if run.result.model)
+    if kept:
+        words.append(f"Trained models: {', '.join(kept)}.")
+    notes = {f"{name}: {why}" for run in training.runs for name, why in run.result.missing.items()}
+    words += [f"Note: {note}." for note in sorted(notes)]
+    return " ".join(words)
+
+
+@dataclass(frozen=True)
+class _EpochRow:
+    """One epoch on one number of devices."""
+
+    group: TrainedGroup
+    means: EpochMeans
+
+
+_EPOCH_COLUMNS: list[Column[_EpochRow]] = [
+    Column("devices", lambda row: str(row.group.world_size), right=True),
+    Column("strategy", lambda row: row.group.strategy),
+    Column("epoch", lambda row: str(row.means.epoch), right=True),
+    Column("learning rate", lambda row: f"{row.means.learning_rate:.4g}", right=True),
+    Column("training loss", lambda row: known(row.means.train_loss, _value, ""), right=True),
+    Column("training accuracy", lambda row: known(row.means.train_accuracy, _percent, ""), right=True),
+    Column("test loss", lambda row: known(row.means.test_loss, _value, ""), right=True),
+    Column("test accuracy", lambda row: known(row.means.test_accuracy, _percent, ""), right=True),
+    Column("training, s", lambda row: known(row.means.train_s, _value, ""), right=True),
+    Column("evaluation, s", lambda row: known(row.means.evaluation_s, _value, ""), right=True),
+    Column("seeds", lambda row: str(row.means.num_seeds), right=True),
+]
+
+
+def epochs_table(results: StudyResults) -> Table:
+    """Each epoch on each number of devices, mean over the seeds; epochs.csv has every seed."""
+    caption = (
+        "Mean over the seeds with 95% Student interval; of fewer than three none. Training loss and "
+        "accuracy are of the samples as they were trained on, test values of every test sample once."
+    )
+    groups = results.training.groups if results.training else ()
+    rows = [_EpochRow(group, means) for group in groups for means in group.epochs]
+    several = any(group.changes for group in groups)
+    setting = [Column[_EpochRow]("setting", lambda row: _setting(row.group))] if several else []
+    return make_table("Epochs", caption, [*_EPOCH_COLUMNS[:2], *setting, *_EPOCH_COLUMNS[2:]], rows)
+
+
+@dataclass(frozen=True)
+class _RankRow:
+    """One rank of one run."""
+
+    group: TrainedGroup
+    run: TrainedRun
+    rank: int
+
+
+_RANK_COLUMNS: list[Column[_RankRow]] = [
+    Column("devices", lambda row: str(row.group.world_size), right=True),
+    Column("strategy", lambda row: row.group.strategy),
+    Column("global batch", lambda row: f"{row.group.global_batch_size:,}", right=True),
+    Column("seed", lambda row: str(row.run.seed), right=True),
+    Column("rank", lambda row: str(row.rank), right=True),
+    Column("samples in an epoch", lambda row: f"{row.run.epochs[-1].samples[row.rank]:,}", right=True),
+    Column("peak memory, MiB", lambda row: _memory(row.run.result.peak_memory_bytes, row.rank), right=True),
+    Column(
+        "device memory, MiB", lambda row: _memory(row.run.result.device_memory_bytes, row.rank), right=True
+    ),
+    Column("utilisation", lambda row: _utilization(row.run, row.rank), right=True),
+]
+
+
+def ranks_table(results: StudyResults) -> Table:
+    """What each rank of each training trial has seen and used."""
+    caption = (
+        "Peak memory as torch counts it (GPUs), device memory as the device does, on CPUs the process. "
+        "Utilisation while training: of a GPU its share of time with a kernel, of a CPU worker its cores'."
+    )
+    rows = [
+        _RankRow(group, run, rank)
+        for group in (results.training.groups if results.training else ())
+        for run in group.runs
+        for rank in range(group.world_size)
+    ]
+    return make_table("Ranks of the training trials", caption, _RANK_COLUMNS, rows)
+
+
+def _memory(of_ranks_bytes: tuple[int, ...] | None, rank: int) -> str:
+    return f"{of_ranks_bytes[rank] / MEBIBYTE:,.0f}" if of_ranks_bytes else ""
+
+
+def _utilization(run: TrainedRun, rank: int) -> str:
+    shares = run.result.device_utilization
+    share = shares[rank] if rank < len(shares) else None
+    return "" if share is None else f"{share:.0%}"
+
+
+def _value(estimate: Estimate) -> str:
+    return over_few(estimate, interval, figures(estimate.value))
+
+
+def _percent(estimate: Estimate) -> str:
+    value = f"{100 * estimate.value:.2f}%"
+    return over_few(estimate, lambda each: f"{value} [{100 * each.low:.2f}, {100 * each.high:.2f}]", value)
+
+
+def _range(epochs: tuple[int, int]) -> str:
+    """One number, or the smallest and the largest over the seeds."""
+    first, last = epochs
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _to_target(group: TrainedGroup, value: Callable[[ToTarget], float | None]) -> str:
+    """The mean over the seeds that reached the target accuracy, and how many did if not all."""
+    if group.to_target is None:
+        return ""
+    mean, reached = value(group.to_target), group.to_target.num_reached
+    if mean is None:
+        return "not reached"
+    of_all = "" if reached == len(group.runs) else f" ({reached} of {len(group.runs)} seeds)"
+    return f"{figures(mean)}{of_all}"
+
+
+KNOWN_WORDS = (
+    "Intervals hold the noise scale's own error: over the seeds where three or more were trained, else what "
+    "leaving out some of its measurements in turn changes."
+)
+UNKNOWN_WORDS = (
+    "The noise scale was measured fewer than three times, so its error is not known: intervals are the "
+    "throughput's."
+)
+
+
+def goodput_table(results: StudyResults) -> Table:
+    """Throughput and goodput of every measured batch; empty where no noise scale was measured."""
+    training = results.training
+    if training is None or training.noise_scale is None:
+        return empty_table("Goodput")
+    columns: list[Column[Goodput]] = [
+        Column("devices", lambda each: devices(each.record), right=True),
+        Column("setting", lambda each: results.label(each.record)),
+        Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
+        Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
+        Column("statistical efficiency", lambda each: plain_percent(each.statistical_efficiency), right=True),
+        Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
+    ]
+    scale = training.noise_scale
+    known = all(each.statistical_efficiency.n >= LEAST_VALUES for each in training.goodput)
+    caption = (
+        f"Gradient noise scale: {figures(scale.first)} samples after the first epoch, {figures(scale.last)} "
+        f"after the last (McCandlish et al. 2018, appendix A.1, smoothed; {_over_runs(scale)}). Statistical "
+        "efficiency: progress of a sample over that of one at the reference batch of "
+        f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over trials and epochs "
+        "(Qiao et al. 2021); it is above 100% for smaller batches; goodput: throughput times this. "
+    )
+    caption += KNOWN_WORDS if known else UNKNOWN_WORDS
+    return make_table("Goodput", caption, columns, training.goodput)
+
+
+def _over_runs(scale: ScaleOverRuns) -> str:
+    """Of what the scale is told: one trial, or the middle of several and their ends."""
+    if scale.num_runs == 1:
+        return "of 1 training trial"
+    return (
+        f"the median of {counted(scale.num_runs, 'training trial')}, "
+        f"from {figures(scale.least)} to {figures(scale.most)} after the last"
+    )
+
+
+@dataclass(frozen=True)
+class TrainingPlot:
+    """Test accuracy (0 to 1) and test loss over the epochs, a line for each number of devices."""
+
+    accuracy: tuple[Line, ...]  # empty where the workload has no metric
+    loss: tuple[Line, ...]
+    seeds: tuple[int, int]
+    target: float | None  # accuracy
+
+
+def training_plot(results: StudyResults) -> TrainingPlot | None:
+    """What the test samples say, epoch by epoch; None where no training was evaluated after two epochs."""
+    training = results.training
+    if training is None:
+        return None
+    groups = training.groups[:MOST_CURVES]
+    loss = tuple(_by_epoch(group, lambda means: means.test_loss) for group in groups)
+    loss = tuple(line for line in loss if len(line.points) > 1)
+    if not loss:
+        return None
+    accuracy = (_by_epoch(group, lambda means: means.test_accuracy) for group in groups)
+    known_accuracy = tuple(line for line in accuracy if len(line.points) > 1)
+    return TrainingPlot(known_accuracy, loss, fewest_and_most(loss), training.spec.target_accuracy)
+
+
+def _by_epoch(group: TrainedGroup, value: Callable[[EpochMeans], Estimate | None]) -> Line:
+    alone = group.world_size == 1
+    words = [devices_words(group.world_size), "" if alone else group.strategy, group.changes]
+    return make_line(
+        ", ".join(filter(None, words)), [(float(means.epoch), value(means)) for means in group.epochs]
+    )
+
+
+def draw_training(plot: TrainingPlot) -> Figure:
+    """Test accuracy and test loss over the epochs, side by side; the loss alone without accuracies."""
+    panels = [("test accuracy (%)", plot.accuracy, 100.0)] if plot.accuracy else []
+    panels.append(("test loss", plot.loss, 1.0))
+    width = 4.6 * len(panels)
+    figure, axes = make_figure(width, 3.7 + legend_height(width, plot.loss), columns=len(panels))
+    for panel, (label, lines, scale) in zip(axes, panels, strict=True):
+        draw_lines(panel, lines, scale, shift=0.04)
+        whole_numbers(panel)
+        panel.set_xlim(0.5, max(point.x for line in lines for point in line.points) + 0.5)
+        panel.set_xlabel("epoch")
+        panel.set_ylabel(label)
+    if plot.accuracy:  # the interval of a few seeds may reach beyond what an accuracy can be
+        low, high = axes[0].get_ylim()
+        axes[0].set_ylim(max(low, 0.0), min(high, 100.0))
+    if plot.accuracy and plot.target is not None:
+        axes[0].axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    target = f"\ndotted: the target of {plot.target:.1%}" if plot.accuracy and plot.target else ""
+    write_title(figure, f"Training: {n_words(plot.seeds, 'seed', 'mean and 95% interval, ')}{target}")
+    legend_below(figure, axes[0])
+    return figure
+
+
+@dataclass(frozen=True)
+class EpochTimePlot:
+    """Training time of an epoch in s over the world size, a line for each strategy, the base in each."""
+
+    world_sizes: tuple[int, ...]
+    lines: tuple[Line, ...]
+    ideal: tuple[tuple[int, float], ...]
+    seeds: tuple[int, int]  # fewest and most behind a point
+
+
+def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
+    """Epoch times by world size; None where only one was trained at."""
+    training = results.training
+    if training is None or not training.comparisons:
+        return None
+    base, kinds = training.comparisons[0].base, dict[tuple[str, str], list[TrainedGroup]]()
+    for each in training.comparisons:
+        kinds.setdefault((each.group.strategy, each.group.changes), [each.base]).append(each.group)
+    lines = tuple(
+        make_line(", ".join(filter(None, kind)), [(group.world_size, group.epoch_time_s) for group in groups])
+        for kind, groups in kinds.items()
+    )
+    sizes = tuple(sorted({group.world_size for group in training.groups}))
+    start = base.mean_epoch_time_s
+    return EpochTimePlot(sizes, lines, tuple((size, start / size) for size in sizes), fewest_and_most(lines))
+
+
+def draw_epoch_times(plot: EpochTimePlot) -> Figure:
+    """Training time of an epoch over the world size, with the ideal line from one device."""
+    figure, (axes,) = make_figure(6.4, 3.7 + legend_height(6.4, plot.lines))
+    ideal_x, ideal_y = zip(*plot.ideal, strict=True)
+    axes.plot(ideal_x, ideal_y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2, label="ideal")
+    draw_lines(axes, plot.lines, log_x=True)
+    log2_axis(axes, plot.world_sizes)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("world size (devices)")
+    axes.set_ylabel("training time of an epoch (s)")
+    words = n_words(plot.seeds, "seed", "mean and 95% interval, ")
+    write_title(figure, f"Epoch time, without evaluation: {words}")
+    legend_below(figure, axes)
+    return figure

@@ -1,0 +1,264 @@
+"""Every trial, those that failed, and how their step times are spread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raybench.analysis.labels import devices_words
+from raybench.analysis.results import StudyResults
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Role, Variant
+from raybench.records.step_times import slowest_steps
+from raybench.report.format import duration_words, interval, percent
+from raybench.report.plot import (
+    COLORS,
+    STYLES,
+    headline_title,
+    in_lines,
+    legend_below,
+    make_figure,
+    write_title,
+)
+from raybench.report.table import Column, Table, devices, make_table
+from raybench.spec.counted import counted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from raybench.analysis.results import StudyResults
+
+LONGEST_CELL = 160  # characters
+MOST_TRIALS = 2000  # in a document; all are in summary.csv
+MOST_STEPS = 5000  # on a line: more are not seen
+
+
+LONGEST_REASON = 300  # characters
+
+
+def failures_words(records: Sequence[TrialRecord]) -> str:
+    """How many failed, in which states, and the commonest reason of each state."""
+    words = []
+    for state, number in Counter(record.state for record in records).most_common():
+        reasons = Counter(_first_line(record.reason) for record in records if record.state == state)
+        words.append(f"{number} {state} ({reasons.most_common(1)[0][0]})")
+    return ", ".join(words)
+
+
+def nothing_fits(results: StudyResults) -> list[str]:
+    """Where the probes of the largest batch are all that there is, and none fits."""
+    if not results.largest or any(each.batch_size for each in results.largest):
+        return []
+    reasons = dict.fromkeys(_first_line(each.reason) for each in results.largest)
+    return [f"no trial completed: no batch fits in memory ({'; '.join(reasons)})"]
+
+
+def missing_target(results: StudyResults) -> list[str]:
+    """Where the headline has fewer devices than were asked for: why."""
+    assert results.headline is not None
+    target = results.target_world_size
+    if results.headline.config.world_size == target:
+        return []
+    there = [record for record in results.failed if record.config.world_size == target]
+    why = f": {failures_words(there)}" if there else ""
+    return [f"no trial completed on {devices_words(target)}{why}"]
+
+
+def _first_line(reason: str | None) -> str:
+    line = (reason or "").strip().splitlines()[0] if reason and reason.strip() else "no reason given"
+    return shorten(line, LONGEST_REASON, placeholder=" ...")
+
+
+def every_trial_table(results: StudyResults) -> Table:
+    """Every record of the study, a row each, in the order of measuring; of very many the first.
+
+    Those of the curve and confirmations before suggestions, so that the first ones tell most.
+    """
+    shown = sorted(results.records, key=lambda each: each.request.role == "search")[:MOST_TRIALS]
+    total = len(results.records)
+    caption = (
+        "Times and rates of one step, of all starts where a trial has several, with 95% intervals: each "
+        "trial's own. Of a setting that was measured more than once the other tables have one of these."
+    )
+    if total > len(shown):
+        caption += f" The first {len(shown):,} of {total:,} trials; all are in summary.csv."
+
+    own = {**results.superseded, **results.own_scalings}
+
+    def step_time(record: TrialRecord) -> str:
+        scaling = own.get(record.trial_id)
+        return interval(scaling.step_time_s.scaled(1e3)) if scaling else ""
+
+    def rate(record: TrialRecord) -> str:
+        scaling = own.get(record.trial_id)
+        return interval(scaling.throughput_samples_per_s) if scaling else ""
+
+    def efficiency(record: TrialRecord) -> str:
+        scaling = own.get(record.trial_id)
+        known = scaling.efficiency if scaling and record.config.world_size > 1 else None
+        return percent(known) if known else ""
+
+    columns: list[Column[TrialRecord]] = [
+        Column("trial", lambda record: record.trial_id),
+        Column("role", lambda record: record.request.role),
+        Column("state", lambda record: _state(results, record)),
+        Column("devices", lambda record: str(record.config.world_size), right=True),
+        Column("setting", lambda record: label_and_mark(results, record)),
+        Column("batch per device", lambda record: f"{record.config.batch_size:,}", right=True),
+        Column("step time, ms", step_time, right=True),
+        Column("samples/s", rate, right=True),
+        Column("efficiency", efficiency, right=True),
+        Column("took", lambda record: duration_words(record.wall_time_s), right=True),
+        Column("reason", lambda record: " ".join((record.reason or "").split())[:LONGEST_CELL]),
+    ]
+    return make_table("Every trial", caption, columns, shown)
+
+
+def _state(results: StudyResults, record: TrialRecord) -> str:
+    return f"{record.state}, measured again" if record.trial_id in results.superseded else record.state
+
+
+def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
+    """The complete records of these roles by setting, smallest world size first; the default's first."""
+    chosen = [record for record in results.by_role(*roles) if record.request.role in roles]
+    curve_of: dict[str, int] = {}
+    for index, curve in enumerate(results.curves):
+        for point in curve.points:  # a trial on one device belongs to several: it stands with the first
+            curve_of.setdefault(point.trial_id, index)
+    last = len(results.curves)
+    return sorted(chosen, key=lambda record: (curve_of.get(record.trial_id, last), record.config.world_size))
+
+
+def label_and_mark(results: StudyResults, record: TrialRecord) -> str:
+    """The record's setting; a star where there were more workers than cores."""
+    return results.label(record) + (" *" if record.config.oversubscribed else "")
+
+
+def label_as_told(results: StudyResults, record: TrialRecord) -> str:
+    """The same with where its figures are from, where they are not of its own trial."""
+    words, told = label_and_mark(results, record), results.reported[record.trial_id]
+    if told is results.own_scalings[record.trial_id]:
+        return words
+    if record.config.world_size > 1:
+        return f"{words} (in the confirmation)"
+    curves = (each for each in results.curves if any(one.trial_id == record.trial_id for one in each.points))
+    largest = next((each.points[-1].world_size for each in curves), 1)
+    return f"{words} (in the rounds of {largest})"
+
+
+def failures_table(results: StudyResults) -> Table:
+    """Trials without numbers, and why."""
+    columns: list[Column[TrialRecord]] = [
+        Column("trial", lambda record: record.trial_id),
+        Column("devices", devices, right=True),
+        Column("role", lambda record: record.request.role),
+        Column("setting", results.label, stays=True),
+        Column("state", lambda record: record.state),
+        Column("reason", lambda record: " ".join((record.reason or "").split()), stays=True),
+    ]
+    return make_table("Trials without numbers", "", columns, results.failed)
+
+
+VARIANT_WORDS: dict[Variant, str] = {
+    "base": "one device, global batch",
+    "plain": "one device alone",
+    "crowd": "all devices, no communication",
+    "local": "DDP without transfers",
+    "synced": "DDP",
+    "versus": "the default",
+}
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Sorted times of one variant, in s."""
+
+    label: str
+    sorted_s: NDArray[np.float64]  # of very many those at even shares, the fastest and the slowest among them
+    num_times: int
+
+
+@dataclass(frozen=True)
+class StepTimePlot:
+    """The distribution of step times, or of block means where there are no samples."""
+
+    title: str
+    of_steps: bool
+    distributions: tuple[Distribution, ...]
+
+
+def step_time_plot(results: StudyResults, samples_dir: Path | None) -> StepTimePlot | None:
+    """Step times of the headline by variant; each step counts once, by its slowest rank.
+
+    Without a parquet file (columns variant, round, rank, step, step_time_s) the blocks' means take their
+    place.
+    """
+    record = results.headline
+    if record is None or record.steps is None:
+        return None
+    path = samples_dir / f"{record.trial_id}.parquet" if samples_dir else None
+    times = slowest_steps(path) if path is not None and path.is_file() else {}
+    of_steps = bool(times)
+    for variant in VARIANT_WORDS if not of_steps else ():
+        blocks = [block for each in record.steps.rounds if (block := each.block(variant))]
+        times[variant] = np.array([block.slowest_s for block in blocks])
+    distributions = tuple(
+        Distribution(words, _thinned(np.sort(times[variant])), len(times[variant]))
+        for variant, words in VARIANT_WORDS.items()
+        if variant in times and len(times[variant])
+    )
+    return StepTimePlot(headline_title(results), of_steps, distributions) if distributions else None
+
+
+def _thinned(ordered: NDArray[np.float64]) -> NDArray[np.float64]:
+    if len(ordered) <= MOST_STEPS:
+        return ordered
+    return ordered[np.linspace(0, len(ordered) - 1, MOST_STEPS).round().astype(np.int64)]
+
+
+def draw_step_times(plot: StepTimePlot) -> Figure:
+    """The cumulative distribution of each variant's step times; rare slow ones are beyond the edge."""
+    figure, (axes,) = make_figure(7.4, 4.4)
+    for index, each in enumerate(plot.distributions):
+        share = np.arange(1, len(each.sorted_s) + 1) / len(each.sorted_s) * 100
+        axes.step(
+            each.sorted_s * 1e3,
+            share,
+            where="post",
+            color=COLORS[index % len(COLORS)],
+            linestyle=STYLES[index % len(STYLES)],
+            linewidth=1.6,
+            label=f"{each.label} (n = {each.num_times:,})",
+        )
+    low_s, high_s = _bulk(plot)
+    axes.set_xlim(low_s * 1e3, high_s * 1e3)
+    axes.set_ylim(0, 102)
+    what = "step" if plot.of_steps else "block"
+    slower = (
+        (each.sorted_s > high_s).sum() * each.num_times / len(each.sorted_s) for each in plot.distributions
+    )
+    beyond = round(float(sum(slower)))
+    cut = f"\n{counted(beyond, f'slower {what}')} beyond the right edge" if beyond else ""
+    axes.set_xlabel("step time, slowest rank (ms)" if plot.of_steps else "mean step time of a block (ms)")
+    axes.set_ylabel(f"share of {what}s at most as long (%)")
+    write_title(figure, f"Distribution of step times\n{in_lines(plot.title, 80)}{cut}")
+    legend_below(figure, axes)
+    return figure
+
+
+def _bulk(plot: StepTimePlot) -> tuple[float, float]:
+    """From where to where the axis goes, in s: all but the far tail of each variant."""
+    ends = []
+    for each in plot.distributions:
+        ten, ninety = np.quantile(each.sorted_s, (0.1, 0.9))
+        ends.append(min(each.sorted_s[-1], ninety + 3 * (ninety - ten)))
+    low, high = min(each.sorted_s[0] for each in plot.distributions), max(ends)
+    margin = 0.04 * max(high - low, 0.02 * high)
+    return float(low - margin), float(high + margin)

@@ -1,0 +1,162 @@
+"""A table of strings, and how a terminal shows it; documents render it in ``render``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from raybench.records.record import TrialRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+MOST_WIDTH = 100  # columns, however wide the terminal is
+
+
+Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
+Value = TypeVar("Value")  # what a cell shows, an estimate most often
+
+MOST_ROWS = 200  # of a table in a document; a search may have 100,000
+NONE = "–"  # what was not, or cannot be, measured
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column of a table to be made: its heading, with its unit, the cell of a row, and the cells' side."""
+
+    heading: str
+    cell: Callable[[Row], str]
+    right: bool = False
+    stays: bool = False  # in its row, where it is the same in all
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What stands over a column of a table that is made, on which side its cells stand, whether it stays."""
+
+    heading: str
+    right: bool = False
+    stays: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of strings with a caption that says what its numbers are."""
+
+    title: str
+    caption: str
+    columns: tuple[Heading, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
+    """The table of ``rows``, a cell of each under every heading."""
+    return Table(
+        title,
+        caption,
+        tuple(Heading(column.heading, column.right, column.stays) for column in columns),
+        tuple(tuple(column.cell(row) for column in columns) for row in rows),
+    )
+
+
+def without_constant(table: Table) -> Table:
+    """The table without columns that say the same in every row: the caption says it once.
+
+    What is empty everywhere goes without a word, of a table with one row too. A column at least stays beside
+    that of the names.
+    """
+    several, said, empty, kept = len(table.rows) > 1, list[str](), list[int](), list[int]()
+    for place, column in enumerate(table.columns):
+        values = {row[place] for row in table.rows}
+        if table.rows and not column.stays and values <= {"", NONE}:
+            empty.append(place)
+        elif len(values) > 1 or column.stays or not several:
+            kept.append(place)
+        else:
+            said.append(_said(column.heading, values.pop()))
+    if len(kept) < 2:
+        kept, said = [place for place in range(len(table.columns)) if place not in empty], []
+    if len(kept) in (0, len(table.columns)):
+        return table
+    words = f"In every row: {', '.join(said)}." if said else ""
+    return Table(
+        table.title,
+        f"{table.caption} {words}".strip(),
+        tuple(table.columns[place] for place in kept),
+        tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
+
+
+def _said(heading: str, value: str) -> str:
+    """What a column says in every row: "n = 10", "sizes 1.41 MiB" of a heading "sizes, MiB"."""
+    if heading == "n":
+        return f"n = {value}"
+    name, _, unit = heading.partition(", ")
+    is_number = any(each.isdigit() for each in value)  # "refused" has no unit
+    return f"{name} {value} {unit if is_number else ''}".strip()
+
+
+def first_rows(table: Table, most: int) -> Table:
+    """The first rows of a table, with a word on where all are."""
+    if len(table.rows) <= most:
+        return table
+    words = first_rows_words(most, len(table.rows))
+    return replace(table, rows=table.rows[:most], caption=f"{table.caption} {words}".strip())
+
+
+def first_rows_words(most: int, number: int) -> str:
+    """What a table says that has ``most`` of ``number`` rows."""
+    return f"The first {most:,} of {number:,} rows; all are in summary.csv."
+
+
+def empty_table(title: str) -> Table:
+    """A table of nothing, which no report shows."""
+    return Table(title, "", (), ())
+
+
+def known(value: Value | None, words: Callable[[Value], str], otherwise: str = NONE) -> str:
+    """The value in ``words``, or what stands in its place where there is none."""
+    return otherwise if value is None else words(value)
+
+
+def devices(record: TrialRecord) -> str:
+    """How many a trial ran on."""
+    return str(record.config.world_size)
+
+
+def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -> RichTable:
+    """``table`` with its title, ``width`` columns wide, None: as wide as what is in it.
+
+    ``tight`` leaves less room between columns, and folds names before numbers.
+    """
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        title=Text(table.title) if table.title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        width=width,
+        pad_edge=False,
+        padding=(0, 1, 0, 0) if tight else (0, 1),
+    )
+    for place, column in enumerate(table.columns):
+        has_intervals = any("[" in row[place] for row in table.rows)
+        drawn.add_column(
+            column.heading,
+            justify="right" if column.right else "left",
+            ratio=1 if tight and width and not column.right else None,
+            no_wrap=tight and (has_intervals or (column.right and width is not None)),
+            overflow="fold",
+        )
+    for row in table.rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    return drawn
+
+
+def width_on(console: Console) -> int | None:
+    """How wide a table is drawn: over the terminal; piped, no wider than what is in it."""
+    return min(console.width, MOST_WIDTH) if console.is_terminal else None

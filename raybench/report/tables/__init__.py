@@ -1,1 +1,0 @@
-"""Tables: headings, and the cells that go under them."""

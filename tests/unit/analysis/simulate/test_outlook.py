@@ -1,0 +1,393 @@
+"""Forecasts of other world sizes, and time against cost on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.cost import works
+from raybench.analysis.objectives import Prices, on_front
+from raybench.analysis.published import load_figures
+from raybench.analysis.simulate.outlook import (
+    Forecast,
+    Outlook,
+    doublings,
+    forecast,
+    outlook,
+    probability_of_at_most,
+    shapes_of,
+)
+from raybench.analysis.simulate.sources import group_of_study
+from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode, Shape, micro_batch
+from raybench.analysis.stats.statistics import Estimate, of_log
+from raybench.errors import RequestError
+from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
+from raybench.report.table import NONE
+from tests.unit.analysis.simulate.tables import HEADER, groups
+from tests.unit.studies import exactly, grid, planted, study
+
+
+def planted_s(shape: Shape, batch: int) -> float:
+    """Rings in and between nodes of four: compute 2 ms and 0.1 ms a sample, half of what is sent hidden."""
+    n, nodes = shape.world_size, shape.nodes
+    if n == 1:
+        return 0.002 + 0.0001 * batch
+    sent_s = 0.004 * 2 * (n - 1) / n if nodes == 1 else 0.020 * 2 * (nodes - 1) / nodes + 0.0003 * n
+    return 0.002 + 0.0001 * batch + 0.0005 * math.log2(n) + 0.5 * sent_s
+
+
+MEASURED = [Shape.even(size, -(-size // 4)) for size in (1, 2, 3, 4, 6, 8, 12, 16)]
+
+
+def measured(
+    folder: Path, batches: Sequence[int] = (64, 256, 1024), noise: float = 0.03, seed: int = 0
+) -> MeasuredGroup:
+    """A file of a planted model with repeats that differ by ``noise``."""
+    generator = np.random.default_rng(seed)
+    rows = [
+        f"{shape.nodes},{shape.world_size},{batch},{planted_s(shape, batch) * math.exp(error)}"
+        for shape in MEASURED
+        for batch in batches
+        for error in generator.normal(0, noise, 2)
+    ]
+    (group,) = groups(folder, rows)
+    return group
+
+
+def answers(found: Forecast) -> dict[tuple[int, int], object]:
+    return {(each.batch_size, each.shape.world_size): each for each in found.predicted}
+
+
+def test_a_planted_model_is_found_again_within_the_intervals(tmp_path: Path) -> None:
+    held = every = 0
+    errors = []
+    for seed in range(4):
+        found = forecast(measured(tmp_path, seed=seed), shapes_of((32, 64), 4))
+        for each in found.predicted:
+            assert each.step_time_s is not None, each.refused
+            truth_s = planted_s(each.shape, each.batch_size)
+            held += each.step_time_s.low <= truth_s <= each.step_time_s.high
+            errors.append(abs(each.step_time_s.value / truth_s - 1))
+            every += 1
+    assert held / every >= 0.9
+    assert np.mean(errors) < 0.2
+
+
+def test_weak_scaling_has_a_row_for_each_batch_and_shape(tmp_path: Path) -> None:
+    group = measured(tmp_path)
+    found = forecast(group, shapes_of((32, 64), 4))
+    assert [(each.batch_size, each.shape) for each in found.predicted] == [
+        (batch, Shape((4,) * (size // 4))) for batch in (64, 256, 1024) for size in (32, 64)
+    ]
+    for each in found.predicted:
+        assert each.step_time_s is not None
+        assert each.efficiency is not None
+        assert each.naive_step_time_s is not None
+        at_16 = [m.step_time_s.value for m in group.distinct if m.batch_size == each.batch_size][-1]
+        assert each.naive_step_time_s == pytest.approx(at_16, rel=0.02)
+        rate = each.throughput_samples_per_s
+        assert rate is not None
+        assert rate.value == pytest.approx(each.batch_size * each.shape.world_size / each.step_time_s.value)
+        assert rate.low < rate.value < rate.high
+    assert found.everything == (*found.measured, *found.predicted)
+
+
+def test_strong_scaling_divides_the_global_batch(tmp_path: Path) -> None:
+    rows = [
+        f"{shape.nodes},{shape.world_size},{batch},{planted_s(shape, -(-batch // shape.world_size))}"
+        for shape in MEASURED
+        for batch in (1024, 4096)
+    ]
+    (group,) = groups(tmp_path, rows, scaling="strong")
+    found = forecast(group, shapes_of((32, 2048), 4))
+    assert found.scaling == "strong"
+    at_32 = [each for each in found.predicted if each.shape.world_size == 32]
+    assert [each.batch_size for each in at_32] == [1024, 4096]
+    for each in at_32:
+        assert each.step_time_s is not None, each.refused
+        truth_s = planted_s(each.shape, each.batch_size // 32)
+        assert each.step_time_s.low <= truth_s <= each.step_time_s.high
+        alone_s = planted_s(Shape((1,)), each.batch_size)
+        assert each.efficiency is not None
+        assert each.efficiency.value == pytest.approx(alone_s / each.step_time_s.value / 32)
+        assert each.samples == each.batch_size
+        assert each.naive_step_time_s == pytest.approx(planted_s(MEASURED[-1], each.batch_size // 16))
+    (no_room,) = [
+        each for each in found.predicted if each.shape.world_size == 2048 and each.batch_size < 2048
+    ]
+    assert no_room.step_time_s is None
+    assert no_room.refused == "no sample for each device"
+
+
+def test_what_was_measured_in_weak_scaling_says_something_of_strong(tmp_path: Path) -> None:
+    found = forecast(measured(tmp_path, noise=0.0), shapes_of((32,), 4), "strong")
+    largest = found.predicted[-1]
+    assert largest.batch_size == 1024
+    assert largest.step_time_s is not None
+    assert largest.step_time_s.value == pytest.approx(planted_s(largest.shape, 32), rel=0.35)
+
+
+@pytest.mark.parametrize(("of_file", "asked"), [("weak", "strong"), ("strong", "weak")])
+def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
+    tmp_path: Path, of_file: ScalingMode, asked: ScalingMode
+) -> None:
+    micro = [micro_batch(1024, shape.world_size, of_file, 1) for shape in MEASURED]
+    rows = [
+        f"{shape.nodes},{shape.world_size},1024,{planted_s(shape, each)}"
+        for shape, each in zip(MEASURED, micro, strict=True)
+    ]
+    (group,) = groups(tmp_path, rows, scaling=of_file)
+    found = forecast(group, shapes_of((16, 32), 4), asked)
+    assert found.measured == ()
+    assert found.everything == found.answered == found.predicted  # at 16 as well, which was measured
+    way = outlook(found, works(1e6, 1), Prices()).ways[0]
+    step_s = way.expected.step_time_s
+    assert step_s is not None
+    assert way.run.time_s.value == pytest.approx(1e6 / way.expected.samples * step_s.value)
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 3, 4, 6, 8), (2, 3, 4, 6, 8)])
+def test_efficiency_with_several_passes_is_over_one_device_with_as_many(
+    tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    """Four passes, each 1 ms a sample whatever the devices."""
+    rows = [f"1,{size},{batch},{4 * 0.001 * batch},4" for size in sizes for batch in (64, 256, 1024)]
+    header = "nodes,world_size,batch_size,step_time_s,gradient_accumulation"
+    (group,) = groups(tmp_path, rows, header=header)
+    strong = forecast(group, shapes_of((4,), 8), "strong").predicted[-1]
+    weak = forecast(group, shapes_of((16,), 16))
+    for each in (strong, *weak.measured, *weak.predicted):
+        assert each.efficiency is not None
+        assert each.efficiency.value == pytest.approx(1, rel=0.2)
+
+
+def test_too_few_world_sizes_are_refused_and_amdahl_stands_beside(tmp_path: Path) -> None:
+    (group,) = groups(tmp_path, ["1,1,256,0.0076", "1,2,256,0.0414"])
+    found = forecast(group, shapes_of(doublings(group), 16))
+    assert [each.shape.world_size for each in found.predicted] == [4, 8, 16]
+    assert all(each.step_time_s is None and each.refused for each in found.predicted)
+    assert all(each.naive_step_time_s == 0.0414 for each in found.predicted)
+    assert found.answered == ()
+    assert found.everything == found.measured
+    assert found.amdahl is not None
+
+
+def test_shapes_fill_nodes_or_stand_evenly() -> None:
+    assert shapes_of((3, 10), 4) == (Shape((3,)), Shape((4, 4, 2)))
+    assert shapes_of((8, 10), 4, (2, 4)) == (Shape((4, 4)), Shape((3, 3, 2, 2)))
+    with pytest.raises(RequestError, match="one number for each of --world-sizes, 2 \\(received 1\\)"):
+        shapes_of((8, 16), 4, (2,))
+    with pytest.raises(RequestError, match="a node for each device \\(received 9 for 8 devices\\)"):
+        shapes_of((8,), 4, (9,))
+
+
+TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
+
+
+def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01, **limits: float) -> Outlook:
+    """What one node measured, and a prediction that is refused: two nodes were never crossed."""
+    rows = [f"1,{n},100,{t},{t * (1 - relative)},{t * (1 + relative)}" for n, t in TIMES_S.items()]
+    (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
+    found = forecast(group, shapes_of((16,), 8))
+    return outlook(found, works(36_000, 10), prices, **limits)  # 3,600 steps of one device
+
+
+def test_costs_of_an_epoch_and_a_run(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(2.0, 1.0))
+    assert [way.expected.shape.world_size for way in found.ways] == [1, 2, 4, 8]
+    two = found.ways[1]
+    assert two.epoch is not None
+    assert two.epoch.time_s.value == pytest.approx(360 / 2 * 0.110)
+    assert two.run.time_s.value == pytest.approx(3600 / 2 * 0.110)
+    assert two.run.device_s.value == pytest.approx(3600 * 0.110)
+    assert two.run.money is not None
+    assert two.run.money.value == pytest.approx(3600 / 2 * 0.110 / 3600 * (2 * 2.0 + 1.0))
+    assert two.spent == two.run.money
+
+
+def test_what_another_way_beats_in_both_is_not_on_the_front(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0))
+    assert [way.on_front for way in found.ways] == [True, True, True, False]
+    unsure = measured_outlook(tmp_path, Prices(1.0), relative=0.05)
+    assert [way.on_front for way in unsure.ways] == [True, True, True, False]
+    overlapping = measured_outlook(tmp_path, Prices(1.0), relative=0.25)
+    assert [way.on_front for way in overlapping.ways] == [
+        True,
+        True,
+        True,
+        False,
+    ]  # slower, and surely dearer
+
+
+def test_a_front_of_estimates() -> None:
+    sure = [
+        (Estimate(1, 0.9, 1.1, 9), Estimate(4, 3.9, 4.1, 9)),
+        (Estimate(2, 1.9, 2.1, 9), Estimate(5, 4.9, 5.1, 9)),
+    ]
+    assert on_front(sure) == [True, False]
+    touching = [sure[0], (Estimate(2, 1.0, 3.0, 9), Estimate(5, 4.9, 5.1, 9))]
+    assert on_front(touching) == [True, False]  # no faster by its value, and surely dearer
+    alike = [sure[0], (Estimate(1.1, 0.9, 1.3, 9), Estimate(4.1, 3.9, 4.3, 9))]
+    assert on_front(alike) == [True, True]  # noise can turn both around
+    either = [sure[0], (Estimate(0.9, 0.7, 1.2, 9), Estimate(5, 4.9, 5.1, 9))]
+    assert on_front(either) == [True, True]
+
+
+def test_the_cheapest_within_a_time(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), within_s=200.0)
+    assert found.within is not None
+    assert found.within.keeps
+    assert found.within.way.expected.shape.world_size == 2  # 198 s; four devices are faster and dearer
+    # the interval is 1% wide on each side, the limit 1% away: the normal distribution function at 1.96
+    assert found.within.probability == pytest.approx(0.977, abs=0.01)
+    assert found.within.surer is None
+
+
+def test_a_limit_that_is_kept_by_chance_has_a_surer_way(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), within_s=199.0, relative=0.05)
+    assert found.within is not None
+    assert found.within.way.expected.shape.world_size == 2
+    assert 0.5 < found.within.probability < 0.95
+    assert found.within.surer is not None
+    assert found.within.surer.expected.shape.world_size == 4
+
+
+def test_the_fastest_for_an_amount(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), at_most=0.12)
+    assert found.at_most is not None
+    assert found.at_most.way.expected.shape.world_size == 2  # 396 device-seconds at 1 an hour cost 0.11
+    assert measured_outlook(tmp_path, Prices(), at_most=0.12).at_most is None
+
+
+def test_limits_that_nothing_keeps_name_the_nearest(tmp_path: Path) -> None:
+    found = measured_outlook(tmp_path, Prices(1.0), within_s=10.0, at_most=0.01)
+    for limited, size in ((found.within, 4), (found.at_most, 1)):
+        assert limited is not None
+        assert not limited.keeps
+        assert limited.way.expected.shape.world_size == size
+        assert limited.probability < 0.01
+
+
+def test_devices_are_worth_it_while_each_brings_half_of_one(tmp_path: Path) -> None:
+    (worth,) = measured_outlook(tmp_path, Prices()).worth
+    assert worth.fewest.expected.shape.world_size == 1
+    assert worth.way.expected.shape.world_size == 4
+    assert worth.speedup.value == pytest.approx(4 * 0.100 / 0.130)
+    assert worth.further is not None
+    assert worth.further.expected.shape.world_size == 8
+    rates = {size: size / time_s for size, time_s in TIMES_S.items()}
+    assert worth.returns == pytest.approx((rates[8] - rates[4]) / 4 / rates[1])
+
+
+def test_probability_by_the_logarithm() -> None:
+    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.0) == pytest.approx(0.5)
+    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.2214) == pytest.approx(0.977, abs=0.001)
+    certain = Estimate(2.0, 2.0, 2.0, 1)
+    assert (probability_of_at_most(certain, 2.0), probability_of_at_most(certain, 1.9)) == (1.0, 0.0)
+
+
+def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> None:
+    """Its epochs on 1 to 8 devices, three of them projected, at its price, with a fixed global batch.
+
+    Its speed-ups, efficiencies and costs follow, but for one device: 10 epochs of 218.5 s cost 0.91, no 1.03.
+    """
+    figures = {
+        (each.quantity, each.world_size): each.value
+        for each in load_figures("resnet50_cifar10")
+        if each.table == "predictions" and each.world_size
+    }
+    sizes = (1, 2, 4, 8)
+    rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
+    (group,) = groups(tmp_path, rows, scaling="strong")
+    found = outlook(forecast(group, shapes_of((16,), 16)), works(50_000, 10), Prices(1.5))
+    for way, scaling, size in zip(found.ways, found.scalings, sizes, strict=False):
+        assert scaling.speedup is not None
+        assert scaling.efficiency is not None
+        assert way.run.money is not None
+        if size > 1:
+            assert scaling.speedup.value == pytest.approx(figures["speedup", size], abs=0.011)
+            assert scaling.efficiency.value == pytest.approx(figures["efficiency", size], abs=0.006)
+            assert way.run.money.value == pytest.approx(figures["cost", size], abs=0.006)
+        else:
+            assert way.run.money.value == pytest.approx(0.91, abs=0.001)
+    (worth,) = found.worth
+    assert worth.way.expected.shape.world_size == 8
+    assert worth.further is not None  # sixteen are predicted to bring less than half a device each
+    assert worth.further.expected.shape.world_size == 16
+
+
+def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
+    """One device was measured, two were projected: that is no basis for 16."""
+    (group,) = groups(tmp_path, ["1,1,128,0.559", "1,2,128,0.313"], scaling="strong")
+    found = outlook(forecast(group, shapes_of((4, 8, 16), 16)), works(50_000, 10), Prices(1.5))
+    assert all(each.refused for each in found.forecast.predicted)
+    assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
+
+
+def test_the_serial_fraction_of_two_world_sizes_is_the_report_s() -> None:
+    """As f = 95% [0, 100] in predict beside 48% [10, 98] in the report of the same directory."""
+    results = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    group = group_of_study(results)
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((4,), 4)), works(), Prices())
+    by_batch = {each.batch_size: each for each in found.serial_fractions}
+    assert sorted(by_batch) == [8, 128]
+    assert results.waterfall is not None
+    of_report, of_predict = results.waterfall.serial_fraction, by_batch[128].fraction
+    assert of_report is not None
+    assert (of_predict.value, of_predict.low, of_predict.high) == pytest.approx(
+        (of_report.value, of_report.low, of_report.high)
+    )
+    assert of_predict.value == pytest.approx(0.25)
+    (line,) = [each for each in outlook_sentences(found, costs=False) if each.startswith("Amdahl")]
+    assert "none: slower than one at batch 8 by the speed-up on 2 devices" in line
+    assert "at batch 128 by the speed-up on 2 devices, more than 2 devices return less than 50%" in line
+
+
+def test_the_serial_fraction_is_of_a_batch_by_its_most_devices() -> None:
+    """As f = 14% [0, 64] of a fit to two batches beside 57% and 7% in the table of the same report."""
+    spec = study(knobs={"batch_size": [512, 32]})
+    group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((8,), 4)), works(), Prices())
+    assert {(each.batch_size, each.world_size) for each in found.serial_fractions} == {(32, 4), (512, 4)}
+    small, large = (each.fraction.value for each in found.serial_fractions)
+    assert small > 0.5
+    assert large < 0.1
+    slow = planted({(8,): exactly(0.3)}, "batch_size")
+    group = group_of_study(slow)
+    assert group is not None
+    (line,) = bring_words(outlook(forecast(group, shapes_of((4,), 4)), works(), Prices()))[:1]
+    assert line.startswith("Amdahl's law: f = none: slower than one at batch 8")
+
+
+def test_what_is_faster_and_cheaper_is_worth_it(tmp_path: Path) -> None:
+    """As 4 devices were advised where 8 of the same node were faster and cost less."""
+    rows = ["1,1,100,0.100", "1,2,100,0.210", "1,4,100,0.230", "1,8,100,0.260"]
+    (group,) = groups(tmp_path, rows)
+    found = forecast(group, shapes_of((16,), 8))
+    (by_node,) = outlook(found, works(36_000, 10), Prices(1.0, 10.0)).worth
+    assert by_node.way.expected.shape.world_size == 8
+    (by_device,) = outlook(found, works(36_000, 10), Prices(1.0)).worth
+    assert by_device.way.expected.shape.world_size == 1
+    assert by_device.further is not None  # two are no faster, eight bring the most
+    assert by_device.further.expected.shape.world_size == 8
+    assert by_device.returns == pytest.approx((8 * 0.100 / 0.260 - 1) / 7)
+
+
+def test_what_is_refused_has_no_figures_and_one_line_answers_over_all_batches() -> None:
+    """As three lines "refused" with full columns, an interval of ±1921%, and an answer for each batch."""
+    group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
+    assert group is not None
+    found = outlook(forecast(group, shapes_of((4, 8), 4)), works(), Prices(1.2))
+    for row in prediction_table(found).rows:
+        assert row[2:5] == ("refused", NONE, NONE)
+    lines = outlook_sentences(found, costs=True)
+    (answer,) = [line for line in lines if line.startswith("of all batches, for a run")]
+    assert "fastest is 2 devices at batch 128 (measured)" in answer
+    assert "cheapest is 1 device at batch" in answer

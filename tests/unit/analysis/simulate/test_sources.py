@@ -1,0 +1,336 @@
+"""What is fitted together, of a study and of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.measured import measured_study
+from raybench.analysis.simulate.sources import group_of_study, settings_of, shape_of
+from raybench.analysis.simulate.steps import Shape
+from raybench.errors import RequestError
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec import Setting, Study
+from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
+from tests.unit.analysis.simulate.tables import HEADER, groups
+from tests.unit.studies import asked, grid, measured, study
+
+
+def costs(config: Configuration, setting: Setting) -> StepCosts:
+    """10 ms for 32 samples; on several devices contention and transfers, half of them under bf16."""
+    alone_s, several = 0.010 * setting.batch_size / 32, config.world_size > 1
+    exposed_s = 0.001 * config.world_size * (0.5 if setting.precision == "bf16" else 1.0)
+    return StepCosts(
+        plain_s=alone_s,
+        base_s=alone_s,
+        contention_s=0.001 if several else 0.0,
+        exposed_s=exposed_s if several else 0.0,
+    )
+
+
+def ran(sizes: tuple[int, ...] = (1, 2, 4), **fields: Any) -> tuple[Study, list[TrialRecord]]:
+    spec = study(**({"knobs": {"batch_size": [32, 64]}} | fields))
+    return spec, grid(spec, sizes, FakeRunner(costs, QUIET, num_devices=8))[0]
+
+
+def test_every_batch_and_world_size_of_the_headlines_setting() -> None:
+    group = group_of_study(
+        measured_study(*ran(knobs={"batch_size": [32, 64], "precision": ["fp32", "bf16"]}))
+    )
+    assert group is not None
+    assert (group.world_sizes, group.batch_sizes) == ((1, 2, 4), (32, 64))
+    assert len(group.points) == 6
+    assert (group.setting, group.scaling, group.model) == ("fp32", "weak", "mlp")
+    (note,) = group.notes
+    assert note.startswith("fitted: fp32; 6 trials of other settings left out")
+    four = next(each for each in group.measurements if each.point.shape.world_size == 4)
+    assert four.point.step_time_s == pytest.approx(0.015, rel=1e-3)
+    assert four.point.compute_s == pytest.approx(0.011, rel=1e-3)  # all devices at once, without transfers
+    assert four.efficiency is not None
+    assert four.efficiency.value == pytest.approx(10 / 15, rel=1e-3)
+
+
+def test_one_device_without_a_trial_is_the_one_that_costs_have() -> None:
+    """As 3.39 min in the rounds of two devices stood beside 3.37 min in those of four."""
+    spec = study(knobs={"batch_size": [32, 64]})
+    results = analyse(spec, grid(spec, (2, 4), FakeRunner(costs, seed=1, num_devices=8))[0])
+    group = group_of_study(results)
+    assert group is not None
+    one = {each.batch_size: each for each in group.measurements if each.point.shape.world_size == 1}
+    rates = {
+        point.record.config.setting.batch_size: point.costs[0].time_s.value
+        for point in results.costs
+        if point.world_size == 1
+    }
+    assert sorted(one) == sorted(rates) == [32, 64]
+    for batch, step in one.items():
+        assert step.step_time_s.value / batch * 1e6 == pytest.approx(rates[batch])
+
+
+def test_of_places_of_one_shape_the_first_speaks() -> None:
+    """As 53.8 s of pack and spread together stood beside 53.5 s of pack."""
+    spec = study(knobs={"batch_size": [32]}, scaling={"placement": ["spread", "pack"]})
+    requests = [
+        asked(spec, "scaling", Setting(batch_size=32), size, placement=place)
+        for size in (1, 2, 4)
+        for place in ("pack", "spread")
+        if size > 1 or place == "pack"
+    ]
+    results = analyse(spec, run_all(FakeRunner(costs, seed=1), requests)[0])
+    group = group_of_study(results)
+    assert group is not None
+    assert len(group.points) == 5  # all are fitted
+    told = {
+        each.config.world_size: results.reported[each.trial_id]
+        for each in results.tried
+        if "pack" not in str(each.config.placement)
+    }
+    for each in group.distinct[1:]:
+        assert each.step_time_s == told[each.point.shape.world_size].step_time_s
+
+
+def test_other_devices_than_the_headlines_are_left_out() -> None:
+    spec, records = ran()
+    headline = measured_study(spec, records).headline
+    assert headline is not None
+    other = [
+        record.model_copy(update={"device_name": "an older CPU"}) if record.config.world_size == 2 else record
+        for record in records
+    ]
+    group = group_of_study(measured_study(spec, other))
+    assert group is not None
+    assert group.world_sizes == (1, 4)
+    (note,) = group.notes
+    assert note == "fitted: fake cpu; 2 trials on other devices left out: an older CPU"
+
+
+def test_a_chosen_setting() -> None:
+    results = measured_study(*ran(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]}))
+    assert settings_of(results) == ("precision=bf16", "precision=fp32")
+    group = group_of_study(results, {"precision": "bf16"})
+    assert group is not None
+    assert group.world_sizes == (1, 2, 4)
+    assert group.measurements[-1].step_time_s.value == pytest.approx(0.013, rel=1e-3)
+    assert group_of_study(results, {"precision": "fp16"}) is None
+
+
+def test_one_device_that_was_measured_beside_the_others_alone() -> None:
+    group = group_of_study(measured_study(*ran((2, 4))))
+    assert group is not None
+    assert group.world_sizes == (1, 2, 4)
+    alone = [each for each in group.measurements if each.point.shape.world_size == 1]
+    assert [(each.batch_size, each.point.step_time_s) for each in alone] == [
+        (32, pytest.approx(0.010, rel=1e-3)),
+        (64, pytest.approx(0.020, rel=1e-3)),
+    ]
+
+
+def test_strong_scaling_keeps_the_global_batch() -> None:
+    spec, records = ran(scaling={"mode": "strong"}, knobs={"batch_size": [128]})
+    group = group_of_study(measured_study(spec, records))
+    assert group is not None
+    assert group.scaling == "strong"
+    assert group.batch_sizes == (128,)
+    assert sorted(point.batch_size for point in group.points) == [32, 64, 128]
+
+
+def test_oversubscribed_trials_are_left_out_and_said_so() -> None:
+    spec, records = ran()
+    crowded = [
+        record.model_copy(
+            update={
+                "request": record.study_request.model_copy(
+                    update={"config": record.config.model_copy(update={"oversubscribed": True})}
+                )
+            }
+        )
+        if record.config.world_size == 4
+        else record
+        for record in records
+    ]
+    group = group_of_study(measured_study(spec, crowded))
+    assert group is not None
+    assert group.world_sizes == (1, 2)
+    assert group.notes[0] == "2 oversubscribed trials left out: more workers than cores"
+
+
+def test_shapes_are_those_of_the_hosts() -> None:
+    record = measured(StepCosts(plain_s=0.01), world_size=4)
+    assert shape_of(record) == Shape((4,))
+    several = record.model_copy(update={"nodes": 2, "hostnames": ("b", "a", "a", "a")})
+    assert shape_of(several) == Shape((3, 1))
+    assert shape_of(record.model_copy(update={"nodes": 2, "hostnames": ()})) == Shape((2, 2))
+
+
+def test_a_trial_of_the_search_counts_where_the_curve_has_none() -> None:
+    spec, records = ran(knobs={"batch_size": [32, 64]})
+    setting = spec.knobs.default().model_copy(update={"batch_size": 128})
+    runner = FakeRunner(costs, QUIET, num_devices=8)
+    twice = spec.knobs.default()
+    more = run_all(runner, [asked(spec, "search", each, 4) for each in (setting, twice)])[0]
+    group = group_of_study(measured_study(spec, [*records, *more]))
+    assert group is not None
+    of_128 = [each.point.shape.world_size for each in group.measurements if each.batch_size == 128]
+    assert sorted(of_128) == [1, 4]  # one device of its rounds as well
+    assert len([each for each in group.measurements if each.batch_size == 32]) == 3
+
+
+def test_a_report_predicts_from_three_world_sizes_on() -> None:
+    assert analyse(*ran((1, 2))).outlook is None
+    spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0, "price_per_node_hour": 1.0})
+    outlook = analyse(spec, records, devices_per_node=64).outlook
+    assert outlook is not None
+    assert [each.shape.world_size for each in outlook.forecast.predicted] == [16, 32, 64] * 2
+    assert len(outlook.forecast.answered) == 6
+    assert len(outlook.ways) == 14  # measured and predicted
+    one = outlook.ways[0]
+    assert one.run.money is not None
+    assert one.run.money.value == pytest.approx(1e6 / 3200 / 3600 * 3.0, rel=1e-3)
+    across = analyse(spec, records).outlook
+    assert across is not None
+    assert all(each.refused == "network not crossed" for each in across.forecast.predicted)
+
+
+SUMMARY = (
+    "study,model,device_name,input,trial_id,role,state,strategy,scaling,world_size,nodes,placement,"
+    "batch_size,global_batch_size,bucket_cap_mb,precision,gradient_accumulation,gradient_compression,"
+    "OMP_PROC_BIND,step_time_s,step_time_low_s,step_time_high_s,ideal_s,small_batch_s,contention_s,"
+    "oversubscribed,rounds,energy_joules"
+)
+
+
+def summary_row(**changes: object) -> str:
+    values: dict[str, object] = {
+        "study": "s",
+        "model": "mlp",
+        "device_name": "T4",
+        "input": "synthetic",
+        "trial_id": "t",
+        "role": "scaling",
+        "state": "complete",
+        "strategy": "ddp",
+        "scaling": "weak",
+        "world_size": 2,
+        "nodes": 1,
+        "placement": "pack",
+        "batch_size": 32,
+        "bucket_cap_mb": "default",
+        "precision": "fp32",
+        "gradient_accumulation": 1,
+        "gradient_compression": "none",
+        "OMP_PROC_BIND": "",
+        "step_time_s": 0.01,
+        "step_time_low_s": 0.0099,
+        "step_time_high_s": 0.0101,
+        "oversubscribed": "false",
+        "rounds": 10,
+    } | changes
+    values.setdefault("global_batch_size", int(str(values["batch_size"])) * int(str(values["world_size"])))
+    return ",".join(str(values.get(name, "")) for name in SUMMARY.split(","))
+
+
+def test_models_are_fitted_apart(tmp_path: Path) -> None:
+    found = groups(tmp_path, ["1,1,32,0.01,a", "1,2,32,0.02,a", "1,1,8,0.03,b"], header=f"{HEADER},model")
+    assert [(group.model, group.world_sizes, group.batch_sizes) for group in found] == [
+        ("a", (1, 2), (32,)),
+        ("b", (1,), (8,)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "workers"),
+    [
+        ("1,4,32,0.01,", (4,)),
+        ("2,4,32,0.01,", (2, 2)),
+        ("2,4,32,0.01,31", (3, 1)),
+        ("3,4,32,0.01,", (2, 1, 1)),
+        ("2,6,32,0.01,pack", (4, 2)),  # the fullest node of the file has four
+        ("2,6,32,0.01,spread", (3, 3)),
+        ("2,2,32,0.01,pack", (1, 1)),  # packed it would stand on one
+    ],
+)
+def test_shapes(tmp_path: Path, row: str, workers: tuple[int, ...]) -> None:
+    (group,) = groups(tmp_path, [row, "1,4,32,0.01,4"], header=f"{HEADER},placement")
+    assert group.points[0].shape == Shape(workers)
+
+
+def test_communication_is_taken_out_of_the_compute(tmp_path: Path) -> None:
+    header = f"{HEADER},communication_s"
+    (group,) = groups(tmp_path, ["1,2,32,0.010,0.004", "1,4,32,0.012,"], header=header)
+    assert [point.compute_s for point in group.points] == [pytest.approx(0.006), None]
+
+
+def test_a_global_batch_is_divided_among_devices(tmp_path: Path) -> None:
+    rows = ["1,1,64,0.01", "1,2,64,0.01", "1,3,64,0.01"]
+    (group,) = groups(tmp_path, rows, scaling="strong")
+    assert [point.batch_size for point in group.points] == [64, 32, 22]  # the largest share of three
+    assert group.batch_sizes == (64,)
+
+
+def test_repeats_become_their_mean_with_its_interval(tmp_path: Path) -> None:
+    (group,) = groups(tmp_path, ["1,2,32,0.010", "1,2,32,0.012", "1,4,32,0.020"])
+    assert len(group.points) == 3
+    two, four = group.distinct
+    assert two.step_time_s.value == pytest.approx((0.010 * 0.012) ** 0.5)
+    assert two.step_time_s.low < 0.010 < 0.012 < two.step_time_s.high
+    assert four.step_time_s.low == four.step_time_s.high == 0.020
+
+
+def test_of_a_summary_the_setting_of_most_world_sizes_is_taken(tmp_path: Path) -> None:
+    rows = [
+        summary_row(world_size=1, strategy="single"),
+        summary_row(world_size=2),
+        summary_row(world_size=4),
+        summary_row(world_size=4, bucket_cap_mb=1),
+        summary_row(world_size=1, strategy="single", precision="bf16"),
+        summary_row(world_size=4, precision="bf16"),
+    ]
+    (group,) = groups(tmp_path, rows, header=SUMMARY)
+    assert group.world_sizes == (1, 2, 4)
+    assert len(group.points) == 3
+    assert group.setting == "default buckets, fp32"
+    (note,) = group.notes
+    assert note.startswith("fitted: default buckets, fp32; 2 other settings left out")
+    (chosen,) = groups(tmp_path, rows, header=SUMMARY, precision="bf16")
+    assert chosen.world_sizes == (1, 4)
+    (buckets,) = groups(tmp_path, rows, header=SUMMARY, bucket_cap_mb="1")
+    assert buckets.world_sizes == (1, 4)  # one device has no buckets
+    with pytest.raises(RequestError) as refusal:
+        groups(tmp_path, rows, header=SUMMARY, precision="fp16")
+    told = "has: bucket_cap_mb=1, bucket_cap_mb=default, precision=bf16, precision=fp32 (received"
+    assert told in str(refusal.value)
+
+
+def test_of_a_summary_devices_are_never_mixed(tmp_path: Path) -> None:
+    rows = [summary_row(world_size=size, device_name=name) for name in ("T4", "V100") for size in (1, 2)]
+    found = groups(tmp_path, rows, header=SUMMARY)
+    assert [group.model for group in found] == ["mlp (T4)", "mlp (V100)"]
+    assert all(group.world_sizes == (1, 2) for group in found)
+
+
+def test_of_a_summary_what_varies_is_a_setting(tmp_path: Path) -> None:
+    rows = [
+        summary_row(world_size=size, OMP_PROC_BIND=bound) for bound in ("false", "true") for size in (1, 2)
+    ]
+    (group,) = groups(tmp_path, rows, header=SUMMARY)
+    assert group.setting == "OMP_PROC_BIND=false"
+    assert len(group.points) == 2
+
+
+@pytest.mark.parametrize("batch", [64, 16])  # of all devices; an older raybench wrote that of one
+def test_of_a_summary_the_parts_of_the_step_are_read(batch: int, tmp_path: Path) -> None:
+    parts = {"ideal_s": 0.005, "small_batch_s": 0.001, "contention_s": 0.002}
+    strong = {"scaling": "strong", "batch_size": batch, "global_batch_size": 64, "world_size": 4}
+    rows = [summary_row(**strong, **parts, energy_joules=6.4), summary_row(**strong | {"role": "search"})]
+    (group,) = groups(tmp_path, rows, header=SUMMARY)
+    (only,) = group.measurements  # the same trial of the search is left out
+    assert group.scaling == "strong"
+    assert (only.batch_size, only.point.batch_size) == (64, 16)
+    assert only.point.compute_s == pytest.approx(0.008)
+    assert only.joules_per_sample == pytest.approx(0.1)
+    assert only.point.log_error == pytest.approx(0.0051, abs=1e-4)  # log(0.0101 / 0.0099) / 2 / 1.96
+    assert only.step_time_s.n == 10

@@ -1,0 +1,118 @@
+"""Costs: columns that are there only where there is something to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.records.record import TrialRecord
+from raybench.report.advice import when_to_use
+from raybench.report.answer import answer_box
+from raybench.report.sections.cost import cost_table
+from tests.support.planted import QUIET, FakeLearning, FakeRunner
+from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
+
+
+def test_what_runs_save_are_the_last_columns() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": 1.5, "runs": 4})
+    assert [column.heading for column in cost_table(found).columns][-2:] == [
+        "4 runs save",
+        "4 runs save, money",
+    ]
+
+
+def test_a_study_of_ones_own_that_trains_has_costs_of_an_epoch_and_of_a_run() -> None:
+    spec = study(
+        workload={"name": "vision", "input": "real"}, knobs={"batch_size": [32]}, training={"epochs": 7}
+    )
+    learning = FakeLearning(num_train=5_000)
+    records = [
+        *grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0],
+        *trained(spec, (1, 2), learning),
+    ]
+    rows = cost_table(analyse(spec, records)).rows
+    text = " ".join(cell for row in rows for cell in row)
+    assert "an epoch of 5,000 samples" in text
+    assert "a run of 7 epochs" in text
+
+
+def test_energy_is_shown_where_it_was_measured() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
+    metered = [
+        record.model_copy(update={"result": record.steps.model_copy(update={"energy_joules": 6.4})})
+        for record in found.records
+        if record.steps is not None
+    ]
+    again = analyse(found.study, metered)
+    assert "energy, kJ" in [column.heading for column in cost_table(again).columns]
+    assert "energy, kJ" not in [column.heading for column in cost_table(found).columns]
+
+
+def test_epochs_that_were_trained_speak_for_an_epoch_and_a_run_and_steps_that_differ_are_named() -> None:
+    """As 3.84 s [2.83, 5.21] for the run of three epochs that had just been trained in 5.60 s."""
+    spec = study(
+        workload={"name": "vision", "input": "real"},
+        knobs={"batch_size": [32]},
+        training={"epochs": 3},
+        cost={"price_per_device_hour": 1.2},
+    )
+    learning = FakeLearning(num_train=5_000)
+    runs = trained(spec, (1, 2), learning)
+    slow = [_slower(each, 3.0 if each.config.world_size == 2 else 1.0) for each in runs]
+    results = analyse(spec, [*grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0], *slow])
+    run = [row for row in cost_table(results).rows if row[0] == "a run of 3 epochs"]
+    assert [(row[1], row[3]) for row in run] == [("1", "epochs trained"), ("2", "epochs trained")]
+    point = next(each for each in results.costs if each.world_size == 2)
+    (by_seed,) = [each for each in slow if each.config.world_size == 2]
+    assert by_seed.training is not None
+    taken_s = sum(epoch.train_s for epoch in by_seed.training.epochs)
+    assert point.costs[-1].time_s.value == pytest.approx(taken_s)
+    assert point.costs[-1].device_s.value == pytest.approx(2 * taken_s)
+    assert not point.costs[0].is_trained  # a million samples are of steps
+    (found,) = [each for each in results.trained_times if each.record.config.world_size == 2]
+    assert found.differs
+    words = " ".join(clause.words for clause in answer_box(results) if clause.question == "Not sure")
+    assert "as trained (1 seed), " in words
+    assert "what a run takes and costs is told as trained" in words
+    assert "cannot be told" in when_to_use(results)
+
+
+def test_the_ratio_of_what_was_trained_is_that_of_its_own_row() -> None:
+    """As 1.08 s on one device, 1.90 s of two devices' time, and "1.53x", which was of all but epoch 1."""
+    spec = study(
+        workload={"name": "vision", "input": "real"}, knobs={"batch_size": [32]}, training={"epochs": 3}
+    )
+    learning = FakeLearning(num_train=5_000)
+    runs = [
+        _slower(each, 5.0 if each.config.world_size == 2 else 1.0, num_epochs=1)
+        for each in trained(spec, (1, 2), learning)
+    ]
+    results = analyse(spec, [*grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0], *runs])
+    one, two = results.costs
+    ratios = []
+    for alone, several in zip(one.costs[1:], two.costs[1:], strict=True):
+        assert several.is_trained
+        assert several.trained_ratio is not None
+        ratios.append(several.trained_ratio.value)
+        assert ratios[-1] == pytest.approx(several.device_s.value / alone.time_s.value)
+    an_epoch, a_run = ratios
+    assert a_run > 1.5 * an_epoch
+    shown = [row[-2] for row in cost_table(results).rows if row[1] == "2"]
+    assert shown[1:] == [f"{ratio:.2f}x" for ratio in ratios]
+
+
+def _slower(record: TrialRecord, factor: float, num_epochs: int | None = None) -> TrialRecord:
+    """Its epochs, or the first so many of them, took so many times as long."""
+    assert record.training is not None
+    first = record.training.epochs[:num_epochs]
+    slower = [each.model_copy(update={"train_s": each.train_s * factor}) for each in first]
+    epochs = (*slower, *record.training.epochs[len(first) :])
+    return record.model_copy(update={"result": record.training.model_copy(update={"epochs": epochs})})
+
+
+def test_one_device_that_was_measured_beside_several_only_has_its_row() -> None:
+    """As a winner whose one device the time budget left out: its ratio had nothing beside it."""
+    spec = study(knobs={"batch_size": [32]})
+    table = cost_table(analyse(spec, grid(spec, (2,), FakeRunner(noise=QUIET))[0]))
+    place = [column.heading for column in table.columns].index("devices")
+    assert [row[place] for row in table.rows] == ["1", "2"]

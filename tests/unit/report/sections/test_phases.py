@@ -1,0 +1,19 @@
+"""Phases of a step, and of an epoch."""
+
+from __future__ import annotations
+
+from raybench.report.sections.waterfall import phases_table
+from tests.unit.studies import SIXTEEN_TENTHS, planted
+
+
+def test_phases_per_epoch_where_its_samples_are_known() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", workload={"name": "vision", "samples": 6400})
+    table = phases_table(found)
+    assert [column.heading for column in table.columns][-2:] == [
+        "one device, s an epoch",
+        "2 devices, s an epoch",
+    ]
+    forward = next(row for row in table.rows if row[0] == "forward")
+    assert forward[-2:] == ("0.600 [0.600, 0.600]", "0.345 [0.345, 0.345]")
+    without = phases_table(planted({(32,): SIXTEEN_TENTHS}, "batch_size"))
+    assert len(without.columns) == 5

@@ -1,0 +1,110 @@
+"""Published figures next to measured ones, as a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.records.requests import Configuration
+from raybench.report.document import write_report
+from raybench.report.sections.published import published_table
+from raybench.report.table import Table, without_constant
+from raybench.spec import Setting
+from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
+from tests.unit.studies import grid, study, trained
+
+STEP_S = {32: 0.005, 256: 0.01, 4096: 0.08}  # of one device
+
+
+def costs(config: Configuration, setting: Setting) -> StepCosts:
+    return StepCosts(plain_s=STEP_S[setting.batch_size], exposed_s=0.02)
+
+
+SHORT = study(
+    name="distilbert_ag_news",
+    workload={"name": "vision", "input": "real", "samples": 640},
+    knobs={"batch_size": 32},
+    training={"epochs": 2},
+)
+
+
+def rows_of(table: Table) -> list[dict[str, str]]:
+    """Each row by its headings."""
+    return [dict(zip([c.heading for c in table.columns], row, strict=True)) for row in table.rows]
+
+
+def named(table: Table, quantity: str) -> list[dict[str, str]]:
+    """The rows of a quantity."""
+    return [row for row in rows_of(table) if row["quantity"] == quantity]
+
+
+def measured(name: str, *batches: int) -> StudyResults:
+    spec = study(name=name, knobs={"batch_size": list(batches)})
+    return analyse(spec, grid(spec, (1, 2), FakeRunner(costs, QUIET))[0])
+
+
+def test_a_study_of_ones_own_has_no_such_table() -> None:
+    assert published_table(measured("mine", 256)).rows == ()
+
+
+def test_another_batch_and_world_size_are_named() -> None:
+    row = named(published_table(measured("resnet50_cifar10", 4096, 256)), "speed-up of step time")[0]
+    assert "batch 64;" in row["there"]
+    assert row["here"].startswith("2 CPU workers; batch 4,096;")
+    row = named(published_table(measured("transformer_imdb", 4096)), "speed-up")[0]
+    assert "4 GPUs" in row["there"]
+    assert row["here"].startswith("2 CPU workers")
+
+
+def test_where_it_was_measured_stays_in_the_row_though_it_is_the_same_in_all() -> None:
+    table = without_constant(published_table(measured("mlp_scaling", 256)))
+    assert {"there", "here"} <= {column.heading for column in table.columns}
+
+
+def test_a_range_is_one_row_with_two_ends() -> None:
+    table = published_table(measured("transformer_ag_news_tuned", 256, 4096))
+    assert [row["published"] for row in named(table, "speed-up")] == ["2.8 to 3.2x"]
+    assert {row["published"] for row in named(table, "efficiency")} == {"75 to 80%", "70 to 80%"}
+    assert named(table, "compute time")[0]["published"] == "120 to 150 ms"
+
+
+def test_the_values_are_those_of_the_trial() -> None:
+    """The speed-up and the step time that were planted."""
+    results = measured("mlp_scaling", 256)
+    (row,) = named(published_table(results), "speed-up of throughput")
+    record = next(each for each in results.complete if each.config.world_size == 2)
+    speedup = results.scaling(record).speedup
+    assert speedup is not None
+    assert float(row["measured"].partition("x")[0]) == pytest.approx(speedup.value, abs=0.005)
+
+
+def test_rows_that_matter_come_first_and_no_cell_is_empty() -> None:
+    for name in ("distilbert_ag_news", "mlp_scaling", "resnet50_cifar10", "transformer_imdb"):
+        rows = rows_of(published_table(measured(name, 256, 4096)))
+        assert rows[0]["quantity"].startswith("speed-up")
+        assert all(cell.strip() for row in rows for cell in row.values())
+
+
+def test_training_is_what_trained_figures_stand_next_to() -> None:
+    results = analyse(SHORT, [*grid(SHORT, (1, 2))[0], *trained(SHORT, (1, 2), FakeLearning(num_train=640))])
+    table = published_table(results)
+    assert "Trained here: 2 epochs of 640 samples; published: 3 epochs of 120,000 samples." in table.caption
+    assert {"epoch time", "total time", "accuracy"} & {row["quantity"] for row in rows_of(table)}
+    assert "†" not in table.caption
+    assert not any("0.0" in row["measured"] and " min" in row["measured"] for row in rows_of(table))
+
+
+def test_an_epoch_without_a_training_follows_from_the_steps() -> None:
+    table = published_table(measured("distilbert_ag_news", 32, 256))
+    cells = [row["measured"] for row in rows_of(table) if row["quantity"].startswith("epoch time")]
+    assert cells
+    assert all(cell.endswith("†") for cell in cells)
+
+
+def test_the_report_has_it(tmp_path: Path) -> None:
+    write_report(tmp_path, measured("resnet50_cifar10", 256, 4096), {})
+    for kind in ("html", "md"):
+        assert "Their hardware is not this one" in (tmp_path / f"report/report.{kind}").read_text()

@@ -1,0 +1,46 @@
+"""Strategies side by side, and the error of compressed gradients."""
+
+from __future__ import annotations
+
+from raybench.analysis import analyse
+from raybench.report.answer import answer_of
+from raybench.report.sections.search import compression_table, strategies_table
+from tests.unit.strategies import STUDY, strategy_record
+from tests.unit.studies import study
+
+
+def test_a_study_of_several_strategies_has_a_row_for_each():
+    results = analyse(
+        STUDY,
+        [
+            strategy_record("single", 1),
+            strategy_record("ddp", 2),
+            strategy_record("fsdp", 2, off=0.5, gradient=0.1),
+        ],
+    )
+    assert [(r.record.config.world_size, r.record.config.setting.strategy) for r in results.strategies] == [
+        (1, "single"),
+        (2, "ddp"),
+        (2, "fsdp"),
+    ]
+    one, ddp, fsdp = strategies_table(results).rows
+    assert (one[1], one[7]) == ("single", "")
+    assert ddp[7] == "agrees: 0 of 0.001 in 3 steps"
+    assert fsdp[7] == "differs: 0.3 of 0.001 in 3 steps, gradient 0.1 of 0.001"
+    assert all(row[2] == "64" and row[6] == "1,024" for row in (one, ddp, fsdp))
+    assert not compression_table(results).rows
+    assert "not taken apart" in answer_of(results) or "nothing lost" in answer_of(results)
+
+
+def test_a_study_of_one_strategy_has_no_such_table():
+    results = analyse(
+        study(knobs={"batch_size": 64}, scaling={"mode": "strong"}), [strategy_record("ddp", 2)]
+    )
+    assert results.strategies == ()
+    assert strategies_table(results).rows == ()
+
+
+def test_compression_is_told_with_its_error():
+    spec = study(knobs={"gradient_compression": ["none", "fp16"]}, scaling={"mode": "strong"})
+    (row,) = compression_table(analyse(spec, [strategy_record("ddp", 2, gradient_compression="fp16")])).rows
+    assert row[2:] == ("fp16", "0.002")

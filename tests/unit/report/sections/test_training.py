@@ -1,0 +1,122 @@
+"""Training trials epoch by epoch: what the table shows is what the records hold."""
+
+from __future__ import annotations
+
+import re
+from statistics import fmean
+
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.report.answer import answer_of
+from raybench.report.contents import draw_all
+from raybench.report.sections.training import (
+    changes_table,
+    epoch_time_plot,
+    epochs_table,
+    goodput_table,
+    ranks_table,
+    training_plot,
+    training_table,
+)
+from tests.support.planted import FakeLearning
+from tests.unit.studies import cured_study, trained_study
+
+
+def test_an_epoch_is_the_mean_over_its_seeds(trained_results: StudyResults) -> None:
+    assert trained_results.training is not None
+    group = trained_results.training.groups[1]
+    third = group.epochs[2]
+    assert (third.epoch, third.num_seeds) == (3, 3)
+    assert third.test_accuracy is not None
+    known = [run.epochs[2].test_accuracy or 0.0 for run in group.runs]
+    assert third.test_accuracy.value == pytest.approx(fmean(known))
+    table = epochs_table(trained_results)
+    row = dict(zip((column.heading for column in table.columns), table.rows[4 + 2], strict=True))
+    assert (row["devices"], row["epoch"], row["seeds"]) == ("2", "3", "3")
+    assert row["test accuracy"].startswith(f"{100 * fmean(known):.2f}% [")
+
+
+def test_one_device_is_the_baseline_of_the_others(trained_results: StudyResults) -> None:
+    one, two = training_table(trained_results).rows
+    assert one[4:6] == ("", "baseline")
+    assert two[4].endswith("]")
+    assert two[-1] == "3"
+
+
+def test_tables_and_plots_hold_every_group():
+    plan, records = trained_study(FakeLearning(), devices=4)
+    results = analyse(plan.study, records)
+    assert [row[0] for row in training_table(results).rows] == ["1", "2", "4"]
+    assert len(epochs_table(results).rows) == 12
+    assert len(ranks_table(results).rows) == 3 * (1 + 2 + 4)
+    assert len(goodput_table(results).rows) == 3
+    plot = training_plot(results)
+    assert plot is not None
+    assert [line.label for line in plot.accuracy] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
+    assert plot.seeds == (3, 3)
+    times = epoch_time_plot(results)
+    assert times is not None
+    assert times.ideal[2][1] == pytest.approx(times.ideal[0][1] / 4)
+    assert {"training", "epoch_times"} <= {drawn.name for drawn in draw_all(results)}
+
+
+def test_one_run_that_learns_nothing_does_not_decide_the_noise_scale_told():
+    """As "9,161,719 samples" beside efficiencies of 91% and 110%, which no such scale has."""
+    plan, records = trained_study(FakeLearning(), devices=2)
+    first = next(each for each in records if each.training is not None)
+    caption = goodput_table(analyse(plan.study, records)).caption
+    told = "Gradient noise scale: 64.0 samples after the first epoch, 64.0 after the last "
+    assert caption.startswith(told)
+    assert "; the median of 6 training trials, from 64.0 to 64.0 after the last)" in caption
+    epochs = [each.model_copy(update={"noise": _flat(each.noise)}) for each in first.training.epochs]
+    nothing = first.model_copy(update={"result": first.training.model_copy(update={"epochs": tuple(epochs)})})
+    caption = goodput_table(
+        analyse(plan.study, [nothing if each is first else each for each in records])
+    ).caption
+    assert caption.startswith(told)
+    assert re.search(r"; the median of 6 training trials, from 64\.0 to [\d,]{7,} after the last\)", caption)
+
+
+def _flat(noise):
+    """Norms of gradients in which there is next to nothing but noise."""
+    return tuple(
+        each.model_copy(
+            update={"big_square": (each.small_square * each.small_batch / each.big_batch) * 1.00001}
+        )
+        for each in noise
+    )
+
+
+def test_without_training_there_is_no_section():
+    plan, records = trained_study(FakeLearning(), training=None)
+    results = analyse(plan.study, records)
+    assert results.training is None
+    assert not training_table(results).rows
+    assert training_plot(results) is None
+
+
+def test_a_cure_stands_beside_the_default_in_tables_plots_and_answer():
+    results = cured_study()
+    words = "batch 512, accumulation 4"
+    table = changes_table(results)
+    rows = [dict(zip((column.heading for column in table.columns), row, strict=True)) for row in table.rows]
+    assert [(row["devices"], row["change"], row["global batch"]) for row in rows] == [
+        ("1", words, "512"),
+        ("2", words, "512"),
+    ]
+    assert rows[1]["difference, points"].startswith("+1.0")
+    assert rows[1]["speed-up"].startswith("2.82x")  # 160 steps of 15 ms against 10 of 85
+    settings = [row[2] for row in training_table(results).rows]
+    assert settings == ["the default", words, "the default", words]
+    lines = epoch_time_plot(results)
+    assert lines is not None
+    assert [line.label for line in lines.lines] == ["ddp", f"ddp, {words}"]
+    assert [[point.x for point in line.points] for line in lines.lines] == [[1, 2], [1, 2]]
+    assert f"accuracy with {words} and without on 2 devices differs by more than" in answer_of(results)
+
+
+def test_one_setting_alone_needs_no_column(trained_results: StudyResults) -> None:
+    assert changes_table(trained_results).rows == ()
+    assert "setting" not in [column.heading for column in training_table(trained_results).columns]

@@ -1,0 +1,282 @@
+"""The code of a report: it compiles, every knob is in it, and its arguments exist in each framework."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from raybench.analysis import analyse
+from raybench.analysis.recommendation import Recommendation
+from raybench.analysis.results import StudyResults
+from raybench.machine.host import KEPT_BY_MALLOC
+from raybench.report.code import (
+    ARGUMENTS,
+    FRAMEWORKS,
+    arguments_table,
+    hint,
+    loop_snippet,
+    set_knobs,
+    start_words,
+    torch_version,
+    use_it,
+    variables_snippet,
+)
+from raybench.report.document import write_report
+from raybench.report.table import NONE
+from raybench.spec import Setting
+from raybench.spec.workloads import VisionSpec
+from tests.unit.studies import config, grid, searched, study
+
+VERSION = torch_version({"packages": {"torch": torch.__version__}})
+SPEC = study(knobs={"batch_size": 64})
+BASE = Setting(precision="default", batch_size=64)
+# another value of each knob than the framework's own default
+OTHER: dict[str, Any] = {
+    "strategy": "fsdp",
+    "batch_size": 321,
+    "bucket_cap_mb": 50.0,
+    "precision": "bf16",
+    "gradient_accumulation": 4,
+    "gradient_compression": "bf16",
+    "gradient_as_bucket_view": True,
+    "static_graph": True,
+    "find_unused_parameters": True,
+    "broadcast_buffers": False,
+    "fsdp_reshard": False,
+    "activation_checkpointing": True,
+    "compile": True,
+    "channels_last": True,
+    "cudnn_benchmark": True,
+    "num_threads": 3,
+    "workers": 5,
+    "persistent_workers": False,
+    "pin_memory": False,
+}
+
+
+@cache
+def results() -> StudyResults:
+    return analyse(SPEC, grid(SPEC, (1, 2))[0])
+
+
+def recommended(setting: Setting, device: str, world_size: int = 2, nodes: int = 1) -> Recommendation:
+    assert results().recommendation is not None
+    real = VisionSpec(name="vision", input="real")
+    changed = {"setting": setting, "device": device, "workload": real, "world_size": world_size}
+    config = results().recommendation.config.model_copy(update=changed)
+    return dataclasses.replace(
+        results().recommendation,
+        config=config,
+        nodes=nodes,
+        threads=(setting.num_threads or 1) if device == "cpu" else None,
+    )
+
+
+def text(setting: Setting, device: str = "cuda", **more: int) -> str:
+    return loop_snippet(recommended(setting, device, **more), VERSION).text
+
+
+def arguments(setting: Setting, device: str = "cuda", **more: int) -> dict[str, tuple[str, ...]]:
+    """The table's rows by the knob's name."""
+    table = arguments_table(recommended(setting, device, **more))
+    return {row[0].split(" = ")[0]: row[1:] for row in table.rows}
+
+
+def settings() -> Iterator[Setting]:
+    """The base, each knob changed alone, and several at once."""
+    yield BASE
+    for knob, value in OTHER.items():
+        yield BASE.model_copy(update={knob: value})
+    for strategy in ("ddp", "fsdp", "dp"):
+        several = {"precision": "fp16", "gradient_accumulation": 2, "channels_last": True, "workers": 2}
+        yield BASE.model_copy(update={"strategy": strategy, **several})
+    yield BASE.model_copy(update={"static_graph": True, "gradient_accumulation": 4, "bucket_cap_mb": 25.0})
+
+
+@pytest.mark.parametrize("knob", list(Setting.model_fields))
+def test_every_knob_is_in_the_loop_and_has_a_row(knob: str) -> None:
+    # the loader's knobs differ only where it has processes, the reshard of FSDP only there
+    base = {"persistent_workers": {"workers": 2}, "fsdp_reshard": {"strategy": "fsdp"}}.get(knob, {})
+    device = "cpu" if knob == "num_threads" else "cuda"
+    before = BASE.model_copy(update=base)
+    after = before.model_copy(update={knob: OTHER[knob]})
+    assert set(text(before, device).splitlines()) != set(text(after, device).splitlines())
+    assert arguments(before, device).get(knob) != arguments(after, device).get(knob)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_it_is_python_that_fits_on_a_page(device: str) -> None:
+    for setting in settings():
+        for size in (1, 2):
+            code = text(setting, device, world_size=size)
+            ast.parse(code)
+            assert [line for line in code.splitlines() if len(line) > 105] == []
+            imports = [line.split("import ")[1] for line in code.splitlines() if "import " in line]
+            for name in ", ".join(imports).split(", "):
+                assert code.count(name.split(" as ")[-1]) > 1, name
+
+
+def known_calls() -> dict[str, set[str]]:
+    """The arguments of what the code and the table call, as installed."""
+    from accelerate import Accelerator
+    from accelerate.utils import DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
+    from lightning import Trainer
+    from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+    from ray.train import ScalingConfig
+    from ray.train.torch import prepare_model
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from transformers import TrainingArguments
+
+    made = (
+        *(DistributedDataParallel, DataLoader, Trainer, DDPStrategy, ModelParallelStrategy, Accelerator),
+        *(DistributedDataParallelKwargs, FullyShardedDataParallelPlugin, TrainingArguments, ScalingConfig),
+        *(prepare_model, fully_shard),
+    )
+    assert FSDPModule.set_requires_gradient_sync
+    known = {each.__name__: set(inspect.signature(each).parameters) for each in made}
+    known["DDPStrategy"] |= known["DistributedDataParallel"]  # which it passes on
+    return known
+
+
+def calls(code: str) -> Iterator[tuple[str, set[str]]]:
+    """Each call by its name, with its named arguments."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), {keyword.arg for keyword in node.keywords if keyword.arg}
+
+
+def test_arguments_exist_in_the_installed_versions() -> None:
+    known, seen = known_calls(), set[str]()
+    cells = [cell.replace("VALUE", "1") for row in ARGUMENTS.values() for cell in row]
+    for code in [*cells, *(text(setting) for setting in settings())]:
+        for name, given in calls(code):
+            if name in known:
+                assert given <= known[name], code
+                seen.add(name)
+    assert seen == set(known)
+    assert all(len(row) == len(FRAMEWORKS) for row in ARGUMENTS.values())
+    for row in ARGUMENTS.values():  # Ray Train's are passed on to DistributedDataParallel
+        for passed in re.findall(r"parallel_strategy_kwargs=\{'(\w+)'", row[0]):
+            assert passed in known["DistributedDataParallel"]
+
+
+def test_the_older_name_of_buffers_where_torch_is_older() -> None:
+    use = recommended(BASE.model_copy(update={"broadcast_buffers": False}), "cuda")
+    names: dict[tuple[int, ...], str] = {(2, 13): "broadcast_buffers", (2, 14): "forward_sync_buffers"}
+    for version, name in (names | {(): "broadcast_buffers"}).items():
+        assert f"{name}=False" in loop_snippet(use, version).text
+
+
+def test_default_buckets_leave_the_argument_out() -> None:
+    assert "bucket_cap_mb" not in text(BASE)
+    assert "bucket_cap_mb" not in arguments(BASE)
+
+
+def test_what_a_framework_fails_with_is_no_argument_of_it() -> None:
+    both = BASE.model_copy(update={"static_graph": True, "gradient_accumulation": 4})
+    alone = BASE.model_copy(update={"static_graph": True})
+    half = BASE.model_copy(update={"precision": "fp16"})
+    assert arguments(both)["static_graph"][1:] == (NONE,) * 3
+    assert NONE not in arguments(alone)["static_graph"]
+    assert arguments(half, "cpu")["precision"][1:] == (NONE,) * 3
+    assert NONE not in arguments(half, "cuda")["precision"]
+
+
+def test_what_transformers_does_on_its_own_has_to_be_said_there_alone() -> None:
+    rows = arguments(BASE.model_copy(update={"workers": 2, "pin_memory": False}))
+    for knob in ("find_unused_parameters", "pin_memory"):
+        assert rows[knob][:3] == ("",) * 3
+        assert rows[knob][3].endswith("=False)")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"setting": Setting()}, {}),
+        ({"setting": Setting(), "device": "cuda"}, {"precision": "fp32"}),  # torch's own has TF32
+        ({"setting": Setting(precision="default"), "device": "cuda"}, {}),
+        ({"setting": Setting(bucket_cap_mb=25)}, {"bucket_cap_mb": 25}),  # which is not the default
+        ({"setting": Setting(bucket_cap_mb=25), "world_size": 1}, {}),
+        ({"setting": Setting(strategy="fsdp", precision="bf16")}, {"precision": "bf16"}),
+        ({"setting": Setting(workers=2)}, {}),  # without a loader
+        (
+            {"setting": Setting(workers=2), "workload": {"name": "vision", "input": "real"}},
+            {"workers": 2, "persistent_workers": True},
+        ),
+    ],
+)
+def test_knobs_that_have_an_effect_and_are_not_the_default_are_set(
+    fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert set_knobs(config(**fields)) == expected
+
+
+def test_processes_are_started_with_the_variables_of_the_study() -> None:
+    use = recommended(BASE, "cpu", world_size=4, nodes=2)
+    assert start_words(use).startswith("torchrun --nnodes=2 --nproc-per-node=2 ")
+    assert start_words(recommended(BASE, "cpu", world_size=1)) == "python"
+    config = use.config.model_copy(update={"environment": {"OMP_PROC_BIND": "a b"}})
+    lines = variables_snippet(dataclasses.replace(use, config=config)).text.splitlines()
+    assert lines[:2] == ["export OMP_PROC_BIND='a b'", "export OMP_NUM_THREADS=1"]
+    assert [line.split("=")[0] for line in lines[2:-1]] == [f"export {name}" for name in KEPT_BY_MALLOC]
+
+
+def test_memory_that_a_step_frees_is_kept_as_the_workers_kept_it() -> None:
+    """On CPUs, unless the study sets malloc itself: then it was left alone."""
+    own = {"environment": {"MALLOC_ARENA_MAX": "2"}}
+    for device, changed, is_said in (("cpu", {}, True), ("cuda", {}, False), ("cpu", own, False)):
+        use = recommended(BASE, device, world_size=2)
+        config = use.config.model_copy(update=changed)
+        said = variables_snippet(dataclasses.replace(use, config=config)).text
+        assert ("export MALLOC_TOP_PAD_=67108864" in said) is is_said
+
+
+def test_nodes_that_have_not_equally_many_devices_are_started_together() -> None:
+    use = recommended(BASE, "cuda", world_size=3, nodes=2)
+    assert start_words(use).startswith("torchrun --nnodes=2 --nproc-per-node=N --rdzv-backend=c10d")
+    told = "# N: the number of devices on this node, 3 on all 2 nodes together."
+    assert told in variables_snippet(use).text
+    assert told in text(BASE, world_size=3, nodes=2)
+    assert told not in text(BASE, world_size=4, nodes=2)
+
+
+def test_the_section_says_why_and_what_else_changes() -> None:
+    spec = study(knobs={"batch_size": [64, 256]}, search={"method": "optuna", "trials": 2})
+    results = analyse(spec, searched(spec, (1, 2), Setting(batch_size=256)))
+    section = use_it(results, {"packages": {"torch": "2.14.1"}})
+    assert section is not None
+    assert "measured again against the default (+" in section.sentences[0]
+    assert "A step takes 512 samples in place of 128" in section.sentences[1]
+    assert [each.title for each in section.snippets][-1] == "Environment variables"
+    assert hint(results).startswith("Use it: batch 256 as code")
+    assert results.recommendation is not None
+    long = replace(results, recommendation=replace(results.recommendation, label="a knob or another, " * 9))
+    assert all(len(hint(each)) <= 80 for each in (results, long))
+    assert use_it(analyse(SPEC, []), {}) is None
+    assert hint(analyse(SPEC, [])) == ""
+
+
+def test_both_documents_end_with_it(tmp_path: Path) -> None:
+    write_report(tmp_path, results(), {"packages": {"torch": "2.14.1"}})
+    markdown = (tmp_path / "report" / "report.md").read_text()
+    page = (tmp_path / "report" / "report.html").read_text()
+    last = markdown[markdown.rindex("\n## ") :]
+    assert last.startswith("\n## Use it")
+    assert last.count("```python") == 1
+    assert "torchrun --nproc-per-node=2 train.py\n```" in last
+    assert page.rindex("<h2>") == page.index("<h2>Use it")
+    use_it = page[page.index("<h2>Use it") :]
+    assert use_it.count("<details") == 2
+    assert "num_workers=2" in use_it

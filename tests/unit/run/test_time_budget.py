@@ -1,0 +1,72 @@
+"""How long trials will take."""
+
+import pytest
+
+from raybench.plan.training import training_requests
+from raybench.records.requests import StepsRequest
+from raybench.run import time_budget
+from raybench.run.time_budget import TimeBudget
+from raybench.spec import Setting
+from raybench.spec.study import MeasureSpec
+from tests.support.planted import QUIET, FakeRunner, StepCosts
+from tests.unit.studies import grid, measured, planned_training, request
+
+
+def test_a_training_takes_its_steps_and_a_restart_of_the_loader_in_each_epoch():
+    plan = planned_training(knobs={"batch_size": [32]})
+    costs = StepCosts(plain_s=0.01, restart_s=2.0)
+    records, _ = grid(plan.study, (1, 2), FakeRunner(lambda config, setting: costs, QUIET))
+    expected = {
+        request.config.world_size: TimeBudget(epoch_samples=6_400).training_cost(request, records)
+        for request in training_requests(plan)
+    }
+    assert expected == pytest.approx({1: 4 * (200 * 0.01 + 2), 2: 4 * (100 * 0.01 + 2)})
+
+
+SLOW, FAST = Setting(batch_size=4096), Setting(batch_size=32)
+
+
+def took(
+    budget: TimeBudget, setting: Setting, wall_time_s: float, measure_s: float, rounds: int, group: int = 1
+) -> StepsRequest:
+    """Let the budget see a trial of a worker group on two devices, of which so much were its rounds."""
+    asked = request(setting=setting, measure=MeasureSpec(max_seconds=20.0), role="search")
+    steps = measured(StepCosts(plain_s=0.01), setting=setting).steps
+    assert steps is not None
+    seen = {"rounds": steps.rounds[:rounds], "measure_s": measure_s, "stopped_by": "max_seconds"}
+    budget.took(asked, wall_time_s, steps.model_copy(update=seen), 20.0, group)
+    return asked
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> TimeBudget:
+    """With 60 s left, on a clock that stands still."""
+    monkeypatch.setattr(time_budget, "monotonic", lambda: 1000.0)
+    return TimeBudget(deadline=1060.0)
+
+
+def test_a_slow_setting_says_nothing_of_how_short_a_fast_one_may_be(limited: TimeBudget) -> None:
+    """Three rounds of the slow one took 20 s; the fast one's trial may be cut to half."""
+    slow = took(limited, SLOW, 25.0, 20.0, 3)
+    fast = request(setting=FAST, measure=MeasureSpec(max_seconds=20.0), role="search")
+    cut = limited.fit(fast, 25.0, 120.0)
+    assert cut is not None
+    assert cut.measure.max_seconds < 20.0
+    assert limited.fit(slow, 25.0, 120.0) is None
+
+
+def test_a_fast_setting_says_nothing_of_how_short_a_slow_one_may_be(limited: TimeBudget) -> None:
+    slow = took(limited, SLOW, 25.0, 20.0, 3)
+    took(limited, FAST, 25.0, 20.0, 10)
+    assert limited.fit(slow, 25.0, 120.0) is None
+
+
+def test_what_the_first_trial_of_a_group_makes_is_not_expected_of_those_after_it(limited: TimeBudget) -> None:
+    """It compiled for 70 s beside 20 s of rounds; those after it have 5 s beside theirs."""
+    first = took(limited, FAST, 90.0, 20.0, 10)
+    assert limited.fit(first, 25.0, 80.0) is None  # alone it looks as if nothing could be cut
+    took(limited, FAST, 25.0, 20.0, 10)
+    took(limited, FAST, 90.0, 20.0, 10, group=2)
+    cut = limited.fit(first, 25.0, 120.0)
+    assert cut is not None
+    assert cut.measure.max_seconds == pytest.approx(25.0 * (0.5 - 0.2))
