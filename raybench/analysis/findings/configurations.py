@@ -22,6 +22,10 @@ from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
+# Of more settings these, the most efficient, and the headline are compared with all others: documents show no
+# further ones, and every pair of thousands takes many minutes.
+MOST_COMPARED = 200
+
 
 @dataclass(frozen=True)
 class Change:
@@ -97,10 +101,15 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
 def better_settings(
     results: MeasuredStudy, in_same_rounds: InSameRounds | None = None
 ) -> dict[str, tuple[Change, ...]]:
-    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first."""
+    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
+
+    Of the ``MOST_COMPARED`` most efficient and the headline; of others none.
+    """
     distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
     pairs = _Pairs(results, in_same_rounds or InSameRounds(results.buckets), distinct)
-    return {record.trial_id: _better(pairs, record) for record in distinct}
+    looked_at = [*distinct[:MOST_COMPARED], *filter(None, [results.headline])]
+    found = {record.trial_id: _better(pairs, record) for record in looked_at}
+    return {record.trial_id: found.get(record.trial_id, ()) for record in distinct}
 
 
 def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
