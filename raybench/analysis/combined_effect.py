@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import Attribution, Effect, factors_of
-from raybench.analysis.estimates.statistics import Estimate, product, unpaired_ratio
-from raybench.analysis.goodput import Goodput
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_setting
-from raybench.analysis.training import Comparison, TrainingResults
+from raybench.analysis.stats.statistics import Estimate, product, unpaired_ratio
+from raybench.analysis.training import Comparison, Goodput, TrainingResults
 from raybench.records.record import TrialRecord
 
 
@@ -72,7 +70,7 @@ def combined_effect(
 def _is_of(comparison: Comparison, record: TrialRecord) -> bool:
     """Whether the trained setting is that of ``record``, on as many devices."""
     config = comparison.group.config
-    return config.world_size == record.config.world_size and same_setting(config, record.config)
+    return config.world_size == record.config.world_size and config.same_setting(record.config)
 
 
 def _shares(singles: Sequence[Effect], together: Effect) -> tuple[tuple[ChangeShare, ...], Estimate | None]:
@@ -102,6 +100,6 @@ def _useful_share(goodput: Sequence[Goodput], record: TrialRecord) -> Estimate |
     size = record.config.world_size
     for each in goodput:
         config = each.record.config
-        if config.world_size == size and same_setting(config, record.config):
+        if config.world_size == size and config.same_setting(record.config):
             return each.statistical_efficiency
     return None

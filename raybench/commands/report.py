@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from raybench.analysis.cost import works
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
 from raybench.analysis.simulate.sources import groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybench.analysis.combined_effect import ChangeShare, CombinedEffect
-from raybench.analysis.crossover import Crossover
-from raybench.analysis.device_advice import DeviceAdvice
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.curves import Crossover
 from raybench.analysis.labels import NOTHING_EXPLORED, changes_words, devices_words
-from raybench.analysis.recommendation import Basis
+from raybench.analysis.recommendation import Basis, DeviceAdvice
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import factor, percent, plain_times, times
 from raybench.report.sections.scaling import rounded_batch
 from raybench.report.sections.training import points_words, seen_words

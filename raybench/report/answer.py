@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
+from raybench.analysis.stats.efficiency import Verdict
 from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
 from raybench.report.finding_texts import next_step
 from raybench.report.format import interval, percent, times
@@ -25,12 +25,12 @@ from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
-    from raybench.analysis.confirmations import Confirmation
     from raybench.analysis.curves import BatchPoint
-    from raybench.analysis.disagreements import Reading
     from raybench.analysis.findings.finding import Finding
     from raybench.analysis.findings.verifications import Verification
+    from raybench.analysis.load import Reading
     from raybench.analysis.results import StudyResults
+    from raybench.analysis.search import Confirmation
     from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
@@ -372,7 +372,7 @@ def _best(results: StudyResults) -> list[str]:
     if best.is_default:
         return [among]
     if results.best_gain is None:
-        rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
+        rate = results.scaling(results.reference(best.record)).throughput_samples_per_s
         why = "not yet confirmed against the default"
         if results.default_failure is not None:
             state = results.default_failure.state
@@ -387,7 +387,7 @@ def _best(results: StudyResults) -> list[str]:
 
 def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
-    unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
+    unshown = unshown_words(results.marginal_effects) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
     won = results.confirmed_winners
     others = [each for each in results.confirmations if not any(each is one for one in won)]

@@ -391,8 +391,8 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         Basis.NO_CHOICE: "Nothing else was measured: this is the code of what was.",
     }
     told = [words[use.basis], *_also_confirmed(results, use)]
-    if use.basis is Basis.CONFIRMED and results.unshown:
-        told.append(sentence(f"{unshown_words(results.unshown)}."))
+    if use.basis is Basis.CONFIRMED and results.marginal_effects:
+        told.append(sentence(f"{unshown_words(results.marginal_effects)}."))
     told += _one_device_words(results, use)
     if use.default_global_batch_size is not None:
         told.append(

@@ -8,9 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import singledispatch
 
-from raybench.analysis.disagreements import Reading
-from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.batch import (
     BatchTooSmall,
     LaunchBound,
@@ -64,7 +61,9 @@ from raybench.analysis.findings.unattributed import (
     replayed,
 )
 from raybench.analysis.labels import changes_words, devices_words, knob_words, label, trial_words
-from raybench.analysis.load import load_words
+from raybench.analysis.load import Reading, load_words
+from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import State, TrialRecord
 from raybench.spec.counted import counted
 from raybench.spec.workloads import FactorySpec

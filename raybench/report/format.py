@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
 from raybench.spec.counted import counted
 
 MEBIBYTE = 2**20

@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
-from raybench.analysis.disagreements import FAR_APART
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.labels import devices_words, difference_words
+from raybench.analysis.load import FAR_APART
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence
 from tests.corpus.shown import (

@@ -42,7 +42,7 @@ LIGHT = {
         ("datasets", "tokenizers", "transformers", "huggingface_hub", "pyarrow", "pandas"),
     ),
     "when a worker stops": (
-        "import raybench.analysis.estimates.stopping",
+        "import raybench.analysis.stats.stopping",
         ("scipy.optimize", "raybench.analysis.results", "pandas"),
     ),
 }

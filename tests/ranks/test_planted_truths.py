@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
-from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
-from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.evenness import straggler
 from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.stats.efficiency import Verdict, gain, scaling
+from raybench.analysis.stats.statistics import Estimate, trimmed_mean
+from raybench.analysis.stats.waterfall import Waterfall, waterfall
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from raybench.analysis.estimates.statistics import trimmed_mean
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName
+from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified
+from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Outcome

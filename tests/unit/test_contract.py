@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.analysis.estimates import efficiency
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.findings.verifications import Verified
+from raybench.analysis.stats import efficiency
 from raybench.analysis.summary import VARYING_AFTER, TrialSummary
 from raybench.errors import RequestError, StoreError
 from raybench.launch.metrics import METRICS

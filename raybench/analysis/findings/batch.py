@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, Self
 
-from raybench.analysis.estimates.efficiency import GOOD
-from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
 from raybench.analysis.findings.finding import FindingName, Remedy, Severity
+from raybench.analysis.stats.efficiency import GOOD
+from raybench.analysis.stats.statistics import Estimate, inverse
 
 FIXED_LEAST = (
     0.10  # of the step: every step has some fixed cost; less than this no batch is worth changing for

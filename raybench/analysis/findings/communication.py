@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.batch import larger_batch
 from raybench.analysis.findings.case import Case, PartOfStep
 from raybench.analysis.findings.finding import FindingName, Remedy
-from raybench.analysis.same_buckets import bucket_sizes
+from raybench.analysis.reference import bucket_sizes
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-from raybench.analysis.estimates.statistics import Estimate, sum_of, trimmed_mean
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
 from raybench.analysis.findings.finding import FindingName, Remedy, Severity
 from raybench.analysis.load import load_of, loads_of
+from raybench.analysis.stats.statistics import Estimate, sum_of, trimmed_mean
 
 MOST_WORKERS = 16
 

@@ -10,11 +10,16 @@ from typing import Self
 
 import numpy as np
 
-from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_difference
-from raybench.analysis.estimates.statistics import Estimate, geometric, trimmed_mean
-from raybench.analysis.estimates.trends import device_spread
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
 from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.stats.rounds import device_spread
+from raybench.analysis.stats.statistics import (
+    Estimate,
+    geometric,
+    simultaneous,
+    simultaneous_difference,
+    trimmed_mean,
+)
 from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.workloads import TextSpec

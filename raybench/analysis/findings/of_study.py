@@ -6,19 +6,17 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.disagreements import Disagreement
-from raybench.analysis.estimates.efficiency import Verdict
-from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
-from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.failures import alike
 from raybench.analysis.findings.case import OfStudy, WholeStudy
 from raybench.analysis.findings.configurations import compared
 from raybench.analysis.findings.finding import FindingName, Remedy, Severity
+from raybench.analysis.load import Disagreement, UnderLoad
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.same_setting import same_devices
-from raybench.analysis.speaking import InSameRounds, rate_ratio
-from raybench.analysis.uneven_load import UnderLoad
+from raybench.analysis.reference import InSameRounds, rate_ratio, same_devices
+from raybench.analysis.search import Confirmation
+from raybench.analysis.stats.efficiency import Verdict
+from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
+from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.records.record import State, TrialRecord
 
 GOES_ON = "--resume --output DIR"
@@ -169,10 +167,7 @@ class PrecisionWithoutGain(OfStudy):
 
 
 def _but_for_precision(record: TrialRecord) -> Hashable:
-    """Equal for trials of one workload and size that differ in nothing else."""
-    config = record.config
-    knobs = tuple(value for name, value in vars(config.setting).items() if name != "precision")
-    return knobs, frozenset(config.environment.items()), config.placement
+    return record.config.key(ignore=("precision", *record.config.ANY_WORKLOAD))
 
 
 @dataclass(frozen=True)

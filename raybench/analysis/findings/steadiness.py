@@ -8,13 +8,12 @@ from typing import Self, get_args
 
 import numpy as np
 
-from raybench.analysis.estimates.rounds import level, step_series
-from raybench.analysis.estimates.statistics import TRIM, Estimate
-from raybench.analysis.estimates.stopping import asked_half_width, reached_half_width
-from raybench.analysis.estimates.trends import mann_kendall, outlying, theil_sen
 from raybench.analysis.findings.case import Case, OfTrial
 from raybench.analysis.findings.finding import FindingName, Severity
-from raybench.analysis.loss_parity import ParityVerdict, loss_parity
+from raybench.analysis.stats.rounds import level, mann_kendall, outlying, step_series, theil_sen
+from raybench.analysis.stats.statistics import TRIM, Estimate
+from raybench.analysis.stats.stopping import asked_half_width, reached_half_width
+from raybench.analysis.strategies import ParityVerdict, loss_parity
 from raybench.records.measurements import Beside, StepsResult
 
 MOST_TIMES = 10.0  # what the rounds were given: to ask for more of it is no advice

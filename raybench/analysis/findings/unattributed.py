@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep, Replay
 from raybench.analysis.findings.evenness import UnevenDevices
 from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.stats.statistics import Estimate
+
+NEARLY_ALL = 0.98  # of the loss: with less, other parts of it are known
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.estimates.efficiency import Gain, Verdict, gain, gain_of
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.estimates.simultaneous import simultaneous_ratio
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.finding import Finding, Severity
 from raybench.analysis.labels import changes_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.speaking import InSameRounds
+from raybench.analysis.reference import InSameRounds
+from raybench.analysis.search import Confirmation
+from raybench.analysis.stats.efficiency import Gain, Verdict, gain, gain_of
+from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, simultaneous_ratio
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue, Setting

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raybench.analysis.attribution import Effect
-from raybench.analysis.estimates.efficiency import EXCELLENT, GOOD
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import Verification, Verified, verification_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.efficiency import EXCELLENT, GOOD
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.finding_texts import next_step
 from raybench.report.format import count, percent, times
 from raybench.report.pages import EXPLORATORY

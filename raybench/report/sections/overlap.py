@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint, Measure
 from raybench.analysis.labels import devices_words, knob_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.model_buckets import Buckets
-from raybench.analysis.profiled import OverRanks, Profiled
+from raybench.analysis.overlap import (
+    HIDDEN,
+    BatchOverlap,
+    Buckets,
+    Measure,
+    OverlapPoint,
+    OverRanks,
+    Profiled,
+)
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.network import Note
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.store import TRACES
 from raybench.report.format import (
     aligned,
@@ -130,8 +136,8 @@ def _milliseconds(traced: OverRanks) -> str:
 class _Row:
     """One batch of a setting."""
 
-    setting: Hiding
-    point: HidingPoint
+    setting: BatchOverlap
+    point: OverlapPoint
 
 
 _OF: dict[Measure, str] = {
@@ -151,7 +157,7 @@ _HIDING_COLUMNS: list[Column[_Row]] = [
 
 def hiding_table(results: StudyResults) -> Table:
     """The compute in a step above which communication is hidden; empty where batches do not tell."""
-    settings, num_others = results.hiding.told, results.hiding.num_others
+    settings, num_others = results.overlaps.shown, results.overlaps.num_others
     if not settings:
         return empty_table(HIDING_TITLE)
     words = " ".join(sentence(hiding_words(setting)) for setting in settings)
@@ -168,7 +174,7 @@ def hiding_table(results: StudyResults) -> Table:
     return make_table(HIDING_TITLE, caption, _HIDING_COLUMNS, rows)
 
 
-def hiding_words(setting: Hiding) -> str:
+def hiding_words(setting: BatchOverlap) -> str:
     """Where the share falls below the limit, in a sentence."""
     name = f"{setting.label}: " if setting.label != "default" else ""
     least, most = (setting.points[place].compute_s.value for place in (0, -1))

@@ -99,7 +99,7 @@ def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
     assert results.training is not None
     told = {each.record.trial_id: each.throughput_samples_per_s for each in results.training.goodput}
     assert told
-    assert all(results.told[name].throughput_samples_per_s == rate for name, rate in told.items())
+    assert all(results.reported[name].throughput_samples_per_s == rate for name, rate in told.items())
 
 
 def test_the_answer_begins_with_the_cure() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.disagreements import disagreements
 from raybench.analysis.findings.verifications import in_same_rounds
+from raybench.analysis.load import disagreements
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
@@ -341,7 +341,7 @@ def test_of_two_equal_figures_the_one_of_the_curve_speaks():
     }
     assert found.speaks.rate == found.agrees.rate
     assert found.speaks.record is second
-    assert results.told_by[one.trial_id] == second.trial_id
+    assert results.reported_by[one.trial_id] == second.trial_id
 
 
 # --- a confirmed setting without a curve
@@ -384,7 +384,7 @@ def test_a_curve_speaks_before_a_confirmation():
         each for each in results.tried if each.config.setting == BF16.at(2) and each.config.world_size == 2
     )
     assert on_curve.request.role == "scaling"
-    assert on_curve.trial_id not in results.told_by
+    assert on_curve.trial_id not in results.reported_by
     assert results.scaling(on_curve) == results.own_scalings[on_curve.trial_id]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import percent
 from raybench.report.table import (
     NONE,

@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.efficiency import gain_of
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.diagnose import Diagnosis
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verdict_of
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.efficiency import gain_of
+from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.dry_run import plan_lines
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment

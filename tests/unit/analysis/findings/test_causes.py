@@ -12,10 +12,10 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, SweptPlace
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step

@@ -8,11 +8,11 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.case import Around, Beside, Case
 from raybench.analysis.findings.communication import ExposedTransfers, latency_of
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.findings.unattributed import NotDivided
+from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.estimates.efficiency import Verdict, gain_of
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.search import Confirmation
+from raybench.analysis.stats.efficiency import Verdict, gain_of
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.finding_texts import evidence
 from tests.unit.studies import exactly, planted
 
