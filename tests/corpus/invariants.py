@@ -18,7 +18,6 @@ from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.report.finding_texts import evidence
 from tests.corpus.shown import (
     Figure,
     ShownTable,
@@ -245,15 +244,20 @@ def settings_by_change(drawn: Drawn) -> dict[str, str]:
 def unnamed_differences(drawn: Drawn) -> list[str]:
     """Settings with a trial far from the figure that the report has, without the finding that says so."""
     told = {(each.setting, each.devices): each.figure for each in shown_figures(drawn) if each.kind == RATE}
-    apart = [each for each in drawn.results.findings if each.name is FindingName.MEASUREMENTS_DISAGREE]
+    apart = [
+        drawn.by_id[each.trial_id]
+        for each in drawn.results.findings
+        if each.name is FindingName.MEASUREMENTS_DISAGREE
+    ]
+    named = {(drawn.results.label(each), each.config.world_size) for each in apart}
     wrong = []
     for row in drawn.every_trial.rows:
         setting, devices, own = row["setting"], int(cell_of(row, "devices") or 0), figure_of(row["samples/s"])
         here = told.get((setting, devices))
         if own is None or here is None or abs(math.log(own.value / here.value)) < math.log1p(FAR_APART):
             continue
-        where = f"{setting} on {devices_words(devices)}:"
-        if not any(evidence(each).startswith(where) for each in apart):
+        if (setting, devices) not in named:
+            where = f"{setting} on {devices_words(devices)}:"
             wrong.append(f"{where} {here.text} samples/s in the report, {own.text} in trial {row['trial']}")
     return wrong
 
@@ -488,7 +492,8 @@ def estimates(value: object, where: str) -> Iterator[tuple[str, Estimate]]:
         yield where, value
     elif is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):
-            yield from estimates(getattr(value, each.name), f"{where}.{each.name}")
+            if each.compare:  # what is none of its value, as the rule of a finding, leads back to the study
+                yield from estimates(getattr(value, each.name), f"{where}.{each.name}")
     elif isinstance(value, dict):
         for key, each in value.items():
             yield from estimates(each, f"{where}[{key}]")
