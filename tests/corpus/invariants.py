@@ -18,6 +18,7 @@ from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence
 from tests.corpus.shown import (
     Figure,
     ShownTable,
@@ -244,20 +245,18 @@ def settings_by_change(drawn: Drawn) -> dict[str, str]:
 def unnamed_differences(drawn: Drawn) -> list[str]:
     """Settings with a trial far from the figure that the report has, without the finding that says so."""
     told = {(each.setting, each.devices): each.figure for each in shown_figures(drawn) if each.kind == RATE}
-    apart = [
-        drawn.by_id[each.trial_id]
-        for each in drawn.results.findings
-        if each.name is FindingName.MEASUREMENTS_DISAGREE
-    ]
-    named = {(drawn.results.label(each), each.config.world_size) for each in apart}
+    apart = [each for each in drawn.results.findings if each.name is FindingName.MEASUREMENTS_DISAGREE]
+    said = [evidence(each) for each in apart]  # one device may be meant, of a trial on several
+    trials = [drawn.by_id[each.trial_id] for each in apart]
+    named = {(drawn.results.label(each), each.config.world_size) for each in trials}
     wrong = []
     for row in drawn.every_trial.rows:
         setting, devices, own = row["setting"], int(cell_of(row, "devices") or 0), figure_of(row["samples/s"])
         here = told.get((setting, devices))
         if own is None or here is None or abs(math.log(own.value / here.value)) < math.log1p(FAR_APART):
             continue
-        if (setting, devices) not in named:
-            where = f"{setting} on {devices_words(devices)}:"
+        where = f"{setting} on {devices_words(devices)}:"
+        if (setting, devices) not in named and not any(each.startswith(where) for each in said):
             wrong.append(f"{where} {here.text} samples/s in the report, {own.text} in trial {row['trial']}")
     return wrong
 
