@@ -159,9 +159,7 @@ def going_on_from(findings: Sequence[Finding], goes_on: str) -> GoingOn:
     from raybench.analysis.findings.finding import FindingName
     from raybench.analysis.findings.of_study import FAILED
 
-    failed = [
-        each for each in findings if each.name in {name for name, _ in FAILED.values()} and each.command
-    ]
+    failed = [each for each in findings if each.name in FAILED.values() and each.command]
     of_code = [each for each in failed if each.name == FindingName.CRASHED and each.frames]
     if of_code:
         words = "Once the code is mended, this tries what crashed again and measures the rest:"

@@ -78,31 +78,6 @@ class PhaseBlock(Frozen):
     num_steps: Count
 
 
-class HalfBatch(Frozen):
-    """The same step with half of each micro-batch: what of computing does not grow with the batch."""
-
-    batch_size: Count  # samples of a micro-batch
-    before_s: Difference
-    ready_s: Difference  # of the last gradient, since the last backward pass began
-
-
-class ContentionTurn(Frozen):
-    """Computing and transfers alone, then both at once; means over the turn's steps and the ranks, in s."""
-
-    step_s: Seconds  # of ``local``
-    replay_s: Seconds  # all buckets, nothing computed beside them
-    step_beside_s: Seconds  # of ``local``, while buckets travel
-    replay_beside_s: Seconds  # all buckets, while steps are computed
-
-
-class Contention(Frozen):
-    """What transfers and computing take from each other, on CPUs: they share cores."""
-
-    turns: tuple[ContentionTurn, ...] = Field(min_length=1)
-    steps_per_turn: Count
-    replays_per_turn: Count
-
-
 class GradientTimeline(Frozen):
     """A step of ``local``, and when in its last backward pass each gradient is ready to be sent.
 
@@ -121,11 +96,8 @@ class GradientTimeline(Frozen):
     # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
     micro_batch_s: Difference | None = None
     num_steps: Count
-    half_batch: HalfBatch | None = None  # None: ``no_half_batch`` says why
-    no_half_batch: str = ""
     # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
     communication_cores: Difference | None = None
-    contention: Contention | None = None  # None: not on CPUs, or too short beside each other
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:

@@ -366,6 +366,6 @@ def _not_tested(session: Session, base: MeasuredStudy) -> list[Proposal]:
     chosen = choice.choose(base.study, base.records, base.target_world_size)
     confirmed = confirmations(base, chosen)
     first = diagnose_study(base, confirmed, session.around).first
-    found = [each for each in proposals(base, first) if not each.obstacle]
+    found = [each for each in proposals(base, first) if not each.needs_you]
     tests = [(each, test_of(base, each, confirmed)) for each in found]
     return [each for each, test in tests if test is None or test.request.role == "verification"]

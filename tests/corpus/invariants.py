@@ -18,6 +18,7 @@ from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence
 from tests.corpus.shown import (
     Figure,
     ShownTable,
@@ -252,7 +253,7 @@ def unnamed_differences(drawn: Drawn) -> list[str]:
         if own is None or here is None or abs(math.log(own.value / here.value)) < math.log1p(FAR_APART):
             continue
         where = f"{setting} on {devices_words(devices)}:"
-        if not any(each.evidence.startswith(where) for each in apart):
+        if not any(evidence(each).startswith(where) for each in apart):
             wrong.append(f"{where} {here.text} samples/s in the report, {own.text} in trial {row['trial']}")
     return wrong
 

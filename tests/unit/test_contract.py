@@ -57,8 +57,6 @@ PARTS: dict[str, type[BaseModel]] = {
     "field of a block": measurements.Block,
     "field of a block of phases": measurements.PhaseBlock,
     "field of `gradient_timeline`": measurements.GradientTimeline,
-    "field of `contention`": measurements.Contention,
-    "field of a turn of `contention`": measurements.ContentionTurn,
     "field of `profile`": measurements.TracedRank,
     "field of `parity`": measurements.LossParity,
     "field of an epoch": trainings.Epoch,

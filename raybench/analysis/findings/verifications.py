@@ -45,6 +45,11 @@ class Proposal:
     obstacle: str = ""  # why it cannot be tried here
 
     @property
+    def needs_you(self) -> bool:
+        """Whether raybench cannot try it."""
+        return not self.change or bool(self.obstacle)
+
+    @property
     def predicted(self) -> Estimate | None:
         """The throughput with the change over that without it, of the first finding that says one."""
         return next((each.predicted for each in self.findings if each.predicted is not None), None)
@@ -114,7 +119,7 @@ def proposals(base: MeasuredStudy, first: Sequence[Finding]) -> list[Proposal]:
         key = (
             proposal.setting,
             tuple(sorted(proposal.environment.items())),
-            proposal.obstacle,
+            proposal.obstacle if proposal.change else finding.name,
         )
         known = found.get(key)
         findings = (*known.findings, finding) if known else (finding,)
@@ -209,7 +214,7 @@ def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
         explains = finding.explains is not None and finding.severity is not Severity.NOTE
         if not explains and finding.severity is not Severity.PROBLEM:
             return None
-        return Proposal((finding,), {}, config.setting, config.environment, finding.next_step)
+        return Proposal((finding,), {}, config.setting, config.environment)
     knobs = {name: value for name, value in finding.change.items() if name in Setting.model_fields}
     variables = {name: value for name, value in finding.change.items() if name not in knobs}
     setting = Setting(**(config.setting.model_dump() | knobs)).at(config.world_size)
@@ -233,7 +238,7 @@ def _verified(
 ) -> Verification:
     label = changes_words(proposal.change)
     if record is None:
-        verdict = Verified.NEEDS_YOU if proposal.obstacle else Verified.NOT_RUN
+        verdict = Verified.NEEDS_YOU if proposal.needs_you else Verified.NOT_RUN
         return Verification(proposal, label, verdict, reason=proposal.obstacle)
     assert base.headline is not None
     paired = is_paired(proposal, base.headline.config)
