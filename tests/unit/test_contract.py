@@ -158,7 +158,7 @@ def test_options(name: str) -> None:
         assert (name, "option") not in tables()
         return
     by_name = {row["option"].strip("`"): row for row in rows("option", name)}
-    assert list(by_name) == [option for each in options for option in each.opts]
+    assert sorted(by_name) == sorted(option for each in options for option in each.opts)
     for each in options:
         row = by_name[each.opts[0]]
         assert bool(row["value"]) == (not each.is_flag), f"{each.opts[0]}: a value, or none"
