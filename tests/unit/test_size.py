@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
     "analysis": (9209, 56),
-    "commands": (2476, 21),
+    "commands": (2370, 21),
     "launch": (2125, 18),
     "machine": (1085, 8),
     "plan": (1116, 10),
