@@ -10,7 +10,6 @@ import typer
 
 from raybench.commands import options as parsed
 from raybench.commands.options import FieldOption, with_fields
-from raybench.commands.options import parse_path as _path
 from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.sweep import COLLECTIVES, NODE_PLACEMENTS, Sweep
@@ -46,9 +45,7 @@ FIELDS = (
 def communication(
     output: Annotated[
         Path | None,
-        typer.Option(
-            parser=_path("--output"), metavar="PATH", help="Results directory; it must be new or empty."
-        ),
+        typer.Option(parser=Path, metavar="PATH", help="Results directory; it must be new or empty."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_path, parse_percent
+from raybench.commands.options import parse_percent
 from raybench.commands.process import DONE, SLOWER
 from raybench.errors import RequestError
-from raybench.spec.typed import real_path
+from raybench.spec.user_input import real_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def compare(
     directories: Annotated[
         list[Path],
-        typer.Argument(parser=parse_path("DIR"), metavar="DIR DIR...", help="Results directories."),
+        typer.Argument(parser=Path, metavar="DIR DIR...", help="Results directories."),
     ],
     fail_if_slower: Annotated[
         str | None,
@@ -47,7 +47,7 @@ def compare(
         Path | None,
         typer.Option(
             "--output",
-            parser=parse_path("--output"),
+            parser=Path,
             metavar="DIR",
             help="Write report.html, report.md, summary.csv, summary.tex and plots.",
         ),

@@ -9,7 +9,6 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
@@ -19,8 +18,7 @@ from pydantic.fields import FieldInfo
 from raybench.errors import RequestError
 from raybench.spec.knobs import MAX, Setting
 from raybench.spec.sweep import ELEMENT_BYTES
-from raybench.spec.toml import received
-from raybench.spec.typed import DEEPEST, MOST_VALUES, check_path, parse_toml
+from raybench.spec.user_input import DEEPEST, parse_toml, received
 from raybench.spec.validation import nearest
 
 T = TypeVar("T")
@@ -129,8 +127,6 @@ def parse_list(
     """
     values: list[T] = []
     parts = text.split(",")
-    if len(parts) > MOST_VALUES:
-        raise RequestError(f"{option}: at most {MOST_VALUES:,} values (received {len(parts):,})")
     for part in parts:
         try:
             value = convert(part.strip())
@@ -233,11 +229,6 @@ def parse_above_0(option: str) -> Callable[[str], float]:
     return parse
 
 
-def parse_path(option: str) -> Callable[[str], Path]:
-    """A parser of paths, which refuses those that no file can have."""
-    return lambda text: check_path(text, option)
-
-
 def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
     """Words of a closed list, such as ``crashed,timeout`` for ``--retry``."""
 
@@ -258,8 +249,6 @@ def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
     """``65536,4KiB,1MiB`` in bytes; ``...`` goes on by the ratio before it, or doubles: ``1KiB,...,1MiB``."""
     sizes, goes_on = list[int](), False
     for part in (part.strip() for part in text.split(",")):
-        if len(sizes) > MOST_VALUES:
-            raise RequestError(f"{option}: at most {MOST_VALUES:,} values (received more)")
         if part == "..." and sizes and not goes_on:
             goes_on = True
             continue

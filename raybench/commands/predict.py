@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.options import parse_above_0, parse_path, parse_whole
+from raybench.commands.options import parse_above_0, parse_whole
 from raybench.commands.process import one_blas_thread
 from raybench.errors import RequestError
 
@@ -19,7 +19,7 @@ def predict(
     source: Annotated[
         Path,
         typer.Argument(
-            parser=parse_path("DIR"),
+            parser=Path,
             metavar="DIR|FILE.csv",
             help="A results directory, or a CSV file of step times.",
         ),
@@ -51,7 +51,7 @@ def predict(
     communication: Annotated[
         Path | None,
         typer.Option(
-            parser=parse_path("--communication"),
+            parser=Path,
             metavar="DIR",
             help="Results of the command communication: the network.",
         ),
@@ -88,9 +88,7 @@ def predict(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            parser=parse_path("--output"), metavar="FILE.csv", help="Write the predictions; a new file."
-        ),
+        typer.Option(parser=Path, metavar="FILE.csv", help="Write the predictions; a new file."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the sentences only.")] = False,
 ) -> None:

@@ -24,7 +24,7 @@ from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
 from raybench.report.prediction import prediction_rows, print_outlooks
 from raybench.spec.counted import counted
-from raybench.spec.toml import received
+from raybench.spec.user_input import received
 
 if TYPE_CHECKING:
     from raybench.analysis.collectives import Link, LinkKey

@@ -17,7 +17,7 @@ from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, out
 from raybench.analysis.simulate.sources import groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_above_0, parse_path
+from raybench.commands.options import parse_above_0
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
 from raybench.records.measured_csv import read_measured_csv
@@ -71,7 +71,7 @@ def report(
     directory: Annotated[
         Path,
         typer.Argument(
-            parser=parse_path("DIR"),
+            parser=Path,
             metavar="DIR|FILE.csv",
             help="A results directory, or a CSV file of step times.",
         ),
@@ -79,7 +79,7 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            parser=parse_path("--output"),
+            parser=Path,
             metavar="DIR",
             help="Of a CSV file: where the report goes; new or empty.",
         ),
@@ -92,7 +92,7 @@ def report(
     communication: Annotated[
         Path | None,
         typer.Option(
-            parser=parse_path("--communication"),
+            parser=Path,
             metavar="DIR",
             help="Results of a sweep of the same devices: what their link can do.",
         ),

@@ -9,11 +9,10 @@ import typer
 
 from raybench.commands import options as parsed
 from raybench.commands.options import FieldOption, with_fields
-from raybench.commands.options import parse_path as _path
 from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.study import Study
-from raybench.spec.typed import check_path, home_path, real_path
+from raybench.spec.user_input import home_path, real_path
 
 StudyName = Annotated[
     str | None,
@@ -22,7 +21,7 @@ StudyName = Annotated[
 
 
 def _data(text: str, option: str) -> str:
-    return str(real_path(home_path(check_path(text, option), option)))
+    return str(real_path(home_path(text, option)))
 
 
 FIELDS = (
@@ -49,9 +48,7 @@ def scaling(
     study: StudyName = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            parser=_path("--output"), metavar="PATH", help="Results directory; it must be new or empty."
-        ),
+        typer.Option(parser=Path, metavar="PATH", help="Results directory; it must be new or empty."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
@@ -67,9 +64,7 @@ def scaling(
     ] = None,
     working_dir: Annotated[
         Path | None,
-        typer.Option(
-            parser=_path("--working-dir"), metavar="PATH", help="Directory that travels to the workers."
-        ),
+        typer.Option(parser=Path, metavar="PATH", help="Directory that travels to the workers."),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")

@@ -19,8 +19,7 @@ from raybench.errors import RequestError
 from raybench.records.epochs_csv import unguarded
 from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
-from raybench.spec.toml import received
-from raybench.spec.typed import read_at_most
+from raybench.spec.user_input import read_at_most, received
 
 REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
 OPTIONAL = (

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 import raybench
 from raybench.errors import RequestError
 from raybench.spec.study import Study
-from raybench.spec.toml import flat, received
-from raybench.spec.typed import (
+from raybench.spec.user_input import (
     DEEPEST,
     LONGEST_TOML_BYTES,
-    check_typed,
+    flat,
     home_path,
     parse_toml,
     read_at_most,
+    received,
 )
 from raybench.spec.validation import from_validation, nearest, what_pydantic_cannot_word
 
@@ -104,9 +104,6 @@ def resolve(
     overrides: Sequence[tuple[str, Any]] = (),
 ) -> Study:
     """``load_study`` for tables that are in memory; ``data`` stays as it is."""
-    check_typed(data)
-    for field, value in overrides:
-        check_typed(value, field)
     merged: dict[str, Any] = _copied(data)
     layers: list[tuple[str, Any]] = []
     for name, applies in (("cuda", device == "cuda"), ("smoke", smoke)):
