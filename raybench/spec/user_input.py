@@ -139,12 +139,3 @@ def home_path(path: str | os.PathLike[str], what: str) -> Path:
 def real_path(path: Path) -> Path:
     """Where its links lead; where they lead in a circle it stays as it is, and reading it says so."""
     return Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for those
-
-
-def read_at_most(path: Path, longest_bytes: int) -> bytes:
-    """What a file holds. Raises ``RequestError`` where that is more, as of a device, and ``OSError``."""
-    with path.open("rb") as file:
-        content = file.read(longest_bytes + 1)
-    if len(content) > longest_bytes:
-        raise RequestError(f"{path}: at most {longest_bytes:,} bytes")
-    return content
