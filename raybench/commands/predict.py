@@ -35,7 +35,7 @@ def predict(
         typer.Option(
             metavar="N",
             parser=parse_whole("--devices-per-node"),
-            help="Nodes are filled with so many.  [default: the most that one node had]",
+            help="Devices that fill a node.  [default: the most that one node had]",
         ),
     ] = None,
     nodes: Annotated[str, typer.Option(help="Of each world size, as 4,8,16: workers stand evenly.")] = "",

@@ -40,7 +40,7 @@ def scaling(
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
     trials: Annotated[
         int | None,
-        typer.Option(metavar="N", parser=_whole("--trials"), help="So many suggestions, chosen by Optuna."),
+        typer.Option(metavar="N", parser=_whole("--trials"), help="Suggestions that Optuna makes."),
     ] = None,
     time_budget: Annotated[str, typer.Option(help="For the whole command, as 90s, 10m, 2h.")] = "",
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False,
@@ -53,7 +53,7 @@ def scaling(
     steps: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=_whole("--steps"), help="Steps of a block, in place of adaptive ones."
+            metavar="N", parser=_whole("--steps"), help="Steps of a block, for a fixed number of rounds."
         ),
     ] = None,
     warmup_steps: Annotated[
