@@ -139,7 +139,7 @@ class Message:
         return {
             #: as torch.distributed names it
             "collective": self.collective,
-            #: that carried it: `gloo` or `nccl`
+            #: `gloo` or `nccl`
             "backend": self.place.backend,
             #: number of devices
             "world_size": self.place.world_size,
@@ -147,10 +147,10 @@ class Message:
             "nodes": self.place.nodes,
             #: `pack` or `spread`
             "placement": placement_text(self.place.placement),
-            #: as nccl-tests counts it: of all_gather the output, of reduce_scatter the input; a multiple of 4
-            #: bytes for each device
+            #: message as nccl-tests counts it: of all_gather the output, of reduce_scatter the input; a
+            #: multiple of 4 bytes for each device
             "message_bytes": self.message_bytes,
-            #: of one operation on the slowest rank: trimmed mean over rounds
+            #: time of one operation on the slowest rank, trimmed mean over rounds
             "time_s": self.time_s.value,
             #: lower end of its 95% interval
             "time_low_s": self.time_s.low,
@@ -162,23 +162,22 @@ class Message:
             "algorithm_bandwidth_low_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.low,
             #: upper end of its interval
             "algorithm_bandwidth_high_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.high,
-            #: that times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, 1 for broadcast:
-            #: what compares with the rate of each device's link
+            #: algorithm bandwidth times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, 1
+            #: for broadcast: compares with the rate of each device's link
             "bus_bandwidth_bytes_per_s": self.bus_bandwidth_bytes_per_s.value,
             #: lower end of its interval
             "bus_bandwidth_low_bytes_per_s": self.bus_bandwidth_bytes_per_s.low,
             #: upper end of its interval
             "bus_bandwidth_high_bytes_per_s": self.bus_bandwidth_bytes_per_s.high,
-            #: that the time is made of
+            #: rounds of which the time is made
             "rounds": self.time_s.n,
-            #: that the process of the busiest rank used at the same time, all its threads; empty: not known,
-            #: as on GPUs
+            #: cores that the process of the busiest rank used, all its threads; empty: unknown, as on GPUs
             "busy_cores": self.cores.busy_cores if self.cores else None,
-            #: share of the busiest host's cores that was at work, for any process; empty: not known
+            #: busy share of the busiest host's cores, by any process; empty: unknown
             "host_busy": self.cores.host_share if self.cores else None,
             #: `cores`: `busy_cores` is 0.5 or more (the two ends of a transfer work in turn), or `host_busy`
-            #: 0.9 and the ranks themselves use a tenth of the host's cores: a faster link would hardly make
-            #: it faster. Else `link`; empty: not known
+            #: 0.9 and the ranks themselves use a tenth of the host's cores, so a faster link would hardly
+            #: help. Else `link`; empty: unknown
             "decided_by": self.cores.decided_by if self.cores else None,
         }
 

@@ -55,7 +55,7 @@ class TrialSummary:
     role: str
     #: how it ended; the reason is in the record
     state: str
-    #: the efficiency in a word
+    #: the efficiency in one word
     status: str | None = None
     #: how the model is spread
     strategy: str
@@ -67,16 +67,15 @@ class TrialSummary:
     nodes: int | None
     #: `pack`, `spread`, or ranks with spaces between them
     placement: str
-    #: as the knob, and as the report says it: of one device's micro-batch, under strong scaling of all
-    #: devices in an optimizer step
+    #: samples of one device's micro-batch, under strong scaling of all devices in an optimizer step
     batch_size: int
-    #: of all devices in an optimizer step
+    #: samples of all devices in an optimizer step
     global_batch_size: int
-    #: size of DDP's buckets, or `default`
+    #: size of DDP's buckets in MiB, or `default`
     bucket_cap_mb: float | str
     #: as the knob
     precision: str
-    #: in an optimizer step
+    #: micro-batches of an optimizer step
     gradient_accumulation: int
     #: as the knob
     gradient_compression: str
@@ -90,12 +89,12 @@ class TrialSummary:
     throughput_samples_per_s: float | None = None
     #: the same in tokens, padding left out
     throughput_tokens_per_s: float | None = None
-    #: of what the speed-up is measured against: one device, or the fewest that were measured
+    #: world size that the speed-up is over: one device, or the fewest that were measured
     baseline_world_size: int | None = None
-    #: of the baseline
+    #: strategy of the baseline
     baseline_strategy: str | None = None
-    #: of the baseline, in the rounds of this trial where it has them: over `step_time_s` it is the `speedup`
-    #: under strong scaling, under weak scaling that over the ratio of world sizes
+    #: step time of the baseline, in the rounds of this trial where it has them: over `step_time_s` it is the
+    #: `speedup` under strong scaling, and the speed-up over the ratio of world sizes under weak scaling
     baseline_step_time_s: float | None = None
     #: over the baseline: of the throughput (weak scaling) or the step time (strong)
     speedup: float | None = None
@@ -109,7 +108,7 @@ class TrialSummary:
     ideal_s: float | None = None
     #: what the smaller batch of each device costs (strong scaling)
     small_batch_s: float | None = None
-    #: what computing side by side costs
+    #: what computing on all devices at once costs
     contention_s: float | None = None
     #: what DDP's copies and hooks cost
     wrapper_s: float | None = None
@@ -119,11 +118,11 @@ class TrialSummary:
     exposed_communication_s: float | None = None
     #: transfers that compute hides; negative: interference costs more than it hides
     hidden_communication_s: float | None = None
-    #: communication (what no compute hides) over the step time
+    #: exposed communication over the step time
     communication_fraction: float | None = None
     #: what one rank sends in a step
     gradient_bytes: int | None = None
-    #: of the all-reduces alone, as nccl-tests defines it
+    #: bus bandwidth of the all-reduces alone, as nccl-tests defines it
     bus_bandwidth_bytes_per_s: float | None = None
     #: phase of the step: getting the batch
     data_s: float | None = None
@@ -137,31 +136,31 @@ class TrialSummary:
     other_s: float | None = None
     #: what a restart of the loader of real input adds to an epoch's steps; in trials of the curve
     restart_s: float | None = None
-    #: achieved by one device
+    #: floating-point operations a second that one device achieves
     flops_per_s: float | None = None
-    #: as torch counts it, of the rank that takes most
+    #: memory as torch counts it, of the rank that takes most
     peak_memory_bytes: int | None = None
-    #: as the device (on CPUs the process) counts it, of the rank that takes most
+    #: memory as the device (on CPUs the process) counts it, of the rank that takes most
     device_memory_bytes: int | None = None
-    #: mean over ranks, 0 to 1
+    #: busy share of the device, mean over ranks, 0 to 1
     device_utilization: float | None = None
-    #: of all devices, for one step
+    #: energy of all devices, for one step
     energy_joules: float | None = None
-    #: of one device alone, for one step of its own
+    #: energy of one device alone, for one step of its own
     plain_energy_joules: float | None = None
     #: training: mean time of an epoch without evaluation, the first epoch left out where there are more
     epoch_time_s: float | None = None
-    #: training: of the test samples after the last epoch, 0 to 1
+    #: training: accuracy on the test samples after the last epoch, 0 to 1
     accuracy: float | None = None
-    #: training: training and evaluation until the target accuracy; empty: it was not reached
+    #: training: time of training and evaluation until the target accuracy; empty: not reached
     time_to_target_s: float | None = None
     #: whether the group had more workers than there are cores
     oversubscribed: bool
-    #: that the estimates are made of, of all starts
+    #: rounds of which the estimates are made, of all starts
     rounds: int | None = None
-    #: of the workers, that the rounds are of
+    #: starts of the workers in these rounds
     starts: int | None = None
-    #: what the trial took altogether, in all starts
+    #: time that the trial took altogether, in all starts
     wall_time_s: float
     varying: dict[str, KnobValue]
 

@@ -24,17 +24,16 @@ class MessageBlock(Frozen):
 
     #: what ran
     collective: Collective
-    #: as nccl-tests counts it: of all_gather the output, of reduce_scatter the input
+    #: message as nccl-tests counts it: of all_gather the output, of reduce_scatter the input
     message_bytes: Count
-    #: of one operation, mean over the block, one for each of the record's `ranks`, in s
+    #: time of one operation, mean over the block, one for each of the record's `ranks`, in s
     time_s: tuple[Seconds, ...] = Field(min_length=1)
     #: operations that count
     num_operations: Count
     #: cores that the process of each of the record's `ranks` used, all its threads, mean over the operations
-    #: that count; null: not known, as on GPUs
+    #: that count; null: unknown, as on GPUs
     busy_cores: OfRanks | None = None
-    #: share of the cores which each of them may use that was at work in the block, for any process; null: not
-    #: known
+    #: busy share of the cores that each of them may use, by any process; null: unknown
     host_busy: OfRanks | None = None
 
     @property
@@ -56,7 +55,7 @@ class NotMeasured(Frozen):
     """A message that was left out, and why; without ``message_bytes`` the collective at every size."""
 
     collective: Collective
-    #: in bytes; null: the collective at every size
+    #: size in bytes; null: the collective at every size
     message_bytes: Count | None = None
     why: WhyNot
     reason: str
@@ -66,7 +65,7 @@ class CollectivesResult(Frozen):
     """What a complete part of a sweep has."""
 
     kind: Literal["collectives"] = "collectives"
-    #: that carried the messages
+    #: `gloo` or `nccl`
     backend: str
     #: the measurements
     rounds: tuple[MessageRound, ...] = Field(min_length=1)

@@ -24,13 +24,13 @@ from raybench.spec.typed import read_at_most
 
 #: nodes: number of nodes
 #: world_size: number of devices
-#: batch_size: per device; with `--scaling strong`, or where the file says so, of all devices
-#: step_time_s: from one optimizer step to the next, in s; rows of one batch and shape are repeats
+#: batch_size: samples per device; with `--scaling strong`, or where the file says so, of all devices
+#: step_time_s: time from one optimizer step to the next, in s; rows of one batch and shape are repeats
 REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
 #: communication_s: the part of the step that is communication; the rest is compute
 #: placement: one digit a node, the devices there: `44`; else devices stand evenly on the nodes
 #: model: rows of different models are fitted separately
-#: device_name: so are rows of different devices
+#: device_name: rows of different devices are fitted separately
 #: step_time_low_s: lower end of the step time's 95% interval
 #: step_time_high_s: upper end of its interval
 #: scaling: `weak` or `strong`, what `batch_size` means; `--scaling` must not contradict it

@@ -39,7 +39,7 @@ class Block(Frozen):
 
     #: what ran
     variant: Variant
-    #: who worked, as ranks of the worker group
+    #: ranks of the worker group that worked
     ranks: tuple[Whole, ...] = Field(min_length=1)
     #: mean over steps, one for each of `ranks`, in s
     step_time_s: tuple[Seconds, ...]
@@ -65,13 +65,13 @@ class Round(Frozen):
 
     #: one block of each variant, in the order in which they ran
     blocks: tuple[Block, ...] = Field(min_length=1)
-    #: since the first round began, in s
+    #: time since the first round began, in s
     at_s: Duration
-    #: of each rank's host: cores' worth of time that processes other than the trial's took
+    #: cores' worth of time that processes other than the trial's took, on each rank's host
     other_cores: tuple[Difference | None, ...] = ()
-    #: of each rank's device while what is measured ran, in MHz
+    #: clock of each rank's device while what is measured ran, in MHz
     clock_mhz: tuple[Duration | None, ...] = ()
-    #: of each rank's device while what is measured or `plain` ran
+    #: whether each rank's device held its clock down while what is measured or `plain` ran
     throttled: tuple[bool | None, ...] = ()
 
     def block(self, variant: Variant) -> Block | None:
@@ -80,7 +80,7 @@ class Round(Frozen):
 
 
 class PhaseBlock(Frozen):
-    """Phases of a step, timed apart from the rounds; mean over the block's steps and the ranks."""
+    """Phases of a step, timed in blocks of their own; mean over the block's steps and the ranks."""
 
     #: what ran
     variant: Literal["plain", "local", "synced"]
@@ -97,7 +97,7 @@ class HalfBatch(Frozen):
     batch_size: Count
     #: from the step's begin to that of its last backward pass, in s
     before_s: Difference
-    #: of the last gradient, since the last backward pass began, in s
+    #: time of the last gradient since the last backward pass began, in s
     ready_s: Difference
 
 
@@ -132,11 +132,11 @@ class GradientTimeline(Frozen):
     microseconds: of a model with thousands of parameters the record stays small.
     """
 
-    #: of each parameter's gradient, in the order in which they are ready, in which DDP fills its buckets
+    #: size of each parameter's gradient, in the order in which they are ready, in which DDP fills its buckets
     parameter_bytes: tuple[Bytes, ...]
     #: bytes of one element of a gradient; null: an older record
     element_bytes: Count | None = None
-    #: of each: since the last backward pass of the step began, its copy into the bucket included, in s
+    #: time of each since the last backward pass of the step began, its copy into the bucket included, in s
     ready_s: tuple[Difference, ...]
     #: from the step's begin to that of its last backward pass, in s
     before_s: Difference
@@ -188,7 +188,7 @@ class Restart(Frozen):
 
 
 class LossParity(Frozen):
-    """Losses and gradients from the same weights on the same samples, beside those of one device.
+    """Losses and gradients from the same weights on the same samples, against those of one device.
 
     The one device takes the samples of all ranks in the same pieces and averages their gradients, so that
     batch statistics are the same; dropout draws the same masks in each piece.
@@ -196,9 +196,9 @@ class LossParity(Frozen):
 
     #: samples of all ranks
     samples_per_step: Count
-    #: step by step, mean over ranks and micro-batches, before the step's update; null: not finite
+    #: losses step by step, mean over ranks and micro-batches, before the step's update; null: not finite
     losses: tuple[float | None, ...]
-    #: of one device on the same samples
+    #: losses of one device on the same samples
     reference_losses: tuple[float | None, ...]
     #: relative difference of the first step's averaged gradient (Euclidean norms): at a small learning rate
     #: losses say nothing of gradients; null: not finite, or a step that fp16 skipped
@@ -208,9 +208,9 @@ class LossParity(Frozen):
 
 
 class TracedRank(Frozen):
-    """What one rank's trace of a few steps says, in s: each moment counts once, however much runs in it."""
+    """What one rank's trace of a few steps says, in s; each moment counts once."""
 
-    #: of the worker group
+    #: rank in the worker group
     rank: Whole
     #: steps in the trace
     num_steps: Count
@@ -280,27 +280,27 @@ class StepsResult(Frozen):
     flops_per_step: float | None = None
     #: measured peak of one device, in FLOP/s
     matrix_peak_flops_per_s: float | None = None
-    #: of each rank, as torch counts it
+    #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: of each rank: on a GPU the most that torch reserved for what is measured, and what others use; on CPUs
-    #: the process's
+    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
+    #: on CPUs the process's
     device_memory_bytes: tuple[Bytes, ...] | None = None
-    #: of each rank: its GPU's memory, or its share of the host's
+    #: limit of each rank: its GPU's memory, or its share of the host's
     memory_limit_bytes: tuple[Count, ...] | None = None
-    #: of each rank while what is measured ran, 0 to 1
+    #: busy share of each rank's device while what is measured ran, 0 to 1
     device_utilization: tuple[Duration | None, ...] | None = None
-    #: of all devices, for one step of `synced` (on one device of `plain`)
+    #: energy of all devices, for one step of `synced` (on one device of `plain`)
     energy_joules: Difference | None = None
-    #: of one device alone, for one step of `plain`
+    #: energy of one device alone, for one step of `plain`
     plain_energy_joules: Difference | None = None
     #: a number for the host of each rank; the leader's is 0
     hosts: tuple[Whole, ...] = ()
-    #: of each rank's host: the cores that the rank may use
+    #: cores of each rank's host that the rank may use
     host_cores: tuple[Count, ...] = ()
     #: cores' worth of time that other programs took on the leader's host, the five largest, by name; of
     #: trials of the curve
     other_programs: dict[str, Difference] = Field(default_factory=dict)
-    #: after the last round
+    #: loss after the last round
     loss: float | None = None
     #: losses and gradient against those of one device, in trials of the curve: does the strategy train what
     #: one device trains?
@@ -310,19 +310,19 @@ class StepsResult(Frozen):
 
 
 class ProbeResult(Frozen):
-    """What a complete probe has: the memory that each rank took, in bytes; None where it is not told."""
+    """What a complete probe has: the memory that each rank took, in bytes; null where unknown."""
 
     kind: Literal["probe"] = "probe"
     #: time of setting up, in s
     setup_s: Duration
     #: time of the steps, in s
     warmup_s: Duration
-    #: of each rank, as torch counts it
+    #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: of each rank: on a GPU the most that torch reserved for what is measured, and what others use; on CPUs
-    #: the process's
+    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
+    #: on CPUs the process's
     device_memory_bytes: tuple[Bytes, ...] | None = None
-    #: of each rank: its GPU's memory, or its share of the host's
+    #: limit of each rank: its GPU's memory, or its share of the host's
     memory_limit_bytes: tuple[Count, ...] | None = None
-    #: of each rank, what does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
+    #: memory of each rank that does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
     fixed_memory_bytes: tuple[Bytes, ...] | None = None

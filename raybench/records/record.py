@@ -68,11 +68,11 @@ class TrialRecord(Frozen):
     state: State
     #: why it is not complete; null where it is
     reason: str | None = None
-    #: of the worker group that took part, ascending
+    #: ranks of the worker group that took part, ascending
     ranks: tuple[Whole, ...] = ()
     #: number of nodes of these ranks
     nodes: Workers | None = None
-    #: of each of `ranks`
+    #: host of each of `ranks`
     hostnames: tuple[str, ...] = ()
     #: name of the device
     device_name: str | None = None
@@ -80,9 +80,9 @@ class TrialRecord(Frozen):
     group: Whole = 0
     #: ISO 8601, UTC
     started_at: str
-    #: what the trial took altogether, in s
+    #: time that the trial took altogether, in s
     wall_time_s: Duration
-    #: always empty; what records of older development versions have there is ignored
+    #: always empty; what records of older development versions have here is ignored
     notes: tuple[str, ...] = ()
     #: of a crash: the end of its traceback in a few lines, the user's own code first, the rest folded into
     #: one

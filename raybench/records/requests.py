@@ -57,7 +57,7 @@ class Place(Frozen):
     cpus_per_worker: Count = 1
     #: whether the group had more workers than there are cores
     oversubscribed: bool = False
-    #: of weights, batches and the order of blocks
+    #: seed of weights, batches and the order of blocks
     seed: int = 0
 
 
@@ -70,7 +70,7 @@ class Configuration(Place):
     optimizer: OptimizerSpec
     #: one value of each knob
     setting: Setting
-    #: `weak` or `strong`
+    #: what stays the same: the batch per device, or the global batch
     scaling: Literal["weak", "strong"] = "weak"
     #: directory with the data sets
     data: str | None = None
@@ -159,7 +159,7 @@ class StepsRequest(_Request):
     measure: MeasureSpec
     #: the setting that a confirmation compares with in the same rounds, else null
     versus: Setting | None = None
-    #: of the workers, of `measure.starts`, from 0; of the curve only
+    #: which start of the workers, of `measure.starts`, from 0; of the curve only
     start: Whole = 0
     #: how often the same was measured before, because measurements of it disagreed; of the curve only
     again: Whole = 0
@@ -253,13 +253,13 @@ class CollectivesRequest(_Request):
     role: Literal["communication"] = "communication"
     #: what is timed
     collectives: tuple[Collective, ...]
-    #: ascending, in bytes
+    #: sizes of the messages, ascending, in bytes
     message_bytes: tuple[Count, ...]
     #: the sweep's `[measure]`
     measure: SweepMeasureSpec
-    #: of the rounds of a place, from 0
+    #: which part of the rounds of a place, from 0
     part: Whole = 0
-    #: of `measure.max_seconds`, for the rounds of this part, in s
+    #: time for the rounds of this part, of `measure.max_seconds`, in s
     left_s: Difference
 
     @property

@@ -43,15 +43,15 @@ class GradientNorms(Frozen):
 class Epoch(Frozen):
     """One pass over the training samples, all ranks together."""
 
-    #: number, from 1
+    #: number of the epoch, from 1
     epoch: Count
     #: steps of the optimizer
     steps: Count
     #: of these, left out by the gradient scaler of fp16 as a gradient was not finite
     skipped_steps: Whole = 0
-    #: that each rank trained on
+    #: samples that each rank trained on
     samples: tuple[Samples, ...]
-    #: of the first parameter group, in the epoch's last step
+    #: learning rate of the first parameter group, in the epoch's last step
     learning_rate: Finite
     #: mean over samples, each as the model was when it trained on it
     train_loss: Finite
@@ -129,9 +129,9 @@ def learning_curve(epochs: Sequence[Epoch]) -> LearningCurve:
 class Pruned(Frozen):
     """Why a training was stopped early."""
 
-    #: after which it was stopped
+    #: epoch after which it was stopped
     epoch: Count
-    #: which stopped it
+    #: pruner that stopped it
     pruner: Pruner
     #: trainings that had come as far, itself included
     compared: Count
@@ -147,7 +147,7 @@ class TrainingResult(Frozen):
     global_batch_size: Count
     #: samples to which the study's learning rate belongs
     reference_batch: Count
-    #: after scaling and warm-up
+    #: learning rate after scaling and warm-up
     peak_learning_rate: Finite
     #: time of setting up, in s
     setup_s: Duration
@@ -155,11 +155,11 @@ class TrainingResult(Frozen):
     resumed_after: Whole = 0
     #: why it was stopped early; null: all epochs were trained
     stopped_by: Pruned | None = None
-    #: of each rank, as torch counts it
+    #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: of each rank, as the device (on CPUs the process) counts it; on GPUs in the first epoch
+    #: memory of each rank, as the device (on CPUs the process) counts it; on GPUs in the first epoch
     device_memory_bytes: tuple[Bytes, ...] | None = None
-    #: of each rank while training, 0 to 1
+    #: busy share of each rank's device while training, 0 to 1
     device_utilization: tuple[Duration | None, ...] = ()
     #: the largest difference of a weight between two ranks, at the end
     weights_difference: Ratio | None = None

@@ -270,13 +270,13 @@ def _held_out(outlook: Outlook) -> Iterator[str]:
 #: model: the model's name; of a file without that column the file's
 #: nodes: number of nodes
 #: world_size: number of devices
-#: batch_size: per device, under strong scaling of all devices: one row for each that was measured
-#: step_time_s: of the slowest rank; empty where it is refused
+#: batch_size: samples per device, under strong scaling of all devices; one row for each measured batch
+#: step_time_s: step time of the slowest rank; empty where it is refused
 #: step_time_low_s: lower end of the 95% interval of a new measurement
 #: step_time_high_s: upper end of its interval
-#: naive_step_time_s: the step stays as at the largest measured world size of this batch
-#: efficiency: over one device: of the throughput for each device, under strong scaling of the step time
-#: cost: of the run in the price's currency; empty without a price
+#: naive_step_time_s: step time if the step stays as at the largest measured world size of this batch
+#: efficiency: efficiency over one device, of the throughput or, under strong scaling, of the step time
+#: cost: cost of the run in the price's currency; empty without a price
 #: refused: why there is no prediction; else empty
 PREDICTION_COLUMNS = (
     "model",

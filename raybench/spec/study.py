@@ -102,7 +102,7 @@ class SearchSpec(Model):
     trials: PositiveInt = Field(24, description="suggestions that Optuna makes")
     sampler: Literal["main_effects", "tpe", "gp", "random"] = Field(
         "main_effects",
-        description="what suggests the next setting: our model of main effects, or a sampler of Optuna's",
+        description="what suggests the next setting: a model of main effects (raybench's), or Optuna's sampler",
     )
     pruner: Pruner = Field(
         "none", description="Optuna's pruner that stops trainings early which learn too little"
@@ -192,7 +192,7 @@ class Study(Model):
     )  # fmt: skip
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(
-        description="letters, digits, dots, dashes, underscores"
+        description="what the study is called"
     )
     workload: WorkloadSpec = Field(description="the model and its data")
     optimizer: OptimizerSpec = Field(OptimizerSpec(), description="how weights are updated")

@@ -36,8 +36,8 @@ from tests.conftest import ROOT
 REFERENCE = ROOT / "docs" / "reference.md"
 HEAD = """# Reference
 
-Every option, field, column and word. `python -m tests.support.reference` writes this page from the program, and
-a test compares the two. [contract.md](contract.md) says how the parts work together.
+Every option, field, column and word. `python -m tests.support.reference` writes this page from the program,
+and a test compares the two. [contract.md](contract.md) says how the parts work together.
 
 Times are in seconds, memory in bytes, shares and efficiencies from 0 to 1, unless a name or a line says
 otherwise.
