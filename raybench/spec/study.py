@@ -102,7 +102,7 @@ class SearchSpec(Model):
     trials: PositiveInt = Field(24, description="suggestions that Optuna makes")
     sampler: Literal["main_effects", "tpe", "gp", "random"] = Field(
         "main_effects",
-        description="what suggests the next setting: a model of main effects (raybench's), or Optuna's sampler",
+        description="what suggests the next setting: raybench's main effects, or an Optuna sampler",
     )
     pruner: Pruner = Field(
         "none", description="Optuna's pruner that stops trainings early which learn too little"
