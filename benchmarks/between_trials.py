@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from raybench.analysis.estimates.statistics import trimmed_mean
+from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.runner import OnProgress, Submitted

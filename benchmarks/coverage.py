@@ -3,7 +3,7 @@
     python -m benchmarks.coverage [--repetitions 1500]
 
 Nothing is measured: ``FakeRunner`` plants the truth and hides it behind noise, and
-``raybench.analysis.estimates.stopping`` ends each trial, as it does in the worker. Blocks last as long as
+``raybench.analysis.stats.stopping`` ends each trial, as it does in the worker. Blocks last as long as
 on CPUs (0.15 s of simulated time), so the time limits are in it too. One process, some minutes.
 """
 
@@ -18,10 +18,10 @@ from time import perf_counter
 from typing import Any
 
 from raybench.analysis.attribution import attribution
-from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
-from raybench.analysis.estimates.statistics import unpaired_ratio
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
 from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.stats.efficiency import Verdict, gain, scaling
+from raybench.analysis.stats.statistics import unpaired_ratio
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, Variant
 from raybench.spec.knobs import Setting

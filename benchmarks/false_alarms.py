@@ -23,8 +23,7 @@ from scipy.stats import chi2
 
 from raybench.analysis import analyse
 from raybench.analysis.comparison import Side, same_trials
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.estimates.statistics import TRIM, Estimate, t_quantile
+from raybench.analysis.stats.statistics import BETWEEN_STARTS, TRIM, Estimate, t_quantile
 from raybench.records.store import ResultsDirectory
 from raybench.spec.study import MOST_STARTS
 

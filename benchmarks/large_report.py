@@ -3,7 +3,7 @@
 Writes a results directory of suggestions of a search on simulated hardware, each with at least ten rounds,
 and the curves of the default and of the best; then runs ``report`` on it in a process of its own.
 
-    python -m benchmarks.large_report --trials 100000
+    python -m benchmarks.large_report --trials 5000
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _step_times(record: TrialRecord, number: int) -> list[BlockStepTimes]:
 def main() -> None:
     """Write the directory, report on it, print what that took."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--trials", type=int, default=100_000)
+    options.add_argument("--trials", type=int, default=5_000)
     options.add_argument("--step-times", type=int, default=0, help="of the headline's trial")
     options.add_argument("--directory", type=Path, help="kept; used as it is where it is there already")
     asked = options.parse_args()

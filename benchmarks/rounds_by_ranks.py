@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from raybench.analysis.estimates.statistics import trimmed_mean
+from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting

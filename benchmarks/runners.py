@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from raybench.analysis.estimates.efficiency import scaling
-from raybench.analysis.estimates.statistics import geometric
+from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.stats.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.tune_runner import TuneRunner

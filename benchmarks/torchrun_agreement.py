@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from raybench.analysis.estimates.statistics import geometric
+from raybench.analysis.stats.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import gpus

@@ -14,15 +14,21 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.choice import default_placement, is_default
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
-from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
-from raybench.analysis.estimates.statistics import Estimate, of_log, unpaired_ratio
-from raybench.analysis.labels import difference_words
+from raybench.analysis.choice import Best, default_placement, default_setting, is_default
+from raybench.analysis.labels import changes_words, difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, one_of_each, same_setting, setting_key
-from raybench.analysis.speaking import InSameRounds, rate_ratio
+from raybench.analysis.reference import InSameRounds, between_starts, one_of_each, rate_ratio
+from raybench.analysis.stats.statistics import (
+    BETWEEN_STARTS,
+    Estimate,
+    of_log,
+    ratio_of_starts,
+    simultaneous,
+    simultaneous_ratio,
+    unpaired_ratio,
+)
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue
 
 Factor = tuple[str, KnobValue]  # one change
@@ -114,11 +120,11 @@ def between(
     old, new = _efficiency(before, first), _efficiency(after, last)
     if old is None or new is None:
         return None
-    last_of: dict[Hashable, TrialRecord] = {setting_key(each.config): each for each in last_trials}
-    common = [(each, last_of[key]) for each in first_trials if (key := setting_key(each.config)) in last_of]
+    last_of: dict[Hashable, TrialRecord] = {_key(each.config): each for each in last_trials}
+    common = [(each, last_of[key]) for each in first_trials if (key := _key(each.config)) in last_of]
     pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
     workload = efficiency_ratio((after, pair[1]), (before, pair[0]), between_starts) if pair else None
-    moved = next((record for record in first_trials if same_setting(record.config, last.config)), None)
+    moved = next((record for record in first_trials if record.config.same_setting(last.config)), None)
     in_new_setting = _efficiency(before, moved) if moved else None
     settings = unpaired_ratio(in_new_setting, old) if in_new_setting else None
     total = efficiency_ratio((after, last), (before, first), between_starts)
@@ -147,7 +153,12 @@ def _at_target(results: MeasuredStudy) -> list[TrialRecord]:
         for record in results.tried
         if record.config.world_size == results.target_world_size > 1 and record.config.placement == placement
     ]
-    return one_of_each(fitting, setting_key)
+    return one_of_each(fitting, _key)
+
+
+def _key(config: Configuration) -> Hashable:
+    """Equal for configurations of the ``same_setting``."""
+    return config.key(config.world_size, config.ANY_USE)
 
 
 def _default(results: MeasuredStudy, there: Sequence[TrialRecord]) -> TrialRecord | None:
@@ -223,3 +234,37 @@ def efficiency_ratio(
 
 def _size(effect: Effect) -> float:
     return -abs(math.log(effect.efficiency_ratio.value))
+
+
+@dataclass(frozen=True)
+class MarginalEffect:
+    """One knob of a winner that changes several."""
+
+    label: str  # "5 MiB buckets"
+    ratio: Estimate  # samples/s of the winner over those of the same without it
+    is_paired: bool  # in the same rounds, else by two trials apart
+
+
+def marginal_effects(
+    base: MeasuredStudy, best: Best | None, shared: InSameRounds
+) -> tuple[MarginalEffect, ...]:
+    """Those of ``best`` without which it was measured too, and may be no slower.
+
+    A confirmation is of all changes together against the default: who takes the winner over takes over what
+    came along with it.
+    """
+    if best is None or best.is_default:
+        return ()
+    record = base.reference(best.record)
+    setting, default = record.config.setting, default_setting(base.study)
+    changed = setting.differences(default)
+    found = list[MarginalEffect]()
+    for name, value in changed.items() if len(changed) > 1 else ():
+        without = setting.model_copy(update={name: getattr(default, name)})
+        other = base.reference_of(record.config.model_copy(update={"setting": without}))
+        if other is None or other is record:
+            continue
+        over = rate_ratio(record, other, base.scalings, shared, len(changed))
+        if over.ratio.low <= 1:
+            found.append(MarginalEffect(changes_words({name: value}), over.ratio, over.is_paired))
+    return tuple(found)

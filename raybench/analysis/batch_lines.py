@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import one_device
-from raybench.analysis.estimates.simultaneous import simultaneous
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import karp_flatt
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import one_of_each
+from raybench.analysis.reference import one_of_each
+from raybench.analysis.stats.efficiency import one_device
+from raybench.analysis.stats.statistics import Estimate, simultaneous
+from raybench.analysis.stats.waterfall import karp_flatt
 from raybench.records.record import TrialRecord
 
 LEAST_FRACTION = 2e-6  # less is no serial fraction

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.estimates.repeated import one_of_starts
-from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front
-from raybench.analysis.prices import prices_of
-from raybench.analysis.same_buckets import known_buckets, one_of_equal
-from raybench.analysis.same_setting import Related, of_first_role
+from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front, prices_of
+from raybench.analysis.reference import Related, known_buckets, of_first_role, one_of_equal
+from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.stats.repeated import one_of_starts
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.knobs import LargestBatch, Setting

@@ -33,8 +33,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.statistics import Estimate, geometric, inverse, of_log, t_quantile
-from raybench.analysis.estimates.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
+from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_log, t_quantile
+from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
 from raybench.records.collectives import CollectivesResult, MessageBlock, NotMeasured
 from raybench.records.record import LEAST_ROUNDS, TrialRecord
 from raybench.spec.knobs import KnobValue

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS, ratio_of_starts
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.load import Load, load_of
+from raybench.analysis.reference import one_of_each
 from raybench.analysis.results import StudyResults
-from raybench.analysis.same_setting import one_of_each, same_question, same_work, work_key
+from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, ratio_of_starts
 from raybench.machine.environment import Environment, comparable
 from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord
@@ -177,7 +176,7 @@ def _base_of(headline: TrialRecord, base: Side) -> TrialRecord | None:
 def _same_but_for_place(one: Configuration, other: Configuration) -> bool:
     """Whether the two ask the same, wherever the data lie and whatever the devices are."""
     place: dict[str, object] = {"data": None, "device": "cpu", "environment": {}}
-    return same_question(one.model_copy(update=place), other.model_copy(update=place))
+    return one.model_copy(update=place).same_question(other.model_copy(update=place))
 
 
 def _beside(first: Side, other: Side, between_starts: float) -> FurtherSide:
@@ -207,21 +206,26 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
     return [*_differing(studies), *_differing([comparable(side.environment) for side in sides])]
 
 
+def _work(config: Configuration) -> Hashable:
+    """Equal for what does the same on the same devices, wherever the data lie."""
+    return config.key(ignore=("data", *config.ANY_WORKERS))
+
+
 def same_trials(first: Side, other: Side, between_starts: float = BETWEEN_STARTS) -> list[SameTrial]:
     """The trials of one workload, setting and world size that both measured; the first's headline leads.
 
     Each ratio is of two runs: its interval holds the noise within them and what starts of one program differ
     by (``ratio_of_starts``), not what else changes from day to day.
     """
-    of_other = {work_key(each.config): each for each in one_of_each(other.results.tried, work_key)}
+    of_other = {_work(each.config): each for each in one_of_each(other.results.tried, _work)}
     in_both = [
         _in_both(first, record, other, rival, between_starts)
-        for record in one_of_each(first.results.tried, work_key)
-        if (rival := of_other.get(work_key(record.config)))
+        for record in one_of_each(first.results.tried, _work)
+        if (rival := of_other.get(_work(record.config)))
     ]
     headline = first.results.headline
     return sorted(
-        in_both, key=lambda each: headline is None or not same_work(each.record.config, headline.config)
+        in_both, key=lambda each: headline is None or _work(each.record.config) != _work(headline.config)
     )
 
 
@@ -249,7 +253,7 @@ def headline_in_common(first: Side, other: Side, between_starts: float = BETWEEN
 def _headline(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:
     """Of the trials in common, of which the first side's headline leads."""
     headline = first.results.headline
-    if not common or headline is None or not same_work(common[0].record.config, headline.config):
+    if not common or headline is None or _work(common[0].record.config) != _work(headline.config):
         return None
     return common[0]
 

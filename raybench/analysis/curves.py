@@ -1,28 +1,88 @@
-"""Settings over the world sizes, and over the batch: the curves of a study."""
+"""Scaling and batch curves, and where a batch curve passes a speed-up of 1."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import COMPARED_ROLES, is_default
-from raybench.analysis.crossover import Crossover, crossover
-from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.estimates.simultaneous import simultaneous
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import label, label_without_batch
-from raybench.analysis.same_setting import (
+from raybench.analysis.reference import (
     of_first_role,
-    question_key,
-    same_question,
-    whole_key_without_batch,
+    one_on_curve,
     without_batch,
 )
-from raybench.analysis.speaking import one_on_curve
+from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.stats.statistics import Estimate, simultaneous
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.study import Study
+
+FURTHEST = 4.0  # times: of measured neighbours that are further apart no point between is told
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where the speed-up passes 1, interpolated between two measured batches."""
+
+    batch: float
+    low: float | None  # where the upper ends of the intervals pass 1; None: below what was measured
+    high: float | None  # where the lower ends do; None: above it
+    below: int  # the measured neighbours
+    above: int
+    brackets: tuple[tuple[int, int], ...]  # every two neighbours on both sides of 1, whichever way
+    is_slower: bool  # at a batch below, with the whole interval
+    least: int  # of the batches measured
+    most: int
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the neighbours are too far apart to name a batch between them."""
+        return self.above > FURTHEST * self.below
+
+
+def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
+    """The last passage of the speed-up from below 1 to 1, over the batch.
+
+    ``points`` has the batch and the speed-up there, in any order. Between neighbours log(speed-up) is a
+    straight line over log(batch). The interval is where the ends of the speed-ups' intervals pass 1.
+    None where no two neighbours lie on both sides of 1.
+    """
+    ordered = sorted(points, key=lambda point: point[0])
+    batches, values = [batch for batch, _ in ordered], [speedup.value for _, speedup in ordered]
+    found = _passage(batches, values)
+    if found is None:
+        return None
+    batch, index = found
+    optimistic = _passage(batches, [speedup.high for _, speedup in ordered])
+    pessimistic = _passage(batches, [speedup.low for _, speedup in ordered])
+    return Crossover(
+        batch,
+        optimistic[0] if optimistic else None,
+        pessimistic[0] if pessimistic else None,
+        batches[index],
+        batches[index + 1],
+        tuple(
+            (batches[place], batches[place + 1])
+            for place in range(len(batches) - 1)
+            if (values[place] < 1) != (values[place + 1] < 1)
+        ),
+        any(speedup.high < 1 for _, speedup in ordered[: index + 1]),
+        batches[0],
+        batches[-1],
+    )
+
+
+def _passage(batches: Sequence[int], speedups: Sequence[float]) -> tuple[float, int] | None:
+    for index in range(len(batches) - 2, -1, -1):
+        lower, upper = speedups[index], speedups[index + 1]
+        if lower < 1 <= upper:
+            share = -math.log(lower) / math.log(upper / lower)
+            batch = batches[index] * (batches[index + 1] / batches[index]) ** share
+            return batch, index
+    return None
 
 
 @dataclass(frozen=True)
@@ -77,7 +137,7 @@ def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str,
     alike: dict[Hashable, list[list[TrialRecord]]] = {}  # groups by what they ask, and by that on one device
     for record in sorted(scaled, key=lambda each: -each.config.world_size):
         # A trial on one device belongs to every setting that is the same there.
-        key = question_key(record.config), question_key(record.config, 1)
+        key = tuple(record.config.key(size, Configuration.ANY_SIZE) for size in (None, 1))
         rivals = alike.get(key[1] if record.config.world_size == 1 else key, ())
         joined = [group for group in rivals if _on_one_curve(group[0].config, record.config)]
         for group in joined:
@@ -101,7 +161,7 @@ def _on_curve(record: TrialRecord, largest: TrialRecord, scalings: Mapping[str, 
 
 
 def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
-    if not same_question(largest, config) or largest.world_size == config.world_size:
+    if not largest.same_question(config) or largest.world_size == config.world_size:
         return False
     return config.world_size == 1 or largest.placement == config.placement
 
@@ -182,7 +242,7 @@ def _points_by_setting(
         if found.efficiency is None or found.speedup is None:
             continue
         batch = record.config.setting.batch_size
-        key = whole_key_without_batch(record.config)
+        key = record.config.key(ignore=("batch_size",))
         if key not in points:
             points[key] = without_batch(record.config), {}
         _, group = points[key]

@@ -8,8 +8,20 @@ from functools import cached_property
 
 from raybench.analysis import choice
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
-from raybench.analysis.estimates.efficiency import Scaling, one_device, scaling
-from raybench.analysis.estimates.repeated import (
+from raybench.analysis.labels import label
+from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
+from raybench.analysis.reference import (
+    KnownBuckets,
+    Related,
+    confirmed_rates,
+    in_whose_rounds,
+    known_buckets,
+    of_first_role,
+    one_of_equal,
+    references,
+)
+from raybench.analysis.stats.efficiency import Scaling, one_device, scaling
+from raybench.analysis.stats.repeated import (
     one_of_starts,
     scaling_over_starts,
     starts_of,
@@ -17,12 +29,7 @@ from raybench.analysis.estimates.repeated import (
     waterfall_over_starts,
     without_superseded,
 )
-from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.labels import label
-from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
-from raybench.analysis.same_buckets import KnownBuckets, known_buckets, one_of_equal
-from raybench.analysis.same_setting import Related, of_first_role, question_key
-from raybench.analysis.speaking import confirmed_rates, in_whose_rounds, speaking
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
 from raybench.spec.study import Study
@@ -37,7 +44,7 @@ class MeasuredStudy:
     ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are not among
     ``records``. Of a trial that was repeated in several starts of the workers one record is ``measured``: its
     estimates are over all starts. Of a setting that was measured more than once one of the ``measured`` is
-    ``tried``: which, ``raybench.analysis.speaking`` says.
+    ``tried``: which, ``raybench.analysis.reference`` says.
     """
 
     study: Study
@@ -48,8 +55,8 @@ class MeasuredStudy:
     own_scalings: dict[str, Scaling]  # of each of ``measured``, in its own rounds
     scalings: dict[str, Scaling]  # the same, but of a setting that was confirmed as the confirmation has it
     waterfalls: dict[str, Waterfall | None]
-    told: Mapping[str, Scaling]  # the same as ``scalings``, but of one device in the rounds of several
-    told_by: Mapping[str, str]  # of each of which another trial tells: which one does
+    reported: Mapping[str, Scaling]  # the same as ``scalings``, but of one device in the rounds of several
+    reported_by: Mapping[str, str]  # of each of which another trial tells: which one does
     buckets: KnownBuckets
     curves: tuple[Curve, ...]
     batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
@@ -84,7 +91,7 @@ class MeasuredStudy:
     @cached_property
     def bases(self) -> Mapping[str, Scaling]:
         """The one device over which the speed-up of each trial is told, by trial id; not of all."""
-        every = ((each, one_device(each, self.told[each.trial_id])) for each in self.measured)
+        every = ((each, one_device(each, self.reported[each.trial_id])) for each in self.measured)
         return {record.trial_id: base for record, base in every if base is not None}
 
     @cached_property
@@ -96,24 +103,26 @@ class MeasuredStudy:
         told = dict[Hashable, float]()
         for one in self.tried:
             if one.config.world_size == 1:
-                told[question_key(one.config)] = self.told[one.trial_id].throughput_samples_per_s.value
+                question = one.config.key(1, one.config.ANY_SIZE)
+                told[question] = self.reported[one.trial_id].throughput_samples_per_s.value
         found = set[str]()
         for record in self.tried:
-            base, rate = self.bases.get(record.trial_id), told.get(question_key(record.config, 1))
+            base = self.bases.get(record.trial_id)
+            rate = told.get(record.config.key(1, record.config.ANY_SIZE))
             if base and not (rate and abs(rate / base.throughput_samples_per_s.value - 1) < SEEN_APART):
                 found.add(record.trial_id)
         return frozenset(found)
 
-    def speaker(self, record: TrialRecord) -> TrialRecord:
+    def reference(self, record: TrialRecord) -> TrialRecord:
         """The trial whose figures stand for the record's setting there; itself where there is no other."""
-        return self.speaker_of(record.config) or record
+        return self.reference_of(record.config) or record
 
-    def speaker_of(self, config: Configuration) -> TrialRecord | None:
+    def reference_of(self, config: Configuration) -> TrialRecord | None:
         """The same of a setting; None where no curve and no search has it."""
-        return self._speakers.get(self.buckets.key(config))
+        return self._references.get(self.buckets.key(config))
 
     @cached_property
-    def _speakers(self) -> dict[Hashable, TrialRecord]:
+    def _references(self) -> dict[Hashable, TrialRecord]:
         return {self.buckets.key(record.config): record for record in self.tried}
 
     @cached_property
@@ -170,7 +179,7 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
     compared = [record for record in measured if record.request.role in choice.COMPARED_ROLES]
-    tried = speaking(compared, buckets)
+    tried = references(compared, buckets)
     headline = choice.headline(study, tried, target)
     related = Related(without_superseded(everything))
     own = {each.trial_id: scaling_over_starts(each, related.of(each)) for each in measured}
@@ -188,8 +197,8 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
         own_scalings=own,
         scalings=scalings,
         waterfalls=waterfalls,
-        told=scalings | {trial_id: found for trial_id, (_, found) in of_one.items()},
-        told_by={trial_id: record.trial_id for trial_id, (record, _) in (confirmed | of_one).items()},
+        reported=scalings | {trial_id: found for trial_id, (_, found) in of_one.items()},
+        reported_by={trial_id: record.trial_id for trial_id, (record, _) in (confirmed | of_one).items()},
         buckets=buckets,
         curves=tuple(found_curves),
         batch_curves=tuple(batch_curves(study, tried, scalings, headline)),

@@ -1,16 +1,42 @@
-"""What "best" means: a trial's value for each objective of a study, and the Pareto front."""
+"""What a search optimises, and the prices that its costs are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.estimates.repeated import scaling_over_starts
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.prices import Prices
+from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.stats.repeated import scaling_over_starts
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.spec.study import Objective
+from raybench.spec.study import Objective, Study
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """In any currency, for an hour; None where there is no such price. Where both are set both are paid."""
+
+    per_device_hour: float | None = None
+    per_node_hour: float | None = None
+
+    @property
+    def are_known(self) -> bool:
+        """Whether there is any."""
+        return self.per_device_hour is not None or self.per_node_hour is not None
+
+    def of_second(self, devices: int, nodes: int) -> float | None:
+        """What a second of so many devices on so many nodes costs; None without a price."""
+        if not self.are_known:
+            return None
+        return (devices * (self.per_device_hour or 0.0) + nodes * (self.per_node_hour or 0.0)) / HOUR_S
+
+
+def prices_of(study: Study) -> Prices:
+    """Those of ``[cost]``."""
+    return Prices(study.cost.price_per_device_hour, study.cost.price_per_node_hour)
+
 
 MAXIMIZED: frozenset[str] = frozenset({"throughput", "efficiency"})
 OF_SPEED: frozenset[str] = frozenset({"throughput", "cost_per_sample"})  # at one world size they rank alike

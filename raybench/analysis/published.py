@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.estimates.bounded import POSITIVE, SHARE
-from raybench.analysis.estimates.epochs import epochs_time
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import scaling_first
-from raybench.analysis.trained_group import TrainedGroup, over_seeds
-from raybench.analysis.trained_run import TrainedRun
+from raybench.analysis.reference import scaling_first
+from raybench.analysis.stats.efficiency import epochs_time
+from raybench.analysis.stats.statistics import POSITIVE, SHARE, Estimate
+from raybench.analysis.training import TrainedGroup, TrainedRun, over_seeds
 from raybench.records.record import TrialRecord
 from raybench.records.trainings import Epoch
 from raybench.spec.load import studies_folder
@@ -187,8 +185,8 @@ def _of_waterfall(name: str) -> Value:
 # By quantity: what a trial of steps says of it. What the summary and the tables of phases, cost and energy
 # say in other words (phases' shares, prices, savings) stays in the file alone.
 OF_STEPS: dict[str, Value] = {
-    "step_time": lambda results, record: results.told[record.trial_id].step_time_s,
-    "throughput": lambda results, record: results.told[record.trial_id].throughput_samples_per_s,
+    "step_time": lambda results, record: results.reported[record.trial_id].step_time_s,
+    "throughput": lambda results, record: results.reported[record.trial_id].throughput_samples_per_s,
     "speedup": lambda results, record: results.scaling(record).speedup,
     "efficiency": lambda results, record: results.scaling(record).efficiency,
     "communication_fraction": _of_waterfall("communication_fraction"),
@@ -342,7 +340,7 @@ def _value(
         return each.epoch_speedup if figure.of == "epoch_time" else each.total_speedup, False
     epoch_s = group.epoch_time_s if group else None
     if epoch_s is None and samples and record.steps is not None:
-        rate = results.told[record.trial_id].throughput_samples_per_s
+        rate = results.reported[record.trial_id].throughput_samples_per_s
         epoch_s = epochs_time(record, samples, 1, rate)
     if quantity == "epoch_time" or epoch_s is None or epochs is None:
         return epoch_s if quantity == "epoch_time" else None, group is None

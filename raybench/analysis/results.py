@@ -6,43 +6,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from raybench.analysis import choice
-from raybench.analysis.attribution import Attribution, attribution
+from raybench.analysis.attribution import Attribution, MarginalEffect, attribution, marginal_effects
 from raybench.analysis.batch_lines import BatchLine, batch_lines
-from raybench.analysis.best_gain import unconfirmed_gain
 from raybench.analysis.choice import Best
-from raybench.analysis.confirmations import Confirmation, confirmations
-from raybench.analysis.cost import CostPoint, Work, costs, works
-from raybench.analysis.cure import Cure, cure
-from raybench.analysis.device_advice import DeviceAdvice, device_advice
-from raybench.analysis.disagreements import Disagreement, disagreements
-from raybench.analysis.estimates.efficiency import Gain
-from raybench.analysis.estimates.epochs import restart_time
-from raybench.analysis.estimates.phases import PhaseTable, phase_table
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.combined_effect import CombinedEffect, combined_effect
+from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, ranked
 from raybench.analysis.findings.of_study import NotReached
 from raybench.analysis.findings.verifications import Verification, in_same_rounds, verifications
-from raybench.analysis.goodput import UsedGoodput, used_goodput
-from raybench.analysis.hiding import HidingOfSettings, hiding
 from raybench.analysis.labels import difference_words
+from raybench.analysis.load import Disagreement, UnderLoad, disagreements, under_load
 from raybench.analysis.measured import MeasuredStudy, measured_study
-from raybench.analysis.model_buckets import ModelBuckets, model_buckets
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.profiled import Profiled, profiled
-from raybench.analysis.recommendation import Recommendation, recommendation
-from raybench.analysis.search_history import SearchHistory, search_history
+from raybench.analysis.overlap import (
+    BatchOverlaps,
+    ModelBuckets,
+    Profiled,
+    batch_overlaps,
+    model_buckets,
+    profiled,
+)
+from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
+from raybench.analysis.search import (
+    Confirmation,
+    SearchHistory,
+    confirmations,
+    search_history,
+    unconfirmed_gain,
+)
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
+from raybench.analysis.stats.efficiency import Gain, restart_time
+from raybench.analysis.stats.phases import PhaseTable, phase_table
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import TrialSummary, summarize
-from raybench.analysis.trained_costs import TrainedTime, trained_times, with_trained
-from raybench.analysis.training import TrainingResults, analyse_training
-from raybench.analysis.uneven_load import UnderLoad, under_load
-from raybench.analysis.unshown_knobs import UnshownKnob, unshown_knobs
+from raybench.analysis.training import TrainingResults, UsedGoodput, analyse_training, used_goodput
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 
@@ -57,7 +60,7 @@ class StudyResults(MeasuredStudy):
     best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
     pareto: tuple[Candidate, ...]  # several objectives only
     confirmations: tuple[Confirmation, ...]
-    unshown: tuple[UnshownKnob, ...]  # knobs of the best that are not shown to help beside its others
+    marginal_effects: tuple[MarginalEffect, ...]  # of the best: knobs not shown to help
     default_failure: TrialRecord | None  # why there is nothing to confirm the best against
     disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
     under_load: tuple[UnderLoad, ...]  # trials that others disturbed more than those they are held against
@@ -68,10 +71,10 @@ class StudyResults(MeasuredStudy):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
-    cure: Cure | None  # of an ablation: all its changes together
+    combined_effect: CombinedEffect | None  # of an ablation: all its changes together
     search_history: SearchHistory | None
     batch_lines: tuple[BatchLine, ...]
-    hiding: HidingOfSettings
+    overlaps: BatchOverlaps
     what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
@@ -128,7 +131,7 @@ def analyse(
     with_probes = list({record.trial_id: record for record in records}.values())
     summaries = tuple(summarize(with_probes, base.own_scalings, base.waterfalls))
     training = analyse_training(base)
-    hidden = hiding(base)
+    hidden = batch_overlaps(base)
     confirmed = tuple(confirmations(base, chosen))
     apart, loaded = disagreements(base), under_load(base)
     diagnosis = diagnose_study(base, confirmed, around, apart, loaded)
@@ -146,7 +149,7 @@ def analyse(
         best_gain=best_gain,
         pareto=tuple(chosen) if several and best else (),
         confirmations=confirmed,
-        unshown=unshown_knobs(base, best, shared),
+        marginal_effects=marginal_effects(base, best, shared),
         default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         disagreements=apart,
         under_load=loaded,
@@ -157,10 +160,10 @@ def analyse(
         verifications=verified,
         configurations=diagnosis.configurations,
         attribution=attributed,
-        cure=cure(base, attributed, training),
+        combined_effect=combined_effect(base, attributed, training),
         search_history=search_history(base),
         batch_lines=batch_lines(base),
-        hiding=hidden,
+        overlaps=hidden,
         what_if=study_what_if(base),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.estimates.efficiency import Scaling, one_device
-from raybench.analysis.estimates.epochs import restart_time
-from raybench.analysis.estimates.phases import phase_times
-from raybench.analysis.estimates.repeated import (
+from raybench.analysis.reference import Related
+from raybench.analysis.stats.efficiency import Scaling, one_device, restart_time
+from raybench.analysis.stats.phases import phase_times
+from raybench.analysis.stats.repeated import (
     one_of_starts,
     scaling_over_starts,
     starts_of,
     waterfall_over_starts,
 )
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.same_setting import Related
-from raybench.analysis.trained_run import TrainedRun
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.training import TrainedRun
 from raybench.records.measurements import Phase, ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue, Setting

@@ -1,25 +1,370 @@
-"""Training on one device and on several, and with changed settings, at equal epochs: accuracy and times."""
+"""Trained models: runs, the seeds of one setting together, goodput over batches, and all groups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import median
+from itertools import accumulate
+from statistics import fmean, geometric_mean, median
 
 from raybench.analysis.choice import default_setting, is_default
-from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.goodput import Goodput, goodput_of
 from raybench.analysis.labels import difference_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_question
-from raybench.analysis.trained_group import TrainedGroup, group_of, over_seeds, ratio_over_seeds
-from raybench.analysis.trained_run import POINTS, TrainedRun
+from raybench.analysis.stats.noise_scale import by_epoch, efficiency_over_runs
+from raybench.analysis.stats.statistics import (
+    ANYWHERE,
+    LEAST_VALUES,
+    POSITIVE,
+    SHARE,
+    Bounds,
+    Estimate,
+    geometric,
+    product,
+    student,
+    unpaired_ratio,
+    within,
+)
+from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.records.trainings import Epoch, Pruned, TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
+
+POINTS = 100.0  # percentage points in an accuracy of 1
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One complete training trial."""
+
+    record: TrialRecord
+    num_epochs: int | None = None  # that are looked at; None: all that were trained
+
+    def until(self, num_epochs: int) -> TrainedRun:
+        """The same as it was after its first ``num_epochs``."""
+        return replace(self, num_epochs=num_epochs)
+
+    @property
+    def seed(self) -> int:
+        """Of weights and order."""
+        return self.record.config.seed
+
+    @property
+    def result(self) -> TrainingResult:
+        """What the trial has."""
+        assert self.record.training is not None
+        return self.record.training
+
+    @property
+    def spec(self) -> TrainingSpec:
+        """What was asked."""
+        assert self.record.request.kind == "training"
+        return self.record.request.training
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """The first one first."""
+        return self.result.epochs[: self.num_epochs]
+
+    @property
+    def stopped_by(self) -> Pruned | None:
+        """What it did not reach where it ended early; None: it was trained to its last epoch."""
+        return self.result.stopped_by
+
+    @property
+    def final_accuracy(self) -> float | None:
+        """Of the test samples after the last epoch, 0 to 1."""
+        return self.epochs[-1].test_accuracy
+
+    @property
+    def final_loss(self) -> float | None:
+        """Of the test samples after the last epoch."""
+        return self.epochs[-1].test_loss
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
+        by_accuracy = {e.epoch: e.test_accuracy for e in self.epochs if e.test_accuracy is not None}
+        if by_accuracy:
+            return max(by_accuracy, key=lambda epoch: by_accuracy[epoch])
+        by_loss = {e.epoch: e.test_loss for e in self.epochs if e.test_loss is not None}
+        return min(by_loss, key=lambda epoch: by_loss[epoch], default=None)
+
+    @property
+    def converged_epoch(self) -> int | None:
+        """The first epoch whose test accuracy is within the tolerance of the best."""
+        known = [(e.epoch, e.test_accuracy) for e in self.epochs if e.test_accuracy is not None]
+        enough = max((accuracy for _, accuracy in known), default=0) - self.spec.tolerance_points / POINTS
+        return next((epoch for epoch, accuracy in known if accuracy >= enough), None)
+
+    @property
+    def steady_epoch_times_s(self) -> tuple[float, ...]:
+        """Training time of each epoch but the first, which warms up, unless it is the only one."""
+        times = tuple(epoch.train_s for epoch in self.epochs)
+        return times[1:] or times
+
+    @property
+    def epoch_time_s(self) -> float:
+        """Mean training time of an epoch, without evaluation."""
+        return fmean(self.steady_epoch_times_s)
+
+    @property
+    def total_s(self) -> float:
+        """Training and evaluation of all epochs."""
+        return sum(epoch.elapsed_s for epoch in self.epochs)
+
+    @property
+    def time_to_target_s(self) -> float | None:
+        """Training and evaluation until an evaluation finds the target accuracy; None: it never does."""
+        return self._until_target([epoch.elapsed_s for epoch in self.epochs])
+
+    @property
+    def samples_to_target(self) -> int | None:
+        """Samples trained on until an evaluation finds the target accuracy."""
+        found = self._until_target([sum(epoch.samples) for epoch in self.epochs])
+        return None if found is None else int(found)
+
+    def _until_target(self, amounts: Sequence[float]) -> float | None:
+        target = self.spec.target_accuracy
+        if target is None:
+            return None
+        sums = zip(self.epochs, accumulate(amounts), strict=True)
+        return next(
+            (total for e, total in sums if e.test_accuracy is not None and e.test_accuracy >= target), None
+        )
+
+    @property
+    def noise_scales(self) -> list[float]:
+        """The gradient noise scale after each epoch in which it can be told, in samples."""
+        found = [each.samples for each in by_epoch(self.epochs) if each is not None]
+        return [samples for samples in found if samples is not None]
+
+
+@dataclass(frozen=True)
+class EpochMeans:
+    """One epoch of all runs of a group: means over the seeds.
+
+    ``None`` where no seed has the value. Accuracies are shares of 1, times in s.
+    """
+
+    epoch: int  # from 1
+    learning_rate: float  # of the first seed: it is the same for all
+    num_seeds: int
+    train_loss: Estimate | None
+    train_accuracy: Estimate | None
+    test_loss: Estimate | None
+    test_accuracy: Estimate | None
+    train_s: Estimate | None
+    evaluation_s: Estimate | None
+
+
+@dataclass(frozen=True)
+class ToTarget:
+    """Until an evaluation finds the target accuracy: means over the seeds that reached it."""
+
+    num_reached: int  # seeds
+    time_s: float | None  # training and evaluation; None: no seed reached it
+    samples: float | None  # trained on
+
+
+@dataclass(frozen=True)
+class TrainedGroup:
+    """The runs of one setting and world size, by seed; estimates are means over the seeds.
+
+    With fewer than three seeds an estimate has no interval; n counts the seeds.
+    """
+
+    runs: tuple[TrainedRun, ...]
+    changes: str  # in what its setting differs from the default's, but for the strategy; empty: in nothing
+    final_accuracy: Estimate | None  # of 1, after the last epoch; None: not known
+    best_epochs: tuple[int, int] | None  # first and last over the seeds
+    converged_epochs: tuple[int, int] | None
+    epoch_time_s: Estimate  # training without evaluation, geometric; one value a seed: epochs share a run
+    mean_epoch_time_s: float  # arithmetic
+    total_s: Estimate  # training and evaluation of all epochs
+    to_target: ToTarget | None  # None: no target was asked
+    epochs: tuple[EpochMeans, ...]  # the first one first
+
+    @property
+    def config(self) -> Configuration:
+        """What was trained, by the first seed."""
+        return self.runs[0].record.config
+
+    @property
+    def strategy(self) -> str:
+        """How the model is spread."""
+        return self.config.setting.strategy
+
+    @property
+    def world_size(self) -> int:
+        """Devices."""
+        return self.config.world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of an optimizer step."""
+        return self.runs[0].result.global_batch_size
+
+    @property
+    def stopped_by(self) -> Pruned | None:
+        """Why the first run to be stopped early was; None: none was."""
+        return next((run.stopped_by for run in self.runs if run.stopped_by is not None), None)
+
+    @property
+    def num_test_samples(self) -> int | None:
+        """By which the accuracy after the last epoch was found; None: it was not evaluated."""
+        return self.runs[0].epochs[-1].test_samples
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs of each run."""
+        return len(self.epochs)
+
+    def until(self, num_epochs: int) -> TrainedGroup:
+        """The same as it was after its first ``num_epochs``."""
+        return group_of([run.until(num_epochs) for run in self.runs], self.changes)
+
+
+def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
+    """All that ``runs`` of one setting and world size say together, after equally many epochs.
+
+    Where one of them was stopped early that is after its last one; whether the target was reached is told of
+    all that each of them trained.
+    """
+    to_target = None if runs[0].spec.target_accuracy is None else _to_target(runs)
+    num_epochs = min(len(run.epochs) for run in runs)
+    runs = [run.until(num_epochs) for run in runs]
+    times_s = [run.epoch_time_s for run in runs]
+    totals_s = over_seeds((run.total_s for run in runs), POSITIVE)
+    assert totals_s is not None  # every run has one
+    return TrainedGroup(
+        runs=tuple(runs),
+        changes=changes,
+        final_accuracy=over_seeds((run.final_accuracy for run in runs), SHARE),
+        best_epochs=_first_and_last(run.best_epoch for run in runs),
+        converged_epochs=_first_and_last(run.converged_epoch for run in runs),
+        epoch_time_s=ratio_over_seeds(times_s),
+        mean_epoch_time_s=fmean(times_s),
+        total_s=totals_s,
+        to_target=to_target,
+        epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
+    )
+
+
+def _first_and_last(epochs: Iterable[int | None]) -> tuple[int, int] | None:
+    known = [epoch for epoch in epochs if epoch is not None]
+    return (min(known), max(known)) if known else None
+
+
+def _to_target(runs: Sequence[TrainedRun]) -> ToTarget:
+    times_s = [time_s for run in runs if (time_s := run.time_to_target_s) is not None]
+    samples = [number for run in runs if (number := run.samples_to_target) is not None]
+    return ToTarget(len(times_s), fmean(times_s) if times_s else None, fmean(samples) if samples else None)
+
+
+def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
+    """``epochs``: the same one of every seed."""
+
+    def mean(name: str, bounds: Bounds = POSITIVE) -> Estimate | None:
+        return over_seeds((getattr(epoch, name) for epoch in epochs), bounds)
+
+    return EpochMeans(
+        epoch=epochs[0].epoch,
+        learning_rate=epochs[0].learning_rate,
+        num_seeds=len(epochs),
+        train_loss=mean("train_loss"),
+        train_accuracy=mean("train_accuracy", SHARE),
+        test_loss=mean("test_loss"),
+        test_accuracy=mean("test_accuracy", SHARE),
+        train_s=mean("train_s"),
+        evaluation_s=mean("evaluation_s"),
+    )
+
+
+def over_seeds(values: Iterable[float | None], bounds: Bounds = ANYWHERE) -> Estimate | None:
+    """Mean of the values that there are, with Student's interval within ``bounds``; n counts the values.
+
+    Fewer than ``LEAST_VALUES`` have no interval. Where a value lies beyond the bounds there are none.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    if len(known) < LEAST_VALUES:
+        return _alone(fmean(known), len(known))
+    lives_there = bounds[0] <= min(known) and max(known) <= bounds[1]
+    return within(student(known), bounds if lives_there else ANYWHERE)
+
+
+def ratio_over_seeds(values: Sequence[float]) -> Estimate:
+    """The geometric mean of times or their ratios, one for each seed; of fewer than 3 without interval."""
+    return geometric(values) if len(values) >= LEAST_VALUES else _alone(geometric_mean(values), len(values))
+
+
+def _alone(value: float, n: int) -> Estimate:
+    return Estimate(value, value, value, n)
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Throughput and what of it is useful, of one measured trial."""
+
+    record: TrialRecord
+    throughput_samples_per_s: Estimate
+    statistical_efficiency: Estimate  # as sure as the noise scale is known
+    goodput_samples_per_s: Estimate  # the uncertainty of both is in it
+
+    def may_equal(self, other: Goodput) -> bool:
+        """Whether intervals tell the two not apart; of one global batch the rates do, as both learn alike."""
+        one, two = self.goodput_samples_per_s, other.goodput_samples_per_s
+        if self.record.config.global_batch_size == other.record.config.global_batch_size:
+            one, two = self.throughput_samples_per_s, other.throughput_samples_per_s
+        return one.low <= two.high and two.low <= one.high
+
+
+@dataclass(frozen=True)
+class UsedGoodput:
+    """What a setting that is recommended for its samples/s does to useful samples/s."""
+
+    used: Goodput
+    ratio: Estimate | None  # over the headline's; None: of that it is not known
+
+
+def used_goodput(
+    base: MeasuredStudy, known: Sequence[Goodput], config: Configuration | None
+) -> UsedGoodput | None:
+    """Of the setting ``config``; None where it has none, or is the headline's."""
+    speaks = base.reference_of(config) if config is not None else None
+    if speaks is None or speaks is base.headline:
+        return None
+    used = next((each for each in known if each.record is speaks), None)
+    own = next((each for each in known if each.record is base.headline), None)
+    if used is None:
+        return None
+    return UsedGoodput(used, _over(used, own) if own is not None else None)
+
+
+def _over(one: Goodput, other: Goodput) -> Estimate:
+    """The ratio of useful samples/s; of one global batch that of the rates, as both learn alike."""
+    if one.record.config.global_batch_size == other.record.config.global_batch_size:
+        return unpaired_ratio(one.throughput_samples_per_s, other.throughput_samples_per_s)
+    return unpaired_ratio(one.goodput_samples_per_s, other.goodput_samples_per_s)
+
+
+def goodput_of(base: MeasuredStudy, reference: int, runs: Sequence[Sequence[Epoch]]) -> list[Goodput]:
+    """Of every trial of the curve, by the epochs of the ``runs`` that measured a noise scale."""
+    goodputs, known = [], dict[int, Estimate | None]()
+    for record in base.by_role("scaling", "search") if runs else ():
+        batch = record.config.global_batch_size
+        if batch not in known:
+            known[batch] = efficiency_over_runs(runs, reference, batch)
+        efficiency = known[batch]
+        if efficiency is None:
+            continue
+        rate = base.reported[record.trial_id].throughput_samples_per_s
+        goodputs.append(Goodput(record, rate, efficiency, product(rate, efficiency)))
+    return sorted(goodputs, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))
 
 
 class Parity(StrEnum):
@@ -194,4 +539,4 @@ def _changes(study: Study, config: Configuration) -> str:
 
 def _like(group: TrainedGroup, ones: Sequence[TrainedGroup]) -> TrainedGroup | None:
     """The training on one device of the same setting."""
-    return next((one for one in ones if same_question(one.config, group.config)), None)
+    return next((one for one in ones if one.config.same_question(group.config)), None)

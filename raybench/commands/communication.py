@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from raybench.commands import options as parsed
+from raybench.commands.options import FieldOption, with_fields
 from raybench.commands.options import parse_path as _path
-from raybench.commands.options import parse_whole as _whole
 from raybench.commands.process import leave
 from raybench.errors import RequestError
+from raybench.spec.sweep import COLLECTIVES, NODE_PLACEMENTS, Sweep
 
 TIMEOUT_FACTOR = 10.0  # of the seconds that rounds may take: as many as by default
 
 
+def _several(text: str, option: str) -> Literal["all"] | tuple[int, ...]:
+    sizes = parsed.parse_world_sizes(text, option)
+    if sizes != "all" and min(sizes) < 2:
+        raise RequestError(f"{option}: from 2 on, one device has nobody to talk to (received {min(sizes)})")
+    return sizes
+
+
+def _words(known: tuple[str, ...]) -> Callable[[str, str], tuple[str, ...]]:
+    return lambda text, option: parsed.parse_words(text, known, option)
+
+
+FIELDS = (
+    FieldOption("--collectives", "collectives", "all_reduce,broadcast", _words(COLLECTIVES)),
+    FieldOption("--sizes", "message_bytes", "1KiB,...,64MiB", parsed.parse_sizes),
+    FieldOption("--world-sizes", "world_sizes", "2,4", _several),
+    FieldOption("--placement", "placement", "pack,spread", _words(NODE_PLACEMENTS)),
+    FieldOption("--max-seconds", "measure.max_seconds", "60s", parsed.parse_duration),
+    FieldOption("--device", "resources.device"),
+    FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),
+    FieldOption("--oversubscribe", "resources.oversubscribe"),
+    FieldOption("--seed", "seed"),
+)
+
+
+@with_fields(Sweep, *FIELDS)
 def communication(
     output: Annotated[
         Path | None,
@@ -27,29 +54,10 @@ def communication(
         bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
     ] = False,
     retry: Annotated[str, typer.Option(help="With --resume: states to try again, as crashed,timeout.")] = "",
-    collectives: Annotated[
-        str, typer.Option(help="Of all_reduce, reduce_scatter, all_gather, broadcast.  [default: all]")
-    ] = "",
-    sizes: Annotated[
-        str,
-        typer.Option(help="Of messages, as 1KiB,64KiB,1MiB.  [default: 1KiB,4KiB,...,256MiB]"),
-    ] = "",
-    world_sizes: Annotated[str, typer.Option(help="Numbers of devices, as 2,4, or all.")] = "",
-    placement: Annotated[str, typer.Option(help="pack, spread or both: how workers stand on nodes.")] = "",
-    max_seconds: Annotated[
-        str, typer.Option(help="For the rounds of one world size and placement, as 60s, 5m.")
-    ] = "",
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Kind of device.")] = None,
-    cpus_per_worker: Annotated[
-        int | None,
-        typer.Option(metavar="N", parser=_whole("--cpus-per-worker"), help="Cores of each worker."),
-    ] = None,
-    oversubscribe: Annotated[bool, typer.Option("--oversubscribe", help="More workers than cores.")] = False,
+    *,
+    fields: dict[str, Any],
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", parser=_whole("--seed"), help="Of the order of blocks.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
 ) -> None:
@@ -57,40 +65,20 @@ def communication(
     from raybench.commands.communication_run import run_communication
     from raybench.commands.console import make_console
     from raybench.commands.request import Options
-    from raybench.spec.sweep import COLLECTIVES, NODE_PLACEMENTS
 
     if retry and not resume:
         raise RequestError(f"--retry: goes with --resume (received {retry!r})")
     if resume and output is None:
         raise RequestError("--resume: needs --output DIR, the directory to go on in")
-    seconds = parsed.parse_duration(max_seconds, "--max-seconds") if max_seconds else None
-    chosen: dict[str, Any] = {
-        "collectives": parsed.parse_words(collectives, COLLECTIVES, "--collectives") if collectives else None,
-        "message_bytes": parsed.parse_sizes(sizes) if sizes else None,
-        "world_sizes": _several(world_sizes) if world_sizes else None,
-        "placement": parsed.parse_words(placement, NODE_PLACEMENTS, "--placement") if placement else None,
-        "measure.max_seconds": seconds,
-        "measure.timeout_seconds": TIMEOUT_FACTOR * seconds if seconds else None,
-        "resources.device": device,
-        "resources.cpus_per_worker": cpus_per_worker,
-        "resources.oversubscribe": True if oversubscribe else None,
-        "seed": seed,
-    }
+    seconds = fields.get("measure.max_seconds")
+    if seconds is not None:
+        fields["measure.timeout_seconds"] = TIMEOUT_FACTOR * seconds
     options = Options(
         output=output,
         resume=resume,
         retry=parsed.parse_states(retry),
-        overrides=tuple((field, value) for field, value in chosen.items() if value is not None),
+        overrides=tuple(fields.items()),
         address=address,
         quiet=quiet,
     )
     leave(run_communication(options, make_console()))
-
-
-def _several(text: str) -> Literal["all"] | tuple[int, ...]:
-    sizes = parsed.parse_world_sizes(text)
-    if sizes != "all" and min(sizes) < 2:
-        raise RequestError(
-            f"--world-sizes: from 2 on, one device has nobody to talk to (received {min(sizes)})"
-        )
-    return sizes

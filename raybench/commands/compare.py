@@ -54,7 +54,7 @@ def compare(
     ] = None,
 ) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
-    from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+    from raybench.analysis.stats.statistics import BETWEEN_STARTS
     from raybench.commands.console import make_console
 
     slower = None if fail_if_slower is None else parse_percent(fail_if_slower, "--fail-if-slower")

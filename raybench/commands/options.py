@@ -1,13 +1,20 @@
-"""Values of the command line's options, as text, to a study's values."""
+"""Options of the command line: those that set a field of a study, and what is typed to a study's values."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import MAX, Setting
@@ -25,6 +32,75 @@ _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>B|KiB|MiB|GiB|kB|MB|GB)?", re.ASCII)
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True)
+class FieldOption:
+    """An option that sets a field of a study or sweep: its help is what the field says of itself."""
+
+    name: str  # as typed
+    field: str  # dotted
+    example: str = "N"
+    # of what is typed, and the option's name; none: a flag, a word of the field's list, or a whole number
+    parse: Callable[[str, str], Any] | None = None
+    envvar: str | None = None
+
+    def parameter(self, model: type[BaseModel]) -> inspect.Parameter:
+        """The parameter that typer reads."""
+        info = _field_of(model, self.field)
+        text = f"{str(info.description)[0].upper()}{str(info.description)[1:]}."
+        kind: Any = info.annotation
+        default: bool | None = None
+        option = typer.Option(self.name, help=text, envvar=self.envvar)
+        if kind is bool:
+            default = False
+        elif get_origin(kind) is Literal:
+            kind = kind | None
+        else:
+            kind = Any
+            parse = self.parse
+            option.parser = parse_whole(self.name) if parse is None else lambda text: parse(text, self.name)
+            option.metavar = self.example
+        return inspect.Parameter(
+            self.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+        )
+
+    @property
+    def key(self) -> str:
+        """The name of its parameter."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+def with_fields(model: type[BaseModel], *options: FieldOption) -> Callable[[Callable[..., None]], Any]:
+    """A command whose parameter ``fields`` becomes these options of ``model``.
+
+    The command gets the values that were typed, by dotted field.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def typed(**values: Any) -> None:
+            given = {each.field: values.pop(each.key) for each in options}
+            fields = {
+                name: value for name, value in given.items() if value is not None and value is not False
+            }
+            command(**values, fields=fields)
+
+        parameters = list[inspect.Parameter]()
+        for own in inspect.signature(command, eval_str=True).parameters.values():
+            mine = [each.parameter(model) for each in options] if own.name == "fields" else [own]
+            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in mine]
+        typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        typed.__annotations__ = {each.name: each.annotation for each in parameters}
+        return typed
+
+    return decorate
+
+
+def _field_of(model: type[BaseModel], dotted: str) -> FieldInfo:
+    table, _, rest = dotted.partition(".")
+    info = model.model_fields[table]
+    return _field_of(info.annotation, rest) if rest else info  # type: ignore[arg-type]
 
 
 def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from raybench.analysis.cost import Work, works
-from raybench.analysis.prices import Prices, prices_of
+from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change
@@ -193,7 +193,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
 
 def _trained_notes(results: MeasuredStudy) -> Iterator[str]:
     """Trained epochs that took another time than their steps say, by which every time here is reported."""
-    from raybench.analysis.trained_costs import trained_times
+    from raybench.analysis.cost import trained_times
     from raybench.analysis.training import analyse_training
     from raybench.report.sections.training import trained_words
 

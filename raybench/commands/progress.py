@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raybench.analysis import choice
-from raybench.analysis.estimates.efficiency import Scaling
 from raybench.analysis.labels import short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.simulate.what_if import bucket_choice
+from raybench.analysis.stats.efficiency import Scaling
 from raybench.commands.display import Display
 from raybench.commands.notes import stage_words
 from raybench.plan.notes import RepeatReason, Stage

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from raybench.analysis.cost import works
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
 from raybench.analysis.simulate.sources import groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
@@ -159,9 +159,7 @@ def going_on_from(findings: Sequence[Finding], goes_on: str) -> GoingOn:
     from raybench.analysis.findings.finding import FindingName
     from raybench.analysis.findings.of_study import FAILED
 
-    failed = [
-        each for each in findings if each.name in {name for name, _ in FAILED.values()} and each.command
-    ]
+    failed = [each for each in findings if each.name in FAILED.values() and each.command]
     of_code = [each for each in failed if each.name == FindingName.CRASHED and each.frames]
     if of_code:
         words = "Once the code is mended, this tries what crashed again and measures the rest:"

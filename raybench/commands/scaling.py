@@ -1,4 +1,4 @@
-"""The command ``scaling`` as it is typed: options, each of which overrides a field of the study."""
+"""The command ``scaling`` as it is typed: options that set fields of the study, and those of the run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from raybench.commands import options as parsed
+from raybench.commands.options import FieldOption, with_fields
 from raybench.commands.options import parse_path as _path
-from raybench.commands.options import parse_whole as _whole
 from raybench.commands.process import leave
 from raybench.errors import RequestError
-from raybench.spec.typed import home_path, real_path
+from raybench.spec.study import Study
+from raybench.spec.typed import check_path, home_path, real_path
 
 StudyName = Annotated[
     str | None,
@@ -20,6 +21,30 @@ StudyName = Annotated[
 ]
 
 
+def _data(text: str, option: str) -> str:
+    return str(real_path(home_path(check_path(text, option), option)))
+
+
+FIELDS = (
+    FieldOption("--world-sizes", "scaling.world_sizes", "1,2,4", parsed.parse_world_sizes),
+    FieldOption("--batch-sizes", "knobs.batch_size", "256,4096", parsed.parse_batch_sizes),
+    FieldOption("--bucket-cap-mb", "knobs.bucket_cap_mb", "1,25,default", parsed.parse_bucket_sizes),
+    FieldOption("--precision", "knobs.precision", "fp32,bf16", parsed.parse_precisions),
+    FieldOption("--scaling", "scaling.mode"),
+    FieldOption("--trials", "search.trials"),
+    FieldOption("--time-budget", "time_budget_seconds", "10m", parsed.parse_duration),
+    FieldOption("--device", "resources.device"),
+    FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),
+    FieldOption("--oversubscribe", "resources.oversubscribe"),
+    FieldOption("--steps", "measure.steps"),
+    FieldOption("--warmup-steps", "measure.warmup_steps"),
+    FieldOption("--data", "data", "PATH", _data, "RAYBENCH_DATA"),
+    FieldOption("--profile", "measure.profile"),
+    FieldOption("--seed", "seed"),
+)
+
+
+@with_fields(Study, *FIELDS)
 def scaling(
     study: StudyName = None,
     output: Annotated[
@@ -32,34 +57,10 @@ def scaling(
         bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
     ] = False,
     retry: Annotated[str, typer.Option(help="With --resume: states to try again, as crashed,timeout.")] = "",
-    world_sizes: Annotated[str, typer.Option(help="Numbers of devices, as 1,2,4, or all.")] = "",
-    batch_sizes: Annotated[str, typer.Option(help="Per device (weak scaling) or global (strong).")] = "",
-    bucket_cap_mb: Annotated[str, typer.Option(help="DDP's buckets in MiB, as 1,25,default.")] = "",
-    precision: Annotated[str, typer.Option(help="Of fp32, tf32, bf16, fp16, default, as fp32,bf16.")] = "",
-    scaling: Annotated[Literal["weak", "strong"] | None, typer.Option(help="What stays the same.")] = None,
+    *,
+    fields: dict[str, Any],
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
-    trials: Annotated[
-        int | None,
-        typer.Option(metavar="N", parser=_whole("--trials"), help="Suggestions that Optuna makes."),
-    ] = None,
-    time_budget: Annotated[str, typer.Option(help="For the whole command, as 90s, 10m, 2h.")] = "",
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False,
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Kind of device.")] = None,
-    cpus_per_worker: Annotated[
-        int | None,
-        typer.Option(metavar="N", parser=_whole("--cpus-per-worker"), help="Cores of each worker."),
-    ] = None,
-    oversubscribe: Annotated[bool, typer.Option("--oversubscribe", help="More workers than cores.")] = False,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", parser=_whole("--steps"), help="Steps of a block, for a fixed number of rounds."
-        ),
-    ] = None,
-    warmup_steps: Annotated[
-        int | None,
-        typer.Option(metavar="N", parser=_whole("--warmup-steps"), help="Steps before the first round."),
-    ] = None,
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group",
     address: Annotated[
         str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
@@ -70,21 +71,9 @@ def scaling(
             parser=_path("--working-dir"), metavar="PATH", help="Directory that travels to the workers."
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            parser=_path("--data"), metavar="PATH", envvar="RAYBENCH_DATA", help="Directory with data sets."
-        ),
-    ] = None,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Traces of the default and the best trial.")
-    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
     ] = False,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", parser=_whole("--seed"), help="Of weights, batches and search.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,
@@ -92,26 +81,14 @@ def scaling(
     """Plan, run, analyse and report a scaling study."""
     if retry and not resume:
         raise RequestError(f"--retry: goes with --resume (received {retry!r})")
-    if grid and trials is not None:
-        raise RequestError(f"--grid: excludes --trials (received both, --trials {trials})")
-    chosen: dict[str, Any] = {
-        "scaling.world_sizes": parsed.parse_world_sizes(world_sizes) if world_sizes else None,
-        "knobs.batch_size": parsed.parse_batch_sizes(batch_sizes) if batch_sizes else None,
-        "knobs.bucket_cap_mb": parsed.parse_bucket_sizes(bucket_cap_mb) if bucket_cap_mb else None,
-        "knobs.precision": parsed.parse_precisions(precision) if precision else None,
-        "scaling.mode": scaling,
-        "search.method": "grid" if grid else "optuna" if trials is not None else None,
-        "search.trials": trials,
-        "time_budget_seconds": parsed.parse_duration(time_budget) if time_budget else None,
-        "resources.device": device,
-        "resources.cpus_per_worker": cpus_per_worker,
-        "resources.oversubscribe": True if oversubscribe else None,
-        "measure.steps": steps,
-        "measure.warmup_steps": warmup_steps,
-        "measure.profile": True if profile else None,
-        "data": str(real_path(home_path(data, "--data"))) if data else None,
-        "seed": seed,
-    }
+    if "search.trials" in fields:
+        if grid:
+            raise RequestError(
+                f"--grid: excludes --trials (received both, --trials {fields['search.trials']})"
+            )
+        fields["search.method"] = "optuna"
+    elif grid:
+        fields["search.method"] = "grid"
     from raybench.commands.console import make_console
     from raybench.commands.request import Options
     from raybench.commands.scaling_run import run_scaling
@@ -122,9 +99,9 @@ def scaling(
         resume=resume,
         retry=parsed.parse_states(retry),
         smoke=smoke,
-        device=device,
+        device=fields.get("resources.device"),
         overrides=(
-            *((field, value) for field, value in chosen.items() if value is not None),
+            *fields.items(),
             *(parsed.parse_assignment(text) for text in set_ or ()),
         ),
         runner=runner,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from raybench.analysis.estimates.efficiency import Scaling
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.labels import label
+from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.waterfall import waterfall
 from raybench.launch import metrics
 from raybench.launch.metrics import Metric, RayMetrics
 from raybench.plan.notes import RepeatReason, Stage

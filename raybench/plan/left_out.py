@@ -8,7 +8,7 @@ from typing import Any
 
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
-from raybench.analysis.same_buckets import known_buckets
+from raybench.analysis.reference import known_buckets
 from raybench.errors import RequestError
 from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.notes import Note, NoteKind, Stage

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from raybench.analysis import choice
-from raybench.analysis.same_buckets import known_buckets
+from raybench.analysis.reference import known_buckets
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import MAX, KnobValue, Setting, setting_in_numbers

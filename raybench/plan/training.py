@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from raybench.analysis import choice
-from raybench.analysis.estimates.efficiency import throughput
+from raybench.analysis.stats.efficiency import throughput
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest, TrialRequest

@@ -90,41 +90,6 @@ class PhaseBlock(Frozen):
     num_steps: Count
 
 
-class HalfBatch(Frozen):
-    """The same step with half of each micro-batch: what of computing does not grow with the batch."""
-
-    #: samples of a micro-batch
-    batch_size: Count
-    #: from the step's begin to that of its last backward pass, in s
-    before_s: Difference
-    #: time of the last gradient since the last backward pass began, in s
-    ready_s: Difference
-
-
-class ContentionTurn(Frozen):
-    """Computing and transfers alone, then both at once; means over the turn's steps and the ranks, in s."""
-
-    #: a step of `local`, nothing sent at the same time; mean over steps and ranks, in s
-    step_s: Seconds
-    #: all buckets, nothing computed at the same time, in s
-    replay_s: Seconds
-    #: a step of `local` while the turn's buckets travel, in s
-    step_beside_s: Seconds
-    #: all buckets while the turn's steps are computed, in s
-    replay_beside_s: Seconds
-
-
-class Contention(Frozen):
-    """What transfers and computing take from each other, on CPUs: they share cores."""
-
-    #: timed one after the other: steps alone, transfers alone, both begun at once
-    turns: tuple[ContentionTurn, ...] = Field(min_length=1)
-    #: steps of `local` in each part of a turn
-    steps_per_turn: Count
-    #: times that all buckets are sent in each part of a turn
-    replays_per_turn: Count
-
-
 class GradientTimeline(Frozen):
     """A step of ``local``, and when in its last backward pass each gradient is ready to be sent.
 
@@ -149,15 +114,8 @@ class GradientTimeline(Frozen):
     micro_batch_s: Difference | None = None
     #: steps, of `local`; times are medians over them and means over ranks, in whole microseconds
     num_steps: Count
-    #: the same step with half of each micro-batch; null: `no_half_batch` says why
-    half_batch: HalfBatch | None = None
-    #: why there is no `half_batch`: what is cut of a batch has not half of its samples, or the model is
-    #: compiled
-    no_half_batch: str = ""
     #: cores' worth of time that the all-reduces alone take of each rank; null on GPUs
     communication_cores: Difference | None = None
-    #: what transfers and computing take from each other; null on GPUs, or where the trial is too short for it
-    contention: Contention | None = None
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:

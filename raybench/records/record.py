@@ -4,10 +4,12 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 
 History of the schema, newest first; a raybench reads its own version only:
 
+5. Without raybench's own early stopping (``rungs``; ``stopped_by`` of a training names a pruner and what it
+   compared with) and without ``half_batch`` and ``contention`` of a timeline.
 4. A further kind of request and result, ``collectives``; its role is ``communication``. What requests of
    every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data). Added
    since, and absent in older records of this version: ``gradient_timeline`` and ``num_parameters`` of a
-   result of steps; ``contention`` of a timeline; ``notes``; ``frames``; ``again`` of a request of steps,
+   result of steps; ``notes``; ``frames``; ``again`` of a request of steps,
    part of the id from 1 on; ``busy_cores`` and ``host_busy`` of a block
    of messages, ``host_cores`` and ``hosts`` of their result.
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
@@ -35,7 +37,7 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest,
 from raybench.records.trainings import TrainingResult
 from raybench.spec.toml import received
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
 
 #: complete: it has a result; no other state has numbers

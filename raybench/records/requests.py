@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from raybench.records.base import Count, Difference, Frozen, Whole, Workers
 from raybench.records.trainings import LearningCurve
@@ -40,6 +40,17 @@ StepsRole = Literal["search", "scaling", "confirmation", "verification"]
 #: replay: the all-reduces of the real buckets, without compute
 #: versus: the real thing with the setting that a confirmation compares with
 Variant = Literal["plain", "base", "crowd", "local", "synced", "replay", "versus"]
+
+
+def _hashable(value: Any) -> Hashable:
+    """A value that is equal where ``value`` is, and can be a key."""
+    if isinstance(value, BaseModel):
+        return type(value), *map(_hashable, vars(value).values()), _hashable(value.model_extra or {})
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(each)) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    return value  # type: ignore[no-any-return]
 
 
 class Place(Frozen):
@@ -74,6 +85,40 @@ class Configuration(Place):
     scaling: Literal["weak", "strong"] = "weak"
     #: directory with the data sets
     data: str | None = None
+
+    # What may differ, as ``ignore`` of ``key``, between configurations ...
+    ANY_WORKERS: ClassVar[tuple[str, ...]] = ("cpus_per_worker", "oversubscribed", "seed")
+    ANY_SIZE: ClassVar[tuple[str, ...]] = ("world_size", "placement", *ANY_WORKERS)  # ... of one question
+    # ... of one setting, and (ANY_WORKLOAD) of one setting at one size and placement
+    ANY_USE: ClassVar[tuple[str, ...]] = ("workload", "optimizer", "data", "device", *ANY_SIZE)
+    ANY_WORKLOAD: ClassVar[tuple[str, ...]] = (
+        "workload", "optimizer", "scaling", "data", "device", *ANY_WORKERS,
+    )  # fmt: skip
+
+    def key(self, world_size: int | None = None, ignore: Collection[str] = ()) -> Hashable:
+        """Return what is equal for configurations that are equal but for ``ignore``: fields, and knobs.
+
+        ``world_size``: knobs that have no effect on so many devices do not count either.
+        """
+        fields = (
+            _hashable(value) for name, value in vars(self).items() if name != "setting" and name not in ignore
+        )
+        return self.setting.key(world_size, ignore), *fields
+
+    def same_question(self, other: Configuration) -> bool:
+        """Whether the two differ in nothing but world size and placement.
+
+        On one device the knobs that have no effect there are left out of the comparison.
+        """
+        least = min(self.world_size, other.world_size)
+        return self.key(least, self.ANY_SIZE) == other.key(least, self.ANY_SIZE)
+
+    def same_setting(self, other: Configuration) -> bool:
+        """Whether the two are one suggestion: the setting and variables, each as its own world size has it.
+
+        A batch is of a device, or of all: as the scaling says.
+        """
+        return self.key(self.world_size, self.ANY_USE) == other.key(other.world_size, self.ANY_USE)
 
     @property
     def batch_size(self) -> int:

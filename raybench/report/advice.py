@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.crossover import Crossover
-from raybench.analysis.cure import Cure, CureShare
-from raybench.analysis.device_advice import DeviceAdvice
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.combined_effect import ChangeShare, CombinedEffect
+from raybench.analysis.curves import Crossover
 from raybench.analysis.labels import NOTHING_EXPLORED, changes_words, devices_words
-from raybench.analysis.recommendation import Basis
+from raybench.analysis.recommendation import Basis, DeviceAdvice
 from raybench.analysis.results import StudyResults
-from raybench.report.format import epochs_words, factor, percent, plain_times, times
+from raybench.analysis.stats.statistics import Estimate
+from raybench.report.format import factor, percent, plain_times, times
 from raybench.report.sections.scaling import rounded_batch
 from raybench.report.sections.training import points_words, seen_words
+from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve
@@ -156,57 +156,59 @@ def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
     )
 
 
-def cure_words(cure: Cure) -> str:
+def combined_words(combined: CombinedEffect) -> str:
     """All changes together by their names, and what of it each brings alone."""
-    return f"all changes together ({changes_words(cure.together.changes)}): {_brings(cure)}"
+    return f"{changes_words(combined.together.changes)}: {_brings(combined)}"
 
 
-def short_cure_words(cure: Cure) -> str:
+def short_combined_words(combined: CombinedEffect) -> str:
     """The same for a terminal: each name once, and of a larger batch how much of its speed learns."""
-    words = f"all {len(cure.together.changes)} changes together: {_brings(cure)}"
-    if cure.batch_ratio < LARGER_BATCH:
+    words = f"all {len(combined.together.changes)} changes together: {_brings(combined)}"
+    if combined.batch_ratio < LARGER_BATCH:
         return words
-    told = [f"{plain_times(cure.goodput_ratio)} the goodput"] if cure.goodput_ratio is not None else []
-    if cure.trained is not None and cure.trained.difference_points is not None:
-        told.append(f"{points_words(cure.trained.difference_points)} points of accuracy")
+    told = (
+        [f"{plain_times(combined.goodput_ratio)} the goodput"] if combined.goodput_ratio is not None else []
+    )
+    if combined.trained is not None and combined.trained.difference_points is not None:
+        told.append(f"{points_words(combined.trained.difference_points)} points of accuracy")
     learns = ", ".join(told) or "what that does to learning was not measured"
-    return f"{words}; with {cure.batch_ratio:,.3g} times the samples in a step: {learns}"
+    return f"{words}; with {combined.batch_ratio:,.3g} times the samples in a step: {learns}"
 
 
-def _brings(cure: Cure) -> str:
-    together = cure.together
+def _brings(combined: CombinedEffect) -> str:
+    together = combined.together
     size = devices_words(together.record.config.world_size)
     speedups = ""
-    if cure.speedup is not None and cure.default_speedup is not None:
-        speedups = f"{factor(cure.default_speedup)} becomes {times(cure.speedup)} on {size}, "
+    if combined.speedup is not None and combined.default_speedup is not None:
+        speedups = f"{factor(combined.default_speedup)} becomes {times(combined.speedup)} on {size}, "
     words = f"{speedups}{times(together.efficiency_ratio)} the efficiency"
     if not together.efficiency_ratio.excludes(1.0):
         alone = ", ".join(
-            f"{changes_words(each.changes)} {times(each.efficiency_ratio)}" for each in cure.singles
+            f"{changes_words(each.changes)} {times(each.efficiency_ratio)}" for each in combined.singles
         )
         return f"{words}, no certain difference, so there is nothing to share out; each alone: {alone}"
-    if cure.rest is None:
+    if combined.rest is None:
         return f"{words}; not every change was measured alone, so the shares are not known"
-    parts = ", ".join(_share_words(each) for each in cure.shares)
-    return f"{words}; shares of it: {parts}, {_rest_words(cure.rest)}"
+    parts = ", ".join(_share_words(each) for each in combined.shares)
+    return f"{words}; shares of it: {parts}, {_rest_words(combined.rest)}"
 
 
-def larger_batch_words(cure: Cure) -> str:
+def larger_batch_words(combined: CombinedEffect) -> str:
     """What the samples of a step with all changes do to samples/s, and to learning; empty if as many."""
-    if cure.batch_ratio < LARGER_BATCH:
+    if combined.batch_ratio < LARGER_BATCH:
         return ""
     words = [
-        f"a step has {cure.batch_ratio:,.3g} times the samples: "
-        f"{times(cure.together.throughput_ratio)} the samples/s"
+        f"a step has {combined.batch_ratio:,.3g} times the samples: "
+        f"{times(combined.together.throughput_ratio)} the samples/s"
     ]
-    if cure.goodput_ratio is None:
+    if combined.goodput_ratio is None:
         words.append("how many of them are useful was not measured (training.noise_scale)")
     else:
-        words.append(f"{plain_times(cure.goodput_ratio)} the goodput (useful samples/s)")
-    return "; ".join([*words, _accuracy_words(cure)])
+        words.append(f"{plain_times(combined.goodput_ratio)} the goodput (useful samples/s)")
+    return "; ".join([*words, _accuracy_words(combined)])
 
 
-def _share_words(each: CureShare) -> str:
+def _share_words(each: ChangeShare) -> str:
     changes = changes_words(each.effect.changes)
     if each.share.value < 0:
         return f"{changes} takes back {percent(each.share.scaled(-1))}"
@@ -220,13 +222,13 @@ def _rest_words(rest: Estimate) -> str:
     return f"{percent(rest)} beyond each alone, by being together"
 
 
-def _accuracy_words(cure: Cure) -> str:
-    trained = cure.trained
+def _accuracy_words(combined: CombinedEffect) -> str:
+    trained = combined.trained
     if trained is None or trained.difference_points is None:
         return "accuracy with all changes was not measured"
     difference, group = trained.difference_points, trained.group
     return (
-        f"{points_words(difference)} points of accuracy after {epochs_words(group.num_epochs)} "
+        f"{points_words(difference)} points of accuracy after {counted(group.num_epochs, 'epoch')} "
         f"({seen_words(trained.num_seeds, group)})"
     )
 

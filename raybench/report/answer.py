@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.efficiency import Verdict
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
-from raybench.report.advice import crossover_words, cure_words, larger_batch_words, short_cure_words
-from raybench.report.format import epochs_words, interval, percent, times
+from raybench.analysis.stats.efficiency import Verdict
+from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
+from raybench.report.finding_texts import next_step
+from raybench.report.format import interval, percent, times
 from raybench.report.sections.configurations import measured_words, verdict_cell
 from raybench.report.sections.search import objectives_words, unshown_words
 from raybench.report.sections.training import changed_words, parity_words, trained_words
@@ -24,12 +25,12 @@ from raybench.spec.counted import counted
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
-    from raybench.analysis.confirmations import Confirmation
     from raybench.analysis.curves import BatchPoint
-    from raybench.analysis.disagreements import Reading
     from raybench.analysis.findings.finding import Finding
     from raybench.analysis.findings.verifications import Verification
+    from raybench.analysis.load import Reading
     from raybench.analysis.results import StudyResults
+    from raybench.analysis.search import Confirmation
     from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
@@ -55,9 +56,9 @@ def answer_of(results: StudyResults) -> str:
         *_all_under_load(results),
         *_trained_apart(results),
     ]
-    if results.cure is not None:  # of the default without them the report's box tells
+    if results.combined_effect is not None:  # of the default without them the report's box tells
         lost = [f"without them {words}" for words in _lost(results)]
-        together = [short_cure_words(results.cure), *missing_target(results), *lost]
+        together = [short_combined_words(results.combined_effect), *missing_target(results), *lost]
         return "; ".join([*weights, *together, *_confirmations(results), *doubts])
     steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *doubts, *trained])
@@ -150,7 +151,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     late = [Clause("Left out", "; ".join(left_out))] if left_out else []
     if not results.records or not results.complete:
         return [Clause("Result", answer_of(results)), *late]
-    clauses = _cure_clauses(results)
+    clauses = _combined_clauses(results)
     if results.headline is not None:
         scales = [*missing_target(results), _speed(results), *crossover_words(results)]
         clauses.append(Clause("Scaling", "; ".join(scales)))
@@ -174,12 +175,14 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     return [*clauses, *late] or [Clause("Result", answer_of(results))]
 
 
-def _cure_clauses(results: StudyResults) -> list[Clause]:
+def _combined_clauses(results: StudyResults) -> list[Clause]:
     """What an ablation was asked: it comes first."""
-    if results.cure is None:
+    combined = results.combined_effect
+    if combined is None:
         return []
-    batch = larger_batch_words(results.cure)
-    return [Clause("The cure", cure_words(results.cure)), *([Clause("Its batch", batch)] if batch else [])]
+    batch = larger_batch_words(combined)
+    clauses = [Clause("All changes together", combined_words(combined))]
+    return [*clauses, Clause("Its batch", batch)] if batch else clauses
 
 
 def _to_change(results: StudyResults) -> list[str]:
@@ -190,7 +193,7 @@ def _to_change(results: StudyResults) -> list[str]:
     """
     headline, scaling = results.headline, results.headline_scaling
     gained = _gained(results)
-    doubted = [each.next_step for each in results.diagnosis if each.comes_first]
+    doubted = [next_step(each) for each in results.diagnosis if each.comes_first]
     every = [each for each in results.diagnosis if each.explains is not None]
     sure = [each for each in every if each.explains is not None and each.explains.low > 0]
     causes = sure if sure or gained or doubted else every
@@ -249,8 +252,8 @@ def _without_repeats(steps: Sequence[str]) -> list[str]:
 
 def _change_words(finding: Finding, test: Verification | None) -> str:
     if test is None or test.gain is None:
-        return finding.next_step
-    return f"{finding.next_step} ({verdict_cell(test)}, {measured_words(test)} samples/s)"
+        return next_step(finding)
+    return f"{next_step(finding)} ({verdict_cell(test)}, {measured_words(test)} samples/s)"
 
 
 def _goodput(results: StudyResults) -> list[str]:
@@ -369,7 +372,7 @@ def _best(results: StudyResults) -> list[str]:
     if best.is_default:
         return [among]
     if results.best_gain is None:
-        rate = results.scaling(results.speaker(best.record)).throughput_samples_per_s
+        rate = results.scaling(results.reference(best.record)).throughput_samples_per_s
         why = "not yet confirmed against the default"
         if results.default_failure is not None:
             state = results.default_failure.state
@@ -384,7 +387,7 @@ def _best(results: StudyResults) -> list[str]:
 
 def _confirmations(results: StudyResults) -> list[str]:
     among = _among(results.best) if results.best else "best"
-    unshown = unshown_words(results.unshown) if len(results.confirmations) == 1 else ""
+    unshown = unshown_words(results.marginal_effects) if len(results.confirmations) == 1 else ""
     unshown = f"; {unshown}" if unshown else ""
     won = results.confirmed_winners
     others = [each for each in results.confirmations if not any(each is one for one in won)]
@@ -417,7 +420,7 @@ def _training(results: StudyResults) -> list[str]:
         return []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        told = results.cure.trained if results.cure else None  # with the cure
+        told = results.combined_effect.trained if results.combined_effect else None  # with all changes
         changed = [
             each
             for each in training.changed
@@ -429,10 +432,10 @@ def _training(results: StudyResults) -> list[str]:
             stopped = len(changed) - len(learned)
             early = f", {stopped} of them stopped early" if stopped else ""
             verdicts.append(f"{rest} more settings in the table of trainings{early}")
-        return [f"trained {epochs_words(most.group.num_epochs)}: {', and '.join(verdicts)}"]
+        return [f"trained {counted(most.group.num_epochs, 'epoch')}: {', and '.join(verdicts)}"]
     group = training.groups[0]
     accuracy = group.final_accuracy
-    words = f"{devices_words(group.world_size)} trained {epochs_words(group.num_epochs)}"
+    words = f"{devices_words(group.world_size)} trained {counted(group.num_epochs, 'epoch')}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
 
 

@@ -46,7 +46,9 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "pin_memory": False,
 }
 # Of TrainingArguments, 4.30 to 5.23; whether it looks for unused parameters depends on the model.
-TRANSFORMERS_DEFAULTS = TORCH_DEFAULTS | {"find_unused_parameters": None, "pin_memory": True}
+TRANSFORMERS_DEFAULTS: Mapping[str, KnobValue | None] = {
+    **TORCH_DEFAULTS, "find_unused_parameters": None, "pin_memory": True
+}  # fmt: skip
 DDP_KNOBS = (
     "bucket_cap_mb", "static_graph", "find_unused_parameters", "gradient_as_bucket_view", "broadcast_buffers"
 )  # fmt: skip
@@ -230,7 +232,7 @@ def loop_snippet(use: Recommendation, version: tuple[int, ...] = ()) -> Snippet:
 
 
 def set_knobs(
-    config: Configuration, defaults: Mapping[str, KnobValue] = TORCH_DEFAULTS
+    config: Configuration, defaults: Mapping[str, KnobValue | None] = TORCH_DEFAULTS
 ) -> dict[str, KnobValue]:
     """The knobs of a configuration that have an effect there and differ from ``defaults``.
 
@@ -292,15 +294,13 @@ def arguments_table(use: Recommendation) -> Table:
 
 def _is_refused(use: Recommendation, framework: int, knob: str) -> bool:
     """Whether a framework that has the argument fails with it, or takes something else."""
-    name, setting = FRAMEWORKS[framework], use.config.setting
-    on_cpus = use.config.device == "cpu"
-    if name == "Ray Train":
-        return False
-    if knob == "static_graph":
-        return setting.gradient_accumulation > 1
-    if knob == "precision":
-        return on_cpus and setting.precision == "fp16"
-    return knob == "gradient_compression" and name == "Lightning" and on_cpus
+    setting, on_cpus = use.config.setting, use.config.device == "cpu"
+    refused = {
+        "static_graph": setting.gradient_accumulation > 1,
+        "precision": on_cpus and setting.precision == "fp16",
+        "gradient_compression": on_cpus and FRAMEWORKS[framework] == "Lightning",
+    }
+    return FRAMEWORKS[framework] != "Ray Train" and refused.get(knob, False)
 
 
 def _remarks(use: Recommendation, knobs: Mapping[str, KnobValue]) -> Iterator[str]:
@@ -360,8 +360,8 @@ def variables_snippet(use: Recommendation) -> Snippet:
     if use.config.device == "cpu" and not sets_malloc:  # as the workers had it
         lines += [f"export {name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items()]
     lines = lines or ["# none: the study set no variables"]
-    lines += [f"# {words}" for words in uneven_words(use)]
-    return Snippet("Environment variables", "sh", "\n".join([*lines, f"{start_words(use)} train.py"]))
+    lines += [*(f"# {words}" for words in uneven_words(use)), f"{start_words(use)} train.py"]
+    return Snippet("Environment variables", "sh", "\n".join(lines))
 
 
 def hint(results: StudyResults) -> str:
@@ -391,8 +391,8 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         Basis.NO_CHOICE: "Nothing else was measured: this is the code of what was.",
     }
     told = [words[use.basis], *_also_confirmed(results, use)]
-    if use.basis is Basis.CONFIRMED and results.unshown:
-        told.append(sentence(f"{unshown_words(results.unshown)}."))
+    if use.basis is Basis.CONFIRMED and results.marginal_effects:
+        told.append(sentence(f"{unshown_words(results.marginal_effects)}."))
     told += _one_device_words(results, use)
     if use.default_global_batch_size is not None:
         told.append(

@@ -130,12 +130,6 @@ class ReportTables:
     failures: Table  # of diagnosis.md too
     trials: Table  # every one
 
-    @property
-    def documents(self) -> tuple[Table, ...]:
-        """All of the sections that have rows."""
-        every = (table for place in self.places.values() for table in (*place.tables, *place.folded))
-        return tuple(table for table in every if table.rows)
-
 
 def make_tables(results: StudyResults) -> ReportTables:
     """Every table of the study, made once, in the order in which the sections are read."""

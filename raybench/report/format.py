@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
 from raybench.spec.counted import counted
 
 MEBIBYTE = 2**20
@@ -218,11 +217,6 @@ def seeds_words(number: int) -> str:
 def sentence(words: str) -> str:
     """The words with a capital first, where a sentence begins with them."""
     return f"{words[:1].upper()}{words[1:]}"
-
-
-def epochs_words(number: int) -> str:
-    """1 epoch, 3 epochs."""
-    return counted(number, "epoch")
 
 
 def duration_words(seconds: float) -> str:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.estimates.stopping import asked_half_width
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import BETWEEN_STARTS
+from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
 from raybench.spec.counted import counted
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from raybench.analysis.estimates.efficiency import Status
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import devices_words
 from raybench.analysis.simulate.outlook import (
     LEAST_RETURN,
@@ -24,6 +22,8 @@ from raybench.analysis.simulate.outlook import (
 )
 from raybench.analysis.simulate.predict import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.steps import MeasuredScaling, Shape
+from raybench.analysis.stats.efficiency import Status
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     duration_unit,
     figures,

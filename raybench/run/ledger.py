@@ -9,7 +9,7 @@ from typing import Protocol
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.same_buckets import known_buckets
+from raybench.analysis.reference import known_buckets
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.record import State, TrialRecord

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.efficiency import scaling
+from raybench.analysis.stats.efficiency import scaling
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.search import Search
 from raybench.plan.trials import Suggestion, Trial

@@ -8,9 +8,9 @@ from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from raybench.analysis.estimates.efficiency import Scaling, scaling
 from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import trial_words
+from raybench.analysis.stats.efficiency import Scaling, scaling
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import OnProgress, TrialRunner

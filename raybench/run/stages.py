@@ -9,15 +9,14 @@ from dataclasses import replace
 from functools import partial
 
 from raybench.analysis import choice
-from raybench.analysis.confirmations import confirmations
-from raybench.analysis.disagreements import Disagreement, disagreements
-from raybench.analysis.estimates.efficiency import scaling
-from raybench.analysis.estimates.repeated import MOST_AGAIN, times_before
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
 from raybench.analysis.largest_batch import decide, probe_of
+from raybench.analysis.load import Disagreement, disagreements, under_load
 from raybench.analysis.measured import MeasuredStudy, measured_study
-from raybench.analysis.uneven_load import under_load
+from raybench.analysis.search import confirmations
+from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
 from raybench.plan.notes import NoteKind, RepeatReason, Stage
 from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
 from raybench.plan.trials import Trial
@@ -367,6 +366,6 @@ def _not_tested(session: Session, base: MeasuredStudy) -> list[Proposal]:
     chosen = choice.choose(base.study, base.records, base.target_world_size)
     confirmed = confirmations(base, chosen)
     first = diagnose_study(base, confirmed, session.around).first
-    found = [each for each in proposals(base, first) if not each.obstacle]
+    found = [each for each in proposals(base, first) if not each.needs_you]
     tests = [(each, test_of(base, each, confirmed)) for each in found]
     return [each for each, test in tests if test is None or test.request.role == "verification"]

@@ -14,9 +14,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from raybench.analysis import choice
-from raybench.analysis.estimates.epochs import epochs_time
-from raybench.analysis.estimates.stopping import LEAST_MEASURED
-from raybench.analysis.same_buckets import known_buckets
+from raybench.analysis.reference import known_buckets
+from raybench.analysis.stats.efficiency import epochs_time
+from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.measurements import StepsResult

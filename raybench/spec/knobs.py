@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -108,6 +108,14 @@ class Setting(Model):
             if mine[name] != value:
                 return self.model_copy(update=reset)
         return self
+
+    def key(self, world_size: int | None = None, ignore: Collection[str] = ()) -> Hashable:
+        """Return what is equal for settings that are equal but for the knobs ``ignore``.
+
+        ``world_size``: knobs that have no effect on so many devices do not count either.
+        """
+        setting = self if world_size is None else self.at(world_size)
+        return tuple(value for name, value in vars(setting).items() if name not in ignore)
 
     # What changes the memory of a batch: "max" is found for each combination. The size of the buckets and
     # the type in which gradients travel change it by part of the gradients, once, whatever the batch.

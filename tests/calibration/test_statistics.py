@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.estimates.efficiency import Verdict
-from tests.unit.analysis.estimates.test_statistics import LOADED, NOISES, SLOW, covered, verdicts
+from raybench.analysis.stats.efficiency import Verdict
+from tests.unit.analysis.stats.test_statistics import LOADED, NOISES, SLOW, covered, verdicts
 
 pytestmark = pytest.mark.long
 REPETITIONS = 600

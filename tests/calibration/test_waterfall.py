@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.analysis.estimates.test_waterfall import EVEN, LOADED, covered
+from tests.unit.analysis.stats.test_waterfall import EVEN, LOADED, covered
 
 pytestmark = pytest.mark.long
 

@@ -11,13 +11,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
-from raybench.analysis.disagreements import FAR_APART
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.labels import devices_words, difference_words
+from raybench.analysis.load import FAR_APART
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence
 from tests.corpus.shown import (
     Figure,
     ShownTable,
@@ -252,7 +253,7 @@ def unnamed_differences(drawn: Drawn) -> list[str]:
         if own is None or here is None or abs(math.log(own.value / here.value)) < math.log1p(FAR_APART):
             continue
         where = f"{setting} on {devices_words(devices)}:"
-        if not any(each.evidence.startswith(where) for each in apart):
+        if not any(evidence(each).startswith(where) for each in apart):
             wrong.append(f"{where} {here.text} samples/s in the report, {own.text} in trial {row['trial']}")
     return wrong
 
@@ -298,10 +299,10 @@ def different_goodput_ratios(drawn: Drawn) -> list[str]:
     """Goodput with all changes over the default's: in the answer, and by the table of goodputs."""
     said, table = re.search(r"[\d.]+x \[[^]]*\] the goodput", drawn.box), drawn.table("Goodput")
     results = drawn.results
-    if said is None or table is None or results.cure is None or results.headline is None:
+    if said is None or table is None or results.combined_effect is None or results.headline is None:
         return []
     rates = {(row["setting"], cell_of(row, "devices")): row["goodput, samples/s"] for row in table.rows}
-    both = [results.cure.together.record, results.headline]
+    both = [results.combined_effect.together.record, results.headline]
     changed, default = (figure_of(rates[results.label(each), str(each.config.world_size)]) for each in both)
     ratio = figure_of(said[0])
     assert changed is not None
@@ -450,7 +451,7 @@ def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
 
 def _shares_of_cure(drawn: Drawn) -> Iterator[str]:
     """The shares of what all changes bring, and the rest, are all of it."""
-    cure = drawn.results.cure
+    cure = drawn.results.combined_effect
     if cure is not None and cure.rest is not None:
         total = sum(each.share.value for each in cure.shares) + cure.rest.value
         if not math.isclose(total, 1.0, rel_tol=CLOSE):

@@ -229,10 +229,10 @@ def test_a_cost_that_is_not_time_times_price_is_found(draw: Draw) -> None:
 
 def test_shares_that_are_not_all_are_found(draw: Draw) -> None:
     training = draw("training")
-    cure = training.results.cure
+    cure = training.results.combined_effect
     assert cure is not None
     half = replace(cure, shares=(), rest=cure.together.efficiency_ratio.scaled(0.5))
-    planted = replace(training, results=replace(training.results, cure=half))
+    planted = replace(training, results=replace(training.results, combined_effect=half))
     assert any("shares of the cure" in each for each in invariants.parts_that_do_not_add_up(planted))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.collectives import messages
-from raybench.analysis.loss_parity import loss_parity
+from raybench.analysis.strategies import loss_parity
 from raybench.records.messages import Outcome
 from raybench.records.requests import CollectivesRequest, Place, TrialRequest
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec

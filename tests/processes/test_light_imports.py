@@ -31,7 +31,10 @@ LIGHT = {
         "from raybench.machine.environment import capture; capture()",
         ("torch", "ray", "pandas", "numpy"),
     ),
-    "analysis and report": ("import raybench.analysis, raybench.report, tests.support.planted", HEAVY),
+    "analysis and report": (
+        "import raybench.analysis, raybench.report.document, tests.support.planted",
+        HEAVY,
+    ),
     "records": ("import raybench.records.store", ("torch", "ray", "pandas", "pyarrow", "numpy")),
     # every loader's process reads: datasets alone takes longer to import than it takes to start
     "tokens": (
@@ -39,7 +42,7 @@ LIGHT = {
         ("datasets", "tokenizers", "transformers", "huggingface_hub", "pyarrow", "pandas"),
     ),
     "when a worker stops": (
-        "import raybench.analysis.estimates.stopping",
+        "import raybench.analysis.stats.stopping",
         ("scipy.optimize", "raybench.analysis.results", "pandas"),
     ),
 }

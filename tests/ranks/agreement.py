@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import TypeVar
 
-from raybench.analysis.estimates.statistics import Estimate, num_trimmed, t_quantile
+from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
 from raybench.records.measurements import StepsResult
 
 Found = TypeVar("Found")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
+from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.records.measurements import StepsResult
 from tests.ranks.agreement import MUCH, agrees, measured_undisturbed, ratios_agree, standard_error
 from tests.support.planted import StepCosts

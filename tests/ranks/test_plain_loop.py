@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.analysis.estimates.statistics import Estimate, geometric
+from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting

@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from raybench.analysis.estimates.efficiency import Verdict, gain, scaling
-from raybench.analysis.estimates.statistics import Estimate, trimmed_mean
-from raybench.analysis.estimates.waterfall import Waterfall, waterfall
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.evenness import straggler
 from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.stats.efficiency import Verdict, gain, scaling
+from raybench.analysis.stats.statistics import Estimate, trimmed_mean
+from raybench.analysis.stats.waterfall import Waterfall, waterfall
 from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
+from raybench.report.finding_texts import evidence
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.communicators import Communicators
@@ -354,7 +355,7 @@ def _planted_findings(case: Measured) -> list[Finding]:
 def test_what_was_planted_is_the_first_finding(name: str, case_of: CaseOf) -> None:
     case = case_of(name)
     first, (finding, part) = _planted_findings(case)[0], NAMED[name]
-    print(first.evidence)
+    print(evidence(first))
     assert first.name is finding
     _part_agrees("explained", first.explains, _truth(case)[part])
     if name == "straggler":

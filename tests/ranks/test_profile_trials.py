@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from raybench.analysis.trace_overlap import traced_rank
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
@@ -20,6 +19,7 @@ from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps import auxiliary, profiling
+from raybench.worker.steps.profiling import traced_rank
 from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.planted import MAX_RANKS, Plant, blocks_aligned
 from tests.ranks.ranks import Ranks

@@ -12,7 +12,7 @@ from torch import nn
 
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName
-from raybench.analysis.loss_parity import loss_parity
+from raybench.analysis.strategies import loss_parity
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate, geometric
 from raybench.analysis.recommendation import Basis
+from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest

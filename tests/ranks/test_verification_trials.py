@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified
+from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Outcome
@@ -81,8 +81,6 @@ def measured(pair: Ranks) -> tuple[dict[str, Verification], list[TrialRecord], l
             FindingName.COSTLY_WRAPPER,
             Severity.WARNING,
             headline.trial_id,
-            "planted: it is the loader",
-            "static_graph",
             {},
             explains=Estimate(1e-6, 0.5e-6, 1.5e-6, 10),
             change={"static_graph": True},

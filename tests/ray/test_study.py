@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.estimates.efficiency import scaling
 from raybench.analysis.labels import label, task_words
+from raybench.analysis.stats.efficiency import scaling
 from raybench.commands.watchers import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord

@@ -21,9 +21,9 @@ import typer
 from pydantic import BaseModel
 
 from raybench.analysis.collectives import Message
-from raybench.analysis.estimates.efficiency import Status, Verdict
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.findings.verifications import Verified
+from raybench.analysis.stats.efficiency import Status, Verdict
 from raybench.analysis.summary import TrialSummary
 from raybench.launch.metrics import METRICS
 from raybench.records import collectives, epochs_csv, measured_csv, record, requests

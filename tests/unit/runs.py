@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.stats.efficiency import Scaling
 from raybench.plan.notes import RepeatReason, Stage
 from raybench.plan.trials import Plan
 from raybench.records.measurements import StepsResult

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.analysis.estimates import efficiency
+from raybench.analysis.stats import efficiency
 from raybench.analysis.summary import TrialSummary
 from raybench.errors import StoreError
 from raybench.launch.metrics import METRICS

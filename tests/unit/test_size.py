@@ -11,19 +11,19 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
-    "analysis": (9917, 79),
-    "commands": (2466, 21),
+    "analysis": (9235, 56),
+    "commands": (2476, 21),
     "launch": (2125, 18),
     "machine": (1085, 8),
     "plan": (1116, 10),
-    "records": (1504, 13),
-    "report": (5631, 28),
-    "run": (1372, 9),
-    "spec": (1479, 13),
-    "worker": (4950, 44),
+    "records": (1512, 13),
+    "report": (6270, 29),
+    "run": (1371, 9),
+    "spec": (1482, 13),
+    "worker": (4863, 44),
     "workloads": (1618, 16),
 }
-ALONE = 20  # modules below 120 lines with one importer
+ALONE = 19  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
 DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 

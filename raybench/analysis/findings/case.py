@@ -9,22 +9,17 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.disagreements import Disagreement
-from raybench.analysis.estimates.efficiency import Scaling, scaling
-from raybench.analysis.estimates.over_starts import of_any_start
-from raybench.analysis.estimates.phases import phase_times
-from raybench.analysis.estimates.rounds import level, series
-from raybench.analysis.estimates.simultaneous import simultaneous_difference
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Parts, Waterfall, waterfall
 from raybench.analysis.findings.finding import Finding, Kind, Severity
-from raybench.analysis.load import load_of
+from raybench.analysis.load import Disagreement, UnderLoad, load_of
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts
+from raybench.analysis.reference import InSameRounds, between_starts
+from raybench.analysis.search import Confirmation
 from raybench.analysis.simulate.timeline import BucketCap
-from raybench.analysis.speaking import InSameRounds
-from raybench.analysis.uneven_load import UnderLoad
+from raybench.analysis.stats.efficiency import Scaling, scaling
+from raybench.analysis.stats.phases import phase_times
+from raybench.analysis.stats.rounds import level, series
+from raybench.analysis.stats.statistics import Estimate, of_any_start, simultaneous_difference
+from raybench.analysis.stats.waterfall import Parts, Waterfall, waterfall
 from raybench.machine.environment import Environment
 from raybench.records.measurements import Phase, StepsResult
 from raybench.records.record import TrialRecord
@@ -133,10 +128,8 @@ class Beside:
 
 def _but_for_batch(config: Configuration) -> Hashable:
     """All that a step on one device alone depends on, but for the batch."""
-    setting = config.setting
-    others = {*setting.indifferent(1), "batch_size", "gradient_accumulation"}
-    values = tuple(value for name, value in vars(setting).items() if name not in others)
-    return values, tuple(config.environment.items())
+    others = ("batch_size", "gradient_accumulation", "world_size", "placement")
+    return config.key(1, (*config.ANY_WORKLOAD, *others))
 
 
 def _of_batches(config: Configuration) -> Hashable:
@@ -322,7 +315,6 @@ class PartOfStep(OfTrial):
 
 
 WORTH_NAMING = 0.01  # of a core
-MUCH_UNNAMED = 0.3  # of what was taken
 OURS = ("Ray", "raybench", "kernel")  # that cannot be stopped: without them there is no study
 
 
@@ -344,15 +336,6 @@ def taken_by_others(record: TrialRecord) -> float:
         return 0.0
     ours = sum(used for name, used in record.steps.other_programs.items() if name in OURS)
     return max(load.taken - ours, 0.0)
-
-
-def programs_words(programs: Mapping[str, float], taken: float = 0.0) -> str:
-    """Such as "python 0.71, chrome 0.20"; of cores ``taken`` also what none of them accounts for."""
-    unnamed = taken - sum(programs.values())
-    named = [f"{name} {used:.2f}" for name, used in programs.items()]
-    if unnamed > MUCH_UNNAMED * taken:
-        named.append(f"programs that came and went {unnamed:.2f}")
-    return ", ".join(named)
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from raybench.analysis.estimates.efficiency import Scaling, Status
-from raybench.analysis.estimates.simultaneous import simultaneous, simultaneous_ratio
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall
 from raybench.analysis.findings.batch import LargerBatch, larger_batch
 from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.finding import Finding, FindingName, factor, factor_range, pct, pct_range
-from raybench.analysis.labels import changes_words, knob_words
+from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import between_starts, change_key, one_of_each
-from raybench.analysis.speaking import InSameRounds, rate_ratio
+from raybench.analysis.reference import InSameRounds, between_starts, one_of_each, rate_ratio
+from raybench.analysis.stats.efficiency import Scaling, Status
+from raybench.analysis.stats.statistics import Estimate, simultaneous, simultaneous_ratio
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
+
+# Of more settings these, the most efficient, and the headline are compared with all others: documents show no
+# further ones, and every pair of thousands takes many minutes.
+MOST_COMPARED = 200
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,21 @@ def compared(results: MeasuredStudy) -> list[TrialRecord]:
     """
     at = results.headline.config.world_size if results.headline else 0
     there = [record for record in results.tried if record.config.world_size == at > 1]
-    return one_of_each(there, change_key)
+    return one_of_each(there, lambda config: config.key(ignore=config.ANY_WORKLOAD))
 
 
 def better_settings(
     results: MeasuredStudy, in_same_rounds: InSameRounds | None = None
 ) -> dict[str, tuple[Change, ...]]:
-    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first."""
+    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
+
+    Of the ``MOST_COMPARED`` most efficient and the headline; of others none.
+    """
     distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
     pairs = _Pairs(results, in_same_rounds or InSameRounds(results.buckets), distinct)
-    return {record.trial_id: _better(pairs, record) for record in distinct}
+    looked_at = [*distinct[:MOST_COMPARED], *filter(None, [results.headline])]
+    found = {record.trial_id: _better(pairs, record) for record in looked_at}
+    return {record.trial_id: found.get(record.trial_id, ()) for record in distinct}
 
 
 def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
@@ -259,29 +265,12 @@ def _can_cure(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:
 
 
 def _advised(case: Case, finding: Finding, measured: Change | None, predicted: LargerBatch | None) -> Finding:
-    efficiency = case.scaling.efficiency
-    if efficiency is None:
+    if case.scaling.efficiency is None:
         return finding
     if measured is not None:
-        words = (
-            f"{changes_words(measured.changes)}: measured at {pct(measured.own_efficiency)} efficiency, "
-            f"{factor(measured.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
-        )
-        ratio = measured.predicted_ratio
-        return replace(finding, next_step=words, change=dict(measured.settings), predicted=ratio)
-    if predicted is None:
-        return finding
-    words = (
-        f"{knob_words('batch_size', predicted.batch_size)}: {pct_range(predicted.efficiency)} efficiency "
-        "predicted, "
-        f"{factor_range(predicted.throughput_ratio)} the samples/s; this has {pct(efficiency)} "
-        f"({predicted.basis})"
-    )
-    if finding.change is not None:
-        return replace(finding, next_step=f"{finding.next_step}; or {words}")
-    return replace(
-        finding,
-        next_step=f"{finding.next_step}. {words[0].upper()}{words[1:]}",
-        change={"batch_size": predicted.batch_size},
-        predicted=predicted.throughput_ratio,
-    )
+        change, ratio = dict(measured.settings), measured.predicted_ratio
+        return replace(finding, better=measured, change=change, predicted=ratio)
+    if predicted is None or finding.change is not None:
+        return replace(finding, better=predicted)
+    change = {"batch_size": predicted.batch_size}
+    return replace(finding, better=predicted, change=change, predicted=predicted.throughput_ratio)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.disagreements import Disagreement
 from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
 from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
 from raybench.analysis.findings.communication import ExposedTransfers
@@ -40,9 +38,10 @@ from raybench.analysis.findings.steadiness import (
 )
 from raybench.analysis.findings.unattributed import NegativeScaling, NotDivided
 from raybench.analysis.findings.verifications import in_same_rounds
+from raybench.analysis.load import Disagreement, UnderLoad
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import scaling_first
-from raybench.analysis.uneven_load import UnderLoad
+from raybench.analysis.reference import scaling_first
+from raybench.analysis.search import Confirmation
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
 
@@ -99,7 +98,7 @@ def _of_trial(
         return ()
     alone = record.request.role in ("confirmation", "verification")  # nothing of one device beside them
     # what is to be said of a setting is said with the figures that stand for it everywhere else
-    is_another_told = results.speaker(record).trial_id != record.trial_id
+    is_another_told = results.reference(record).trial_id != record.trial_id
     if record.trial_id not in results.scalings or alone or is_another_told:
         return doubts(Case.of(record, record.steps))
     case = Case(

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
+
+if TYPE_CHECKING:
+    from raybench.analysis.findings.batch import LargerBatch
+    from raybench.analysis.findings.configurations import Change
 
 
 class FindingName(StrEnum):
@@ -129,12 +134,12 @@ class Finding:
     name: FindingName
     severity: Severity
     trial_id: str
-    evidence: str  # in numbers, with units
-    next_step: str
-    values: dict[str, float]  # the evidence's numbers by name, units in the names
+    values: dict[str, float]  # the numbers that show it by name, units in the names
+    rule: Kind | None = field(default=None, compare=False, repr=False)  # what found it; None: planted
     explains: Estimate | None = None  # of the step, in s
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
+    better: Change | LargerBatch | None = None  # a measured setting or a predicted batch that is better
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     comes_first: bool = False  # before what explains time, as the step that it explains is in doubt
@@ -142,28 +147,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What shows a finding."""
+class Remedy:
+    """What to change because of a finding; the fields as in ``Finding``."""
 
-    words: str  # in numbers, with units
-    values: dict[str, float]  # the numbers by name, units in the names
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """What to do about a finding; the fields as in ``Finding``."""
-
-    words: str
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None
     command: str = ""
 
 
 class Kind(ABC):
-    """One kind of finding: when it is found, what shows it, what to do next.
+    """A rule: when there is a finding, which numbers show it, what to change.
 
     A class's ``condition`` makes its instances, each with the numbers that met it: of a trial (``OfTrial``),
-    or of a study (``OfStudy``). ``Finding`` is what such an instance says, for whoever draws it.
+    or of a study (``OfStudy``). Its words are in ``report.finding_texts``.
     """
 
     @property
@@ -201,30 +197,31 @@ class Kind(ABC):
         """Of a crash: where in the code it arose."""
         return ()
 
+    @property
     @abstractmethod
-    def evidence(self) -> Evidence:
-        """What shows it, in numbers with intervals."""
+    def values(self) -> dict[str, float]:
+        """The numbers that show it, by name with their units."""
 
-    @abstractmethod
-    def next_step(self) -> NextStep:
-        """What to do about it, in numbers."""
+    @property
+    def remedy(self) -> Remedy:
+        """What to change; nothing where only its words say what to do."""
+        return Remedy()
 
     def finding(self) -> Finding:
-        """All that it says."""
-        evidence, step = self.evidence(), self.next_step()
+        """All of it as values."""
+        remedy = self.remedy
         return Finding(
             name=self.name,
             severity=self.severity,
             trial_id=self.trial_id,
-            evidence=evidence.words,
-            next_step=step.words,
-            values=evidence.values,
+            values=self.values,
+            rule=self,
             explains=self.explains,
             comes_first=self.comes_first,
             is_at_most=self.is_at_most,
-            change=step.change,
-            predicted=step.predicted,
-            command=step.command,
+            change=remedy.change,
+            predicted=remedy.predicted,
+            command=remedy.command,
             frames=self.frames,
         )
 
@@ -249,50 +246,3 @@ def _rank(finding: Finding) -> tuple[int, float, int]:
     if finding.explains is not None:
         return 2 if finding.explains.low > 0 else 3, -finding.explains.value, gravity
     return 4, 0.0, gravity
-
-
-def ms(seconds: Estimate) -> str:
-    """A time: "1.62 ms [1.55, 1.69]"."""
-    scaled = seconds.scaled(1e3)
-    digits = 0 if scaled.value >= 100 else 1 if scaled.value >= 10 else 2
-    return f"{scaled.value:,.{digits}f} ms [{scaled.low:,.{digits}f}, {scaled.high:,.{digits}f}]"
-
-
-def pct(share: Estimate) -> str:
-    """A share: "12% [10, 14]"."""
-    scaled = share.scaled(100)
-    digits = 1 if scaled.half_width < 0.5 else 0
-    return f"{scaled.value:.{digits}f}% [{scaled.low:.{digits}f}, {scaled.high:.{digits}f}]"
-
-
-def pct_range(share: Estimate) -> str:
-    """A share of which only the ends are known: "81% to 86%"."""
-    return f"{share.low:.0%} to {share.high:.0%}"
-
-
-def factor(ratio: Estimate) -> str:
-    """A ratio: "1.62x [1.55, 1.69]"."""
-    return f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
-
-
-def factor_range(ratio: Estimate) -> str:
-    """A ratio of which only the ends are known: "1.2x to 1.6x"."""
-    return f"{ratio.low:.2f}x to {ratio.high:.2f}x"
-
-
-def bandwidth(rate: Estimate) -> str:
-    """A bandwidth in bytes/s: "1.62 GB/s [1.55, 1.69]" (10^9 bytes), a small one in MB/s."""
-    unit, factor = ("GB/s", 1e-9) if rate.value >= 1e8 else ("MB/s", 1e-6)
-    scaled = rate.scaled(factor)
-    return f"{scaled.value:.2f} {unit} [{scaled.low:.2f}, {scaled.high:.2f}]"
-
-
-def size(size_bytes: int) -> str:
-    """An amount of memory: "1.4 MiB", "6.0 KiB"."""
-    return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**19 else f"{size_bytes / 2**10:.1f} KiB"
-
-
-def rate(estimate: Estimate) -> str:
-    """Samples/s: "10,101 [9,870, 10,330]", of few "12.3 [12.1, 12.5]"."""
-    digits = 0 if estimate.value >= 100 else 1 if estimate.value >= 10 else 2
-    return f"{estimate.value:,.{digits}f} [{estimate.low:,.{digits}f}, {estimate.high:,.{digits}f}]"

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.estimates.efficiency import Gain, Verdict, gain, gain_of
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.estimates.simultaneous import simultaneous_ratio
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.finding import Finding, Severity
 from raybench.analysis.labels import changes_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.speaking import InSameRounds
+from raybench.analysis.reference import InSameRounds
+from raybench.analysis.search import Confirmation
+from raybench.analysis.stats.efficiency import Gain, Verdict, gain, gain_of
+from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, simultaneous_ratio
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue, Setting
@@ -53,6 +51,11 @@ class Proposal:
     setting: Setting
     environment: Mapping[str, str]
     obstacle: str = ""  # why it cannot be tried here
+
+    @property
+    def needs_you(self) -> bool:
+        """Whether raybench cannot try it."""
+        return not self.change or bool(self.obstacle)
 
     @property
     def predicted(self) -> Estimate | None:
@@ -124,7 +127,7 @@ def proposals(base: MeasuredStudy, first: Sequence[Finding]) -> list[Proposal]:
         key = (
             proposal.setting,
             tuple(sorted(proposal.environment.items())),
-            proposal.obstacle,
+            proposal.obstacle if proposal.change else finding.name,
         )
         known = found.get(key)
         findings = (*known.findings, finding) if known else (finding,)
@@ -219,7 +222,7 @@ def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
         explains = finding.explains is not None and finding.severity is not Severity.NOTE
         if not explains and finding.severity is not Severity.PROBLEM:
             return None
-        return Proposal((finding,), {}, config.setting, config.environment, finding.next_step)
+        return Proposal((finding,), {}, config.setting, config.environment)
     knobs = {name: value for name, value in finding.change.items() if name in Setting.model_fields}
     variables = {name: value for name, value in finding.change.items() if name not in knobs}
     setting = Setting(**(config.setting.model_dump() | knobs)).at(config.world_size)
@@ -243,7 +246,7 @@ def _verified(
 ) -> Verification:
     label = changes_words(proposal.change)
     if record is None:
-        verdict = Verified.NEEDS_YOU if proposal.obstacle else Verified.NOT_RUN
+        verdict = Verified.NEEDS_YOU if proposal.needs_you else Verified.NOT_RUN
         return Verification(proposal, label, verdict, reason=proposal.obstacle)
     assert base.headline is not None
     paired = is_paired(proposal, base.headline.config)

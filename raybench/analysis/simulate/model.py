@@ -60,8 +60,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
+from raybench.analysis.stats.statistics import Estimate
 
 Floats = NDArray[np.float64]
 

@@ -18,9 +18,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from raybench.analysis.collectives import Link, LinkKey, bus_factor
-from raybench.analysis.estimates.rounds import level, series
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, simulate
+from raybench.analysis.stats.rounds import level, series
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 
 # of a small all-reduce between two devices, where nothing measured it: within a factor of ten either way

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from raybench.analysis.batch_lines import devices_until, serial_fraction
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
-from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
-from raybench.analysis.objectives import on_front
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.simulate.predict import AmdahlFit, Fitted, fit
 from raybench.analysis.simulate.steps import (
     NORMAL_95,
@@ -27,6 +25,7 @@ from raybench.analysis.simulate.steps import (
     micro_batch,
     samples_of_step,
 )
+from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.errors import RequestError
 
 DOUBLINGS = (2, 4, 8)  # of the largest measured world size, which are predicted by default

@@ -25,10 +25,10 @@ from scipy.optimize import minimize_scalar
 
 from raybench.analysis.batch_lines import amdahl_speedup, devices_until
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.estimates.statistics import Estimate, of_log, t_quantile
 from raybench.analysis.simulate.fit import Posterior, chosen, fitted
 from raybench.analysis.simulate.model import Places, swept_lines
 from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Refusal, Shape
+from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
 from raybench.errors import RequestError
 
 Floats = NDArray[np.float64]

@@ -7,12 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
-from raybench.analysis.estimates.efficiency import one_device
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.labels import knob_words, label_wherever
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.prices import prices_of
-from raybench.analysis.same_setting import one_of_each, same_devices, same_question, without_batch
+from raybench.analysis.objectives import prices_of
+from raybench.analysis.reference import one_of_each, same_devices, without_batch
 from raybench.analysis.simulate.outlook import (
     FEWEST_WORLD_SIZES,
     Outlook,
@@ -31,6 +29,8 @@ from raybench.analysis.simulate.steps import (
     micro_batch,
     without_interval,
 )
+from raybench.analysis.stats.efficiency import one_device
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.errors import RequestError
 from raybench.machine.environment import Environment
@@ -107,7 +107,7 @@ def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
     mine, theirs = config.setting, headline.setting
     if any(getattr(mine, name) != getattr(theirs, name) for name in _KNOBS if name not in indifferent):
         return False
-    return same_question(without_batch(config), without_batch(headline))
+    return without_batch(config).same_question(without_batch(headline))
 
 
 def _record_has(config: Configuration, chosen: Mapping[str, str]) -> bool:
@@ -136,7 +136,7 @@ def _trial_key(config: Configuration) -> Hashable:
 
 
 def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
-    found, config = results.told[record.trial_id], record.config
+    found, config = results.reported[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
     compute_s = found.step_time_s.value if config.world_size == 1 else _crowd_s(results, record)
     assert record.steps is not None

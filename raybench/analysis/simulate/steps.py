@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from raybench.analysis.estimates.efficiency import Status, status
-from raybench.analysis.estimates.over_starts import over_starts
-from raybench.analysis.estimates.statistics import Estimate, unpaired_ratio
+from raybench.analysis.stats.efficiency import Status, status
+from raybench.analysis.stats.statistics import Estimate, over_starts, unpaired_ratio
 
 
 @dataclass(frozen=True, order=True)

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.estimates.rounds import level, mean_rank_s, series, slowest_step_s
+from raybench.analysis.stats.rounds import level, mean_rank_s, series, slowest_step_s
 from raybench.records.measurements import GradientTimeline
 from raybench.records.record import TrialRecord
 

@@ -11,12 +11,9 @@ from scipy.optimize import nnls
 
 from raybench.analysis import choice
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.estimates.efficiency import step_time
-from raybench.analysis.estimates.rounds import level, series
-from raybench.analysis.estimates.statistics import Estimate, inverse
 from raybench.analysis.labels import setting_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.same_setting import same_question, scaling_first, without_batch
+from raybench.analysis.reference import scaling_first, without_batch
 from raybench.analysis.simulate.network import KnownWire, Note, NoteKind, link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
@@ -27,6 +24,9 @@ from raybench.analysis.simulate.timeline import (
     assign,
     compute_of,
 )
+from raybench.analysis.stats.efficiency import step_time
+from raybench.analysis.stats.rounds import level, series
+from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
@@ -451,7 +451,7 @@ def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRe
         if record.request.role == "confirmation" or other.setting.batch_size != setting.batch_size:
             return False  # most trials differ in it
         same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
-        return same_place and same_question(other, asked)
+        return same_place and other.same_question(asked)
 
     there = scaling_first(each for each in records if each.steps is not None and is_there(each))
     return step_time(there[0]) if there else None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from raybench.analysis.cost import Cost, CostPoint
 from raybench.analysis.curves import Curve
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.advice import when_to_use
 from raybench.report.format import figures, plain_interval, plain_lasting, plain_times
 from raybench.report.sections.training import trained_words
@@ -120,7 +120,7 @@ def _shown_curves(results: StudyResults) -> list[Curve]:
     """The default's, and that of the best suggestion; without one on a curve, of the fastest setting."""
     if not results.curves:
         return []
-    best = results.speaker(results.best.record).trial_id if results.best else None
+    best = results.reference(results.best.record).trial_id if results.best else None
     of_best = (curve for curve in results.curves if any(point.trial_id == best for point in curve.points))
     fastest = max(results.curves, key=lambda curve: curve.points[-1].throughput_samples_per_s.value)
     return [results.curves[0], next(of_best, fastest)]

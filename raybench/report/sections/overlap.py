@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.estimates.waterfall import Waterfall
-from raybench.analysis.hiding import HIDDEN, Hiding, HidingPoint, Measure
 from raybench.analysis.labels import devices_words, knob_words
 from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.model_buckets import Buckets
-from raybench.analysis.profiled import OverRanks, Profiled
+from raybench.analysis.overlap import (
+    HIDDEN,
+    BatchOverlap,
+    Buckets,
+    Measure,
+    OverlapPoint,
+    OverRanks,
+    Profiled,
+)
 from raybench.analysis.results import StudyResults
+from raybench.analysis.simulate.network import Note
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.store import TRACES
 from raybench.report.format import (
     aligned,
@@ -35,6 +42,7 @@ from raybench.spec.counted import counted
 
 HIDING_TITLE = "How much compute hides communication"
 WHAT_IF_TITLE = "What if: predicted from one trial"
+COMPRESSING = "what compressing costs is assumed (a copy each way, within 0 to 3)"
 BUCKETS_TITLE = "The gradients and their buckets"
 MOST_SIZES = 6  # runs of equal buckets in a cell
 
@@ -128,8 +136,8 @@ def _milliseconds(traced: OverRanks) -> str:
 class _Row:
     """One batch of a setting."""
 
-    setting: Hiding
-    point: HidingPoint
+    setting: BatchOverlap
+    point: OverlapPoint
 
 
 _OF: dict[Measure, str] = {
@@ -149,7 +157,7 @@ _HIDING_COLUMNS: list[Column[_Row]] = [
 
 def hiding_table(results: StudyResults) -> Table:
     """The compute in a step above which communication is hidden; empty where batches do not tell."""
-    settings, num_others = results.hiding.told, results.hiding.num_others
+    settings, num_others = results.overlaps.shown, results.overlaps.num_others
     if not settings:
         return empty_table(HIDING_TITLE)
     words = " ".join(sentence(hiding_words(setting)) for setting in settings)
@@ -166,7 +174,7 @@ def hiding_table(results: StudyResults) -> Table:
     return make_table(HIDING_TITLE, caption, _HIDING_COLUMNS, rows)
 
 
-def hiding_words(setting: Hiding) -> str:
+def hiding_words(setting: BatchOverlap) -> str:
     """Where the share falls below the limit, in a sentence."""
     name = f"{setting.label}: " if setting.label != "default" else ""
     least, most = (setting.points[place].compute_s.value for place in (0, -1))
@@ -222,7 +230,7 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
     caption = (
         f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
         f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated before the "
-        f"difference is carried along.{beside} {_sentence(notes)}"
+        f"difference is carried along.{beside} {sentence('; '.join(map(note_words, notes)))}."
     )
     return make_table(WHAT_IF_TITLE, caption, _WHAT_IF_COLUMNS, found.points)
 
@@ -251,9 +259,25 @@ def point_words(row: Predicted) -> str:
     return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
 
 
-def _sentence(notes: Iterable[str]) -> str:
-    text = "; ".join(notes)
-    return f"{sentence(text)}."
+def note_words(note: Note) -> str:
+    """What a prediction rests on."""
+    numbers = ", ".join(f"{value:,}" for value in note.values)
+    value = note.values[0] if note.values else 0.0
+    return {
+        "wire by sweep": "latency and bandwidth from a sweep of the place and the trial's own replay",
+        "wire by replays": f"latency and bandwidth from the replays of {counted(int(value), 'trial')}",
+        "wire with assumed latency": "latency and bandwidth from the all-reduces that this trial timed "
+        f"alone, the latency assumed ({value * 1e6:.0f} µs, within a factor of ten)",
+        "other buckets": "DDP's own buckets were others than the order of the gradients says: a rough guess",
+        "batch as measured": f"computing as one device measured batch {numbers}",
+        "batch by line": f"computing by a line through one device's batches {numbers}",
+        "batch in proportion": f"computing in proportion to the batch: only batch {numbers} was measured",
+        "compression": f"{value:.0%} of the bytes; {COMPRESSING}",
+        "compression as of fp32": f"{value:.0%} of the bytes, as of fp32: the record does not say in which "
+        f"type gradients are; {COMPRESSING}",
+        "another link": "the link at its rate less headers, its latency as measured; no other limit is known",
+        "faster link": "a faster link may carry no more than was measured: that is in the interval",
+    }[note.kind]
 
 
 def _is_own(row: Predicted, found: WhatIf) -> bool:

@@ -16,7 +16,7 @@ from raybench.analysis.published import (
 )
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
-from raybench.report.format import aligned, count, epochs_words, figures
+from raybench.report.format import aligned, count, figures
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.counted import counted
 
@@ -28,8 +28,7 @@ FIRST = ("speedup", "efficiency", "throughput", "epoch_time", "total_time", "acc
 def published_table(results: StudyResults) -> Table:
     """The published figures that this study measured too; empty for a study that repeats no write-up."""
     published = load_figures(results.study.name)
-    rows = published_rows(results, published)
-    measured = [row for row in rows if row.value is not None]
+    measured = [row for row in published_rows(results, published) if row.value is not None]
     if not measured:
         return empty_table(TITLE)
     measured.sort(key=lambda row: FIRST.index(row.low.quantity) if row.low.quantity in FIRST else len(FIRST))
@@ -69,7 +68,7 @@ def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
     samples = results.epoch_samples
     theirs = [(fact(published, name), name) for name in ("epochs", "samples")]
     there = " of ".join(f"{value:,.0f} {name}" for value, name in theirs if value)
-    here = epochs_words(spec.epochs) + (f" of {samples:,.0f} samples" if samples else "")
+    here = counted(spec.epochs, "epoch") + (f" of {samples:,.0f} samples" if samples else "")
     return f" Trained here: {here}{f'; published: {there}' if there else ''}."
 
 

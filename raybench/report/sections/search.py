@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from raybench.analysis.confirmations import Confirmation
-from raybench.analysis.estimates.efficiency import Scaling
+from raybench.analysis.attribution import MarginalEffect
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
-from raybench.analysis.loss_parity import ParityVerdict
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
-from raybench.analysis.search_history import SearchHistory
-from raybench.analysis.strategies import StrategyRow
-from raybench.analysis.unshown_knobs import UnshownKnob
+from raybench.analysis.search import Confirmation, SearchHistory
+from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.strategies import ParityVerdict, StrategyRow
 from raybench.records.record import TrialRecord
 from raybench.report.format import count, interval, mebibytes, milliseconds, percent
 from raybench.report.pages import EXPLORATORY
@@ -78,10 +76,10 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
 
 
 def _where(results: StudyResults, record: TrialRecord) -> str:
-    speaker = results.speaker(record)
-    if speaker.trial_id in results.told_by:
+    reference = results.reference(record)
+    if reference.trial_id in results.reported_by:
         return "in the confirmation"
-    return _WHERE[speaker.request.role]
+    return _WHERE[reference.request.role]
 
 
 _WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}
@@ -89,7 +87,7 @@ _WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}
 
 def _scaling(results: StudyResults, record: TrialRecord) -> Scaling:
     """How the suggestion scales, by the trial that speaks for it."""
-    return results.scaling(results.speaker(record))
+    return results.scaling(results.reference(record))
 
 
 def _peak_memory_bytes(record: TrialRecord) -> int | None:
@@ -271,7 +269,7 @@ def objectives_words(objectives: Sequence[str]) -> str:
     return " and ".join(name.replace("_", " ") for name in objectives)
 
 
-def unshown_words(knobs: Sequence[UnshownKnob]) -> str:
+def unshown_words(knobs: Sequence[MarginalEffect]) -> str:
     """What came along with a winner and is not shown to help; empty where there is nothing of it."""
     each = []
     for knob in knobs:

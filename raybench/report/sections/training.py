@@ -6,16 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.estimates.bounded import LEAST_VALUES
-from raybench.analysis.estimates.statistics import Estimate
-from raybench.analysis.goodput import Goodput
+from raybench.analysis.cost import TrainedTime
 from raybench.analysis.labels import devices_words
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.results import StudyResults
-from raybench.analysis.trained_costs import TrainedTime
-from raybench.analysis.trained_group import EpochMeans, ToTarget, TrainedGroup
-from raybench.analysis.trained_run import TrainedRun
-from raybench.analysis.training import Comparison, Parity, ScaleOverRuns, TrainingResults
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.analysis.training import (
+    Comparison,
+    EpochMeans,
+    Goodput,
+    Parity,
+    ScaleOverRuns,
+    ToTarget,
+    TrainedGroup,
+    TrainedRun,
+    TrainingResults,
+)
 from raybench.report.format import (
     MEBIBYTE,
     figures,

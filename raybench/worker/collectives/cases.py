@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 
-from raybench.analysis.estimates.stopping import LEAST_MEASURED, PATIENCE
+from raybench.analysis.stats.stopping import LEAST_MEASURED, PATIENCE
 from raybench.records.collectives import NotMeasured, WhyNot
 from raybench.records.requests import CollectivesRequest
 from raybench.spec.sweep import Collective, message_in_shares

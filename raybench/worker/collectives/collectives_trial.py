@@ -9,7 +9,7 @@ from time import perf_counter, process_time
 
 import torch.distributed as dist
 
-from raybench.analysis.estimates.stopping import LEAST_MEASURED
+from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.errors import InvalidTrialError
 from raybench.machine.core_time import busy_core_seconds
 from raybench.machine.host import allowed_cores, host_id, numbered

@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.stopping import decide
+from raybench.analysis.stats.stopping import decide
 from raybench.errors import InvalidTrialError
 from raybench.records.measurements import Block, Round, StopReason
 from raybench.records.messages import BlockStepTimes

@@ -15,14 +15,14 @@ from unittest import mock
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import analyse_sweep
-from raybench.analysis.estimates.efficiency import Gain
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import StudyResults, with_left_out
 from raybench.analysis.simulate.sources import devices_of_node
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
+from raybench.analysis.stats.efficiency import Gain
+from raybench.analysis.stats.statistics import Estimate
 from raybench.commands import predict_run
 from raybench.commands.console import make_console
 from raybench.commands.notes import left_out_words

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raybench.plan.pruning import pruned_after
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.trainings import Epoch, GradientNorms, TrainingResult
 from tests.support.planted.hardware import StepCosts, truth
@@ -36,6 +35,8 @@ class FakeLearning:
         self, request: TrainingRequest, costs: StepCosts, noise: Noise, random: np.random.Generator
     ) -> TrainingResult:
         """All epochs of ``request``; a step takes what ``truth`` says."""
+        from raybench.plan.pruning import pruned_after  # brings Optuna
+
         config = request.config
         final = self._final_accuracy(config, random)
         epochs, stopped_by = list[Epoch](), None

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.estimates.stopping import decide
-from raybench.analysis.same_buckets import bucket_sizes
+from raybench.analysis.reference import bucket_sizes
+from raybench.analysis.stats.stopping import decide
 from raybench.records.measurements import (
     Block,
     GradientTimeline,

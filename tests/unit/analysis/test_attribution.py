@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution, between
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from tests.support.planted import QUIET, FakeRunner, run_all

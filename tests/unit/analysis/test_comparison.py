@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.attribution import between
 from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials, side_by_side
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
 from raybench.report.comparison import change_table

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import costs, less, works
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts

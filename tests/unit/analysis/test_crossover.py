@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from raybench.analysis.crossover import crossover
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.curves import crossover
+from raybench.analysis.stats.statistics import Estimate
 
 
 def at(value: float, relative: float = 0.02) -> Estimate:

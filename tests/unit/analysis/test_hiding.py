@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.hiding import HIDDEN, passage
+from raybench.analysis.overlap import HIDDEN, passage
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import exactly, planted, request, study
@@ -14,16 +14,16 @@ from tests.unit.studies import exactly, planted, request, study
 def test_compute_that_hides_communication_is_interpolated() -> None:
     # exposed: 10% of the step at 10 ms of compute, 2% at 40 ms
     found = planted({(32,): exactly(0.9), (128,): exactly(0.98, 0.04)}, "batch_size")
-    (each,) = found.hiding.told
+    (each,) = found.overlaps.shown
     assert each.measure == "communication"
     assert each.compute_s == pytest.approx(0.010 * 4**0.625)
     assert (each.below and each.below.batch_size, each.above and each.above.batch_size) == (32, 128)
 
 
 def test_hiding_that_is_not_reached_or_always_there_says_so() -> None:
-    (never,) = planted({(32,): exactly(0.5), (128,): exactly(0.8, 0.04)}, "batch_size").hiding.told
+    (never,) = planted({(32,): exactly(0.5), (128,): exactly(0.8, 0.04)}, "batch_size").overlaps.shown
     assert never.compute_s is None
-    (always,) = planted({(32,): exactly(0.97), (128,): exactly(0.99, 0.04)}, "batch_size").hiding.told
+    (always,) = planted({(32,): exactly(0.97), (128,): exactly(0.99, 0.04)}, "batch_size").overlaps.shown
     assert always.compute_s is None
     assert max(point.fraction.value for point in always.points) <= HIDDEN
 
@@ -37,8 +37,8 @@ def test_places_side_by_side_are_named() -> None:
         for size, place in ((1, "pack"), (2, "pack"), (2, "spread"))
     ]
     found = analyse(spec, run_all(FakeRunner(noise=QUIET), requests)[0])
-    assert [each.label for each in found.hiding.told] == ["pack", "spread"]
-    assert [each.compute_s for each in found.hiding.told] == [None, None]
+    assert [each.label for each in found.overlaps.shown] == ["pack", "spread"]
+    assert [each.compute_s for each in found.overlaps.shown] == [None, None]
 
 
 def test_the_last_passage_counts() -> None:

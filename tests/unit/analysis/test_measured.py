@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raybench.analysis.estimates.efficiency import scaling
-from raybench.analysis.estimates.waterfall import waterfall
 from raybench.analysis.measured import measured_study
+from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.stats.waterfall import waterfall
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec import Setting

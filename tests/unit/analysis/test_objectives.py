@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.objectives import Candidate, objective_value, pareto_front
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Candidate, Prices, objective_value, pareto_front
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import failed, measured, request
 

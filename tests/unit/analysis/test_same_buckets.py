@@ -11,9 +11,10 @@ from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution
 from raybench.analysis.choice import suggestions
 from raybench.analysis.measured import measured_study
-from raybench.analysis.same_buckets import KnownBuckets, bucket_sizes
+from raybench.analysis.reference import KnownBuckets, bucket_sizes
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.commands.notes import note_words
+from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.left_out import left_out
 from raybench.plan.notes import Note, NoteKind, Stage
@@ -233,6 +234,11 @@ def test_a_grid_that_is_too_large_stays_a_search():
     batches = list(range(1, 2_602))  # twice as many trials, at two world sizes
     plan = planned(knobs={"batch_size": batches}, search={"method": "optuna", "trials": 5_000})
     assert searched_or_grid(plan) == (plan, "")
+
+
+def test_a_search_of_more_than_5000_trials_is_refused():
+    with pytest.raises(RequestError, match=r"search\.trials: at most 5,000"):
+        planned(search={"method": "optuna", "trials": 5_001})
 
 
 def test_sizes_of_many_buckets_fit_a_cell():

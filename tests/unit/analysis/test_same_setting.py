@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
-from raybench.analysis.same_setting import between_starts, same_question, same_setting, without_batch
+from raybench.analysis.reference import between_starts, without_batch
+from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
@@ -33,22 +33,22 @@ ONE = {"setting": Setting(batch_size=32).at(1), "world_size": 1}
 def test_the_same_question_differs_in_world_size_and_placement_alone(
     one: dict[str, object], other: dict[str, object], is_same: bool
 ) -> None:
-    assert same_question(config(**one), config(**other)) is is_same
-    assert same_question(config(**other), config(**one)) is is_same
+    assert config(**one).same_question(config(**other)) is is_same
+    assert config(**other).same_question(config(**one)) is is_same
 
 
 def test_the_same_setting_may_be_of_another_workload() -> None:
     one, other = config(**TWO), config(**TWO, workload={"name": "vision"}, placement="spread", seed=3)
-    assert same_setting(one, other)
-    assert not same_question(one, other)
+    assert one.same_setting(other)
+    assert not one.same_question(other)
     for field in ({"environment": {"A": "1"}}, {"scaling": "strong"}, {"setting": Setting(batch_size=64)}):
-        assert not same_setting(one, config(**TWO | field))
+        assert not one.same_setting(config(**TWO | field))
 
 
 def test_a_setting_counts_as_far_as_it_can_matter_on_its_world_size() -> None:
     buckets = [Configuration.model_validate(dict(config(**TWO)) | {"world_size": 1})]
     buckets.append(buckets[0].model_copy(update={"setting": Setting(batch_size=32, bucket_cap_mb=25)}))
-    assert same_setting(*buckets)
+    assert buckets[0].same_setting(buckets[1])
 
 
 def test_two_points_of_a_batch_curve_differ_in_the_batch_alone() -> None:

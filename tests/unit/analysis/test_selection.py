@@ -9,10 +9,9 @@ import pytest
 
 from raybench.analysis.attribution import attribution
 from raybench.analysis.batch_lines import batch_lines
-from raybench.analysis.estimates.simultaneous import simultaneous
-from raybench.analysis.estimates.statistics import unpaired_ratio
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
 from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.stats.statistics import simultaneous, unpaired_ratio
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, study

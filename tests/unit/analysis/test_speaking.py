@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.disagreements import disagreements
 from raybench.analysis.findings.verifications import in_same_rounds
+from raybench.analysis.load import disagreements
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
@@ -15,6 +15,7 @@ from raybench.records.requests import Configuration
 from raybench.report.answer import answer_box, answer_of
 from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped
+from raybench.report.finding_texts import evidence, next_step
 from raybench.report.sections.configurations import attribution_table
 from raybench.report.sections.cost import cost_table
 from raybench.report.sections.scaling import scaling_plot, scaling_table
@@ -120,17 +121,17 @@ def test_a_default_slow_in_the_search_has_its_figure_of_the_curve_and_the_differ
     (found,) = [each for each in results.disagreements if each.config.world_size == 2]
     assert found.ratio.value == pytest.approx(1 / 3.3, rel=0.02)
     assert found.is_settled  # the confirmation bears the curve out
-    (finding,) = [each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence]
+    (finding,) = [each for each in results.diagnosis if "fp32 on 2 devices" in evidence(each)]
     assert finding.name == "measurements disagree"
     assert finding.severity == "note"
-    told, other = finding.evidence.split(", but ")
+    told, other = evidence(finding).split(", but ")
     assert float(told.split(": ")[1].split()[0].replace(",", "")) == pytest.approx(curve_rate, abs=1)
     assert float(other.split()[0].replace(",", "")) == pytest.approx(curve_rate / 3.3, rel=0.02)
     assert "samples/s on the curve" in told
     assert "samples/s in the search" in other
-    assert "other processes took 0.90 of 2 cores" in finding.evidence
-    assert "other processes took 0.02 of 2 cores" in finding.evidence
-    assert "bears it out" in finding.next_step
+    assert "other processes took 0.90 of 2 cores" in evidence(finding)
+    assert "other processes took 0.02 of 2 cores" in evidence(finding)
+    assert "bears it out" in next_step(finding)
     text = diagnosis_markdown(results, make_tables(results), answer_of(results), grouped(results.findings))
     assert "Measurements disagree" in text
 
@@ -139,11 +140,11 @@ def test_what_nothing_bears_out_is_a_warning_in_the_first_lines():
     results = analysed(*searched(slow_default=3.3), *curves(slow_default=1.6), confirmed())
     found = next(each for each in results.disagreements if each.config.world_size == 2)
     assert not found.is_settled
-    named = [each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence]
+    named = [each for each in results.diagnosis if "fp32 on 2 devices" in evidence(each)]
     loaded, finding = named  # beside one that was not, so it comes first
     assert (loaded.name, loaded.comes_first) == ("measured under load", True)
     assert (finding.name, finding.severity) == ("measurements disagree", "warning")
-    assert "nothing bears it out" in finding.next_step
+    assert "nothing bears it out" in next_step(finding)
     words = next(each.words for each in answer_box(results) if each.question == "Not sure")
     assert "fp32 on 2 devices had" in words
     assert "as told here" in words
@@ -247,9 +248,9 @@ def test_a_figure_far_off_is_named_however_wide_its_interval():
     (found,) = [each for each in results.disagreements if each.config.world_size == 2]
     assert not found.is_certain
     assert found.ratio.value < 1 / 2
-    (finding,) = [each for each in results.diagnosis if "fp32 on 2 devices" in each.evidence]
+    (finding,) = [each for each in results.diagnosis if "fp32 on 2 devices" in evidence(each)]
     assert finding.name == "measurements disagree"
-    assert "too wide to tell" in finding.evidence
+    assert "too wide to tell" in evidence(finding)
     words = next(each.words for each in answer_box(results) if each.question == "Not sure")
     assert "too unsure to tell whether that is chance" in words
 
@@ -340,7 +341,7 @@ def test_of_two_equal_figures_the_one_of_the_curve_speaks():
     }
     assert found.speaks.rate == found.agrees.rate
     assert found.speaks.record is second
-    assert results.told_by[one.trial_id] == second.trial_id
+    assert results.reported_by[one.trial_id] == second.trial_id
 
 
 # --- a confirmed setting without a curve
@@ -383,7 +384,7 @@ def test_a_curve_speaks_before_a_confirmation():
         each for each in results.tried if each.config.setting == BF16.at(2) and each.config.world_size == 2
     )
     assert on_curve.request.role == "scaling"
-    assert on_curve.trial_id not in results.told_by
+    assert on_curve.trial_id not in results.reported_by
     assert results.scaling(on_curve) == results.own_scalings[on_curve.trial_id]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.estimates.waterfall import waterfall
+from raybench.analysis.stats.waterfall import waterfall
 from tests.unit.strategies import strategy_record
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse, to_pandas
-from raybench.analysis.estimates.phases import PHASES, phase_times
 from raybench.analysis.labels import label
+from raybench.analysis.stats.phases import PHASES, phase_times
 from raybench.records.measurements import PhaseBlock
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.trace_overlap import intersection, traced_rank, union
+from raybench.worker.steps.profiling import intersection, traced_rank, union
 
 MAIN, GLOO, STREAM, NCCL_STREAM = 1, 2, 7, 20  # threads, and streams
 

@@ -3,10 +3,8 @@
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.estimates.statistics import Estimate, geometric
-from raybench.analysis.trained_group import ToTarget
-from raybench.analysis.trained_run import TrainedRun
-from raybench.analysis.training import Parity, parity
+from raybench.analysis.stats.statistics import Estimate, geometric
+from raybench.analysis.training import Parity, ToTarget, TrainedRun, parity
 from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord

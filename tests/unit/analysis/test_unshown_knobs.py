@@ -31,8 +31,8 @@ def test_the_knob_that_brings_nothing_is_named(of_buckets: float, is_named: bool
     found = results(of_buckets)
     assert found.best is not None
     assert found.best.record.config.setting.differences(WINNER) == {}
-    assert [knob.label for knob in found.unshown] == (["5 MiB buckets"] if is_named else [])
-    for knob in found.unshown:
+    assert [knob.label for knob in found.marginal_effects] == (["5 MiB buckets"] if is_named else [])
+    for knob in found.marginal_effects:
         assert knob.ratio.low <= 1 <= knob.ratio.high
     words = "not shown to add to that: 5 MiB buckets ("
     assert (words in answer_of(found)) is is_named
@@ -44,4 +44,4 @@ def test_the_knob_that_brings_nothing_is_named(of_buckets: float, is_named: bool
 def test_a_winner_of_one_knob_needs_no_word() -> None:
     one = Setting(batch_size=128)
     runner = FakeRunner(lambda config, setting: StepCosts(0.01 * setting.batch_size**0.5), Noise(block=0.01))
-    assert analyse(SPEC, searched(SPEC, (1, 2), one, runner=runner)).unshown == ()
+    assert analyse(SPEC, searched(SPEC, (1, 2), one, runner=runner)).marginal_effects == ()

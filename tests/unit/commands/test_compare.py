@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.estimates.over_starts import BETWEEN_STARTS
+from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.commands.compare import compare_directories
 from raybench.commands.console import make_console
 from raybench.errors import RequestError

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybench.analysis.estimates.efficiency import scaling
-from raybench.analysis.estimates.waterfall import waterfall
+from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.stats.waterfall import waterfall
 from raybench.commands.watchers import StudyGauges, Watchers, trial_values
 from raybench.launch import metrics
 from raybench.launch.metrics import METRICS, Metric, RayMetrics

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from raybench import study as command_line
 from raybench.analysis import analyse
-from raybench.analysis.estimates.efficiency import scaling
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.simulate.what_if import BucketChoice, Change, what_if
+from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.console import make_console
 from raybench.commands.display import Display
 from raybench.commands.predict_run import parse_changes, run_what_if

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.crossover import crossover
-from raybench.analysis.curves import BatchCurve, BatchPoint
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.curves import BatchCurve, BatchPoint, crossover
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     aligned,
     clock,

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import works
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.report.plot import to_png

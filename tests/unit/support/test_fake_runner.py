@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tests.support.planted
-from raybench.analysis.estimates.efficiency import scaling
-from raybench.analysis.estimates.statistics import Estimate
+from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.requests import TrainingRequest
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from raybench.analysis.estimates.efficiency import Status
-from raybench.analysis.estimates.statistics import Estimate
 from raybench.analysis.findings import configurations
+from raybench.analysis.stats.efficiency import Status
+from raybench.analysis.stats.statistics import Estimate
 from tests.unit.studies import exactly, planted
 
 FOUR = {

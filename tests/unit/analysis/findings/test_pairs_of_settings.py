@@ -6,12 +6,14 @@ import itertools
 import random
 from typing import Any
 
-from raybench.analysis.estimates.efficiency import Gain, Verdict
-from raybench.analysis.estimates.statistics import Estimate
+import pytest
+
 from raybench.analysis.findings import configurations
 from raybench.analysis.findings.configurations import better_settings, compared
 from raybench.analysis.measured import measured_study
-from raybench.analysis.speaking import InSameRounds
+from raybench.analysis.reference import InSameRounds
+from raybench.analysis.stats.efficiency import Gain, Verdict
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, study
@@ -65,3 +67,20 @@ def test_what_shared_rounds_is_looked_at_though_two_trials_apart_do_not_tell_it_
     together = better_settings(results, InSameRounds(results.buckets, paired))
     assert apart[slow.trial_id] == ()
     assert [each.trial_id for each in together[slow.trial_id]] == [fast.trial_id]
+
+
+def test_of_very_many_settings_the_most_efficient_and_the_headline_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = [Setting(**dict(zip(KNOBS, v, strict=True))) for v in itertools.product(*KNOBS.values())]
+    requests = [asked(SPEC, "search", setting, 2) for setting in settings]
+    records, _ = run_all(FakeRunner(seed=2), requests, SPEC.name)
+    results = measured_study(SPEC, records)
+    every = better_settings(results)
+    monkeypatch.setattr(configurations, "MOST_COMPARED", 10)
+    some = better_settings(results)
+    assert list(some) == list(every)
+    assert results.headline
+    looked_at = {*list(every)[:10], results.headline.trial_id}
+    assert some == {name: found if name in looked_at else () for name, found in every.items()}
+    assert some[results.headline.trial_id]

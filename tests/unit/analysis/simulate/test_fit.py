@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from raybench.analysis.collectives import Link, LinkKey, SweptPlace
-from raybench.analysis.estimates.statistics import of_log
 from raybench.analysis.simulate.fit import USUAL, Posterior, chosen, fitted
 from raybench.analysis.simulate.model import (
     INDEX,
@@ -20,6 +19,7 @@ from raybench.analysis.simulate.model import (
 )
 from raybench.analysis.simulate.predict import fit
 from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
+from raybench.analysis.stats.statistics import of_log
 from tests.support.planted.simulated_scaling import AdaptDL, Buckets, Law, Universal
 
 UNITS = Units(0.1, 16)

@@ -11,9 +11,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import works
-from raybench.analysis.estimates.statistics import Estimate, of_log
-from raybench.analysis.objectives import on_front
-from raybench.analysis.prices import Prices
+from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import (
     Forecast,
@@ -26,6 +24,7 @@ from raybench.analysis.simulate.outlook import (
 )
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode, Shape, micro_batch
+from raybench.analysis.stats.statistics import Estimate, of_log
 from raybench.errors import RequestError
 from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
 from raybench.report.table import NONE

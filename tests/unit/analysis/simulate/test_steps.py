@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis.estimates.efficiency import Status
 from raybench.analysis.published import Figure, load_figures
 from raybench.analysis.simulate.steps import MeasuredScaling, Shape, measured_scalings
+from raybench.analysis.stats.efficiency import Status
 from tests.unit.analysis.simulate.tables import HEADER, groups
 
 

@@ -1,0 +1,363 @@
+"""Which trials are of one setting, and which one of them is its reference.
+
+Bucket sizes under which DDP makes the same buckets are one setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
+
+from raybench.analysis.simulate.timeline import BucketCap, assign
+from raybench.analysis.stats.efficiency import Gain, Scaling, one_device
+from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, inverse, simultaneous_ratio
+from raybench.records.measurements import StepsResult
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, Role, StudyRequest
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
+
+
+def between_starts(one: TrialRecord, other: TrialRecord) -> float:
+    """The standard deviation, relative, of what starts of the workers put between two of one study's trials.
+
+    Nothing within one worker group. Groups differ by variables of the processes, after one was lost or the
+    study resumed, and for every trial of Ray Tune. A study that was resumed before sessions counted on from
+    each other has groups of one number in several: those pass for one.
+    """
+    return 0.0 if one.group == other.group else BETWEEN_STARTS
+
+
+def without_batch(config: Configuration) -> Configuration:
+    """The configuration with its batch reset: the same for all points of one batch curve."""
+    return config.model_copy(update={"setting": config.setting.model_copy(update={"batch_size": 1})})
+
+
+def same_devices(one: TrialRecord, other: TrialRecord) -> bool:
+    """Whether the two are not known to have run on devices of different kinds."""
+    return len({one.device_name, other.device_name} - {None}) < 2
+
+
+def of_first_role(records: Iterable[TrialRecord], *roles: Role) -> tuple[TrialRecord, ...]:
+    """The records of the first of these roles of which there are any."""
+    listed = list(records)
+    groups = (tuple(record for record in listed if record.request.role == role) for role in roles)
+    return next(filter(None, groups), ())
+
+
+def scaling_first(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The trials of the curve, which have all variants, before others; else in the order that they have."""
+    return sorted(records, key=lambda record: record.request.role != "scaling")
+
+
+def one_of_each(
+    records: Iterable[TrialRecord], key: Callable[[Configuration], Hashable]
+) -> list[TrialRecord]:
+    """One trial for each thing that ``key`` tells apart: one of the curve before one of the search."""
+    distinct: dict[Hashable, TrialRecord] = {}
+    for record in scaling_first(records):
+        distinct.setdefault(key(record.config), record)
+    return list(distinct.values())
+
+
+class Related:
+    """Records by what they ask: those that bear on one trial are found without looking at all of them."""
+
+    def __init__(self, records: Iterable[TrialRecord]) -> None:
+        self._measured = tuple(record for record in records if record.steps is not None)
+
+    @cached_property
+    def has_starts(self) -> bool:
+        """Whether any trial was repeated in a further start of the workers."""
+        requests = (record.request for record in self._measured)
+        return any(request.kind == "steps" and request.start > 0 for request in requests)
+
+    @cached_property
+    def _of_question(self) -> dict[Hashable, list[tuple[int, TrialRecord]]]:
+        found: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
+        for place, record in enumerate(self._measured):
+            found.setdefault(record.config.key(ignore=Configuration.ANY_SIZE), []).append((place, record))
+        return found
+
+    @cached_property
+    def _on_one_device(self) -> dict[Hashable, list[tuple[int, TrialRecord]]]:
+        found: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
+        for place, record in enumerate(self._measured):
+            if record.config.world_size == 1:
+                found.setdefault(record.config.key(1, Configuration.ANY_SIZE), []).append((place, record))
+        return found
+
+    def of(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
+        """The records with step times that hold its further starts, or its baseline, in their order.
+
+        Of a trial on one device those of its own question; of one on several those on one device too.
+        """
+        config = record.config
+        found = dict(self._of_question.get(config.key(ignore=config.ANY_SIZE), ()))
+        if self._on_one_device:
+            found |= dict(self._on_one_device.get(config.key(1, config.ANY_SIZE), ()))
+        return tuple(found[place] for place in sorted(found))
+
+
+# What the order of the gradients depends on, beside the model.
+_ORDERING = attrgetter("static_graph", "find_unused_parameters", "compile", "activation_checkpointing")
+_CAP = "bucket_cap_mb"
+
+Sizes = tuple[int, ...]  # of the buckets, in bytes, in the order in which they are sent
+
+
+class KnownBuckets:
+    """What the trials of one workload tell of its buckets."""
+
+    def __init__(self, caps: Sequence[BucketCap], records: Iterable[TrialRecord] = ()) -> None:
+        """``caps``: the study's, of which the first one with the same buckets stands for all of them."""
+        self._caps = tuple(caps)
+        self._orders: dict[Hashable, Sizes] = {}  # bytes of the gradients, as they get ready
+        self._measured: dict[tuple[Hashable, BucketCap], Sizes] = {}
+        self._standing: dict[tuple[Hashable, BucketCap], BucketCap] = {}
+        self._failed = set[str]()  # ids of trials that stand for no other
+        for record in records:
+            self.learn(record)
+
+    def learn(self, record: TrialRecord) -> bool:
+        """Look at one record more; whether it told anything new of the buckets."""
+        steps, config = record.steps, record.config
+        if record.state == "complete":
+            self._failed.discard(record.trial_id)
+        else:
+            self._failed.add(record.trial_id)
+        if steps is None or not steps.bucket_bytes or not _has_buckets(config.setting, config.world_size):
+            return False
+        key, cap = _ordering(config.setting), config.setting.bucket_cap_mb
+        order, is_new = _order(steps, cap), False
+        if order is not None and key not in self._orders:
+            self._orders[key], is_new = order, True
+        knows_model = order is not None or steps.num_parameters is not None
+        if knows_model and (key, cap) not in self._measured:
+            self._measured[key, cap], is_new = steps.bucket_bytes, True
+        if is_new:
+            self._standing.clear()
+        return is_new
+
+    def sizes(self, setting: Setting, world_size: int) -> Sizes | None:
+        """Of the buckets of a setting, measured or by DDP's rule; None where nothing tells."""
+        if not _has_buckets(setting, world_size):
+            return None
+        return self._sizes(_ordering(setting), setting.bucket_cap_mb)
+
+    def _sizes(self, key: Hashable, cap: BucketCap) -> Sizes | None:
+        measured, order = self._measured.get((key, cap)), self._orders.get(key)
+        if measured is not None or order is None:
+            return measured
+        return bucket_sizes(order, cap)
+
+    def is_measured(self, setting: Setting) -> bool:
+        """Whether DDP itself has told the buckets of this setting's cap."""
+        return (_ordering(setting), setting.bucket_cap_mb) in self._measured
+
+    def standing(self, setting: Setting, world_size: int) -> Setting:
+        """The setting with the first of the study's caps that gives the same buckets: itself most often."""
+        if len(self._caps) < 2 or not _has_buckets(setting, world_size):
+            return setting
+        key, own = _ordering(setting), setting.bucket_cap_mb
+        if (key, own) not in self._standing:
+            self._standing[key, own] = self._first_alike(setting, key)
+        cap = self._standing[key, own]
+        return setting if cap == own else setting.model_copy(update={_CAP: cap})
+
+    def stand_in(self, request: StudyRequest) -> StudyRequest | None:
+        """The trial with equal buckets that is measured in the place of ``request``, or to be measured.
+
+        None where there is none, or it has failed: then ``request`` is measured itself.
+        """
+        config = request.config
+        setting = self.standing(config.setting, config.world_size)
+        if request.kind != "steps" or setting == config.setting:
+            return None
+        other = request.model_copy(update={"config": config.model_copy(update={"setting": setting})})
+        return None if other.trial_id in self._failed else other
+
+    def _first_alike(self, setting: Setting, key: Hashable) -> BucketCap:
+        sizes = self._sizes(key, setting.bucket_cap_mb)
+        if sizes is None:
+            return setting.bucket_cap_mb
+        for cap in self._caps:
+            if cap == setting.bucket_cap_mb:
+                return cap
+            other = setting.model_copy(update={_CAP: cap})
+            if self._sizes(key, cap) == sizes and other.fault("cuda") == setting.fault("cuda"):
+                return cap
+        return setting.bucket_cap_mb
+
+    def key(self, config: Configuration) -> Hashable:
+        """Equal for configurations of one study that are one setting at one world size and place."""
+        standing = self.standing(config.setting, config.world_size)
+        if standing is not config.setting:
+            config = config.model_copy(update={"setting": standing})
+        return config.key(ignore=config.ANY_WORKLOAD)
+
+
+def known_buckets(study: Study, records: Iterable[TrialRecord]) -> KnownBuckets:
+    """What ``records`` of a study tell of its buckets."""
+    return KnownBuckets(study.knobs.values(_CAP), records)
+
+
+def one_of_equal(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialRecord]:
+    """The records without those of settings that are the same thing: the study's first bucket size stands.
+
+    What is not complete stands for nothing that is.
+    """
+    kept: dict[Hashable, TrialRecord] = {}
+    for record in records:
+        key = buckets.key(record.config)
+        known = kept.get(key)
+        if known is None or _rank(record, buckets) > _rank(known, buckets):
+            kept[key] = record
+    return list(kept.values())
+
+
+def bucket_sizes(order: Sequence[int], cap: BucketCap) -> Sizes:
+    """DDP's buckets of gradients of so many bytes, in the order in which they are ready."""
+    return tuple(sum(order[index] for index in bucket) for bucket in assign(order, cap))
+
+
+def _rank(record: TrialRecord, buckets: KnownBuckets) -> tuple[bool, bool]:
+    setting, size = record.config.setting, record.config.world_size
+    return record.state == "complete", buckets.standing(setting, size) == setting
+
+
+def _has_buckets(setting: Setting, world_size: int) -> bool:
+    return world_size > 1 and setting.strategy == "ddp"
+
+
+def _ordering(setting: Setting) -> Hashable:
+    found: Hashable = _ORDERING(setting)
+    return found
+
+
+def _order(steps: StepsResult, cap: BucketCap) -> Sizes | None:
+    """The gradients as they get ready; None where they do not explain the buckets that DDP has made."""
+    timeline = steps.gradient_timeline
+    if timeline is None or bucket_sizes(timeline.parameter_bytes, cap) != steps.bucket_bytes:
+        return None
+    return timeline.parameter_bytes
+
+
+def references(tried: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialRecord]:
+    """One of ``tried`` for each setting at its world size and place.
+
+    ``tried`` are complete trials of the curve and of a search, of several starts one.
+    """
+    listed = list(tried)
+    first = one_of_equal(one_of_each(listed, lambda config: config.key(ignore=config.ANY_WORKLOAD)), buckets)
+    chosen = {id(record) for record in first}
+    return [record for record in listed if id(record) in chosen]
+
+
+def confirmed_rates(
+    tried: Iterable[TrialRecord],
+    measured: Iterable[TrialRecord],
+    scalings: Mapping[str, Scaling],
+    buckets: KnownBuckets,
+) -> dict[str, tuple[TrialRecord, Scaling]]:
+    """Of trials of a search whose setting was confirmed: the confirmation, and how the setting does by it.
+
+    By the id of the trial of the search, which of ``tried`` speaks for the setting: step time and rates are
+    the confirmation's, of those ``measured`` the last; speed-up and efficiency, which it does not measure,
+    stay the search's, of whose own rounds they are. ``scalings`` are by trial id.
+    """
+    confirmations = {
+        buckets.key(record.config): record for record in measured if record.request.role == "confirmation"
+    }
+    found = {}
+    for record in tried if confirmations else ():
+        by = confirmations.get(buckets.key(record.config)) if record.request.role == "search" else None
+        if by is not None:
+            again = scalings[by.trial_id]
+            found[record.trial_id] = (
+                by,
+                replace(
+                    scalings[record.trial_id],
+                    step_time_s=again.step_time_s,
+                    throughput_samples_per_s=again.throughput_samples_per_s,
+                    throughput_tokens_per_s=again.throughput_tokens_per_s,
+                ),
+            )
+    return found
+
+
+def one_on_curve(one: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]) -> Scaling:
+    """How one device does, as the curve up to ``largest`` has it; ``one`` is its own trial."""
+    return in_whose_rounds(one, largest, scalings)[1]
+
+
+def in_whose_rounds(
+    one: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]
+) -> tuple[TrialRecord, Scaling]:
+    """The trial whose rounds speak for one device on the curve up to ``largest``, and how it does there.
+
+    Its own trial, ``one``, where it stands on a device that was asked for: the base of a speed-up stands on
+    each in turn. ``scalings`` are by trial id.
+    """
+    asked_for = not isinstance(one.config.placement, str)
+    there = None if asked_for else one_device(largest, scalings[largest.trial_id])
+    return (one, scalings[one.trial_id]) if there is None else (largest, there)
+
+
+@dataclass(frozen=True)
+class RateRatio:
+    """The throughput of one setting over that of another."""
+
+    ratio: Estimate
+    is_paired: bool  # in the same rounds, else by two trials apart
+
+
+class InSameRounds:
+    """The settings that were measured against each other in the same rounds."""
+
+    def __init__(self, buckets: KnownBuckets, gains: Iterable[tuple[TrialRecord, Gain]] = ()) -> None:
+        """``gains``: what a trial says of its setting over that of ``versus``; of several alike the first."""
+        self._buckets = buckets
+        self._ratios: dict[tuple[Hashable, Hashable], Estimate] = {}
+        for record, found in gains:
+            request, config = record.request, record.config
+            if request.kind != "steps" or request.versus is None:
+                continue
+            other = config.model_copy(update={"setting": request.versus})
+            one = found.gain
+            ratio = Estimate(one.value + 1, one.low + 1, one.high + 1, one.n, one.starts)
+            self._ratios.setdefault((buckets.key(config), buckets.key(other)), ratio)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._ratios)
+
+    def ratio(self, one: Configuration, other: Configuration) -> Estimate | None:
+        """The throughput of ``one`` over that of ``other``; None where they did not share rounds.
+
+        Its interval is that of the trial: it was measured after the two were chosen, so that the choice,
+        among however many, is no part of it.
+        """
+        if not self:
+            return None
+        mine, theirs = self._buckets.key(one), self._buckets.key(other)
+        found, turned = self._ratios.get((mine, theirs)), self._ratios.get((theirs, mine))
+        return found or (inverse(turned) if turned is not None and turned.low > 0 else None)
+
+
+def rate_ratio(
+    one: TrialRecord,
+    other: TrialRecord,
+    scalings: Mapping[str, Scaling],
+    in_same_rounds: InSameRounds,
+    among: int,
+) -> RateRatio:
+    """The throughput of one trial's setting over that of another's, as one of ``among`` such ratios."""
+    paired = in_same_rounds.ratio(one.config, other.config)
+    if paired is not None:
+        return RateRatio(paired, is_paired=True)
+    rates: Sequence[Estimate] = [scalings[each.trial_id].throughput_samples_per_s for each in (one, other)]
+    apart = between_starts(one, other)
+    return RateRatio(simultaneous_ratio(rates[0], rates[1], among, apart), is_paired=False)

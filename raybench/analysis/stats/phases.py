@@ -1,0 +1,226 @@
+"""Phases of a step on one device and on several: the speed-up of each, and its share of the whole gain.
+
+Both columns do the same samples: those of one step of all devices. Phases are timed in blocks of their own,
+in which the marks cost time, so their shares are taken and the levels are those of the rounds: on one device
+the step time itself, on several the level without transfers; what waits for the slowest rank and the exposed
+communication come from the waterfall. So each column adds up to its step time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from raybench.analysis.stats.efficiency import scaling, step_time
+from raybench.analysis.stats.repeated import scaling_over_starts, waterfall_over_starts
+from raybench.analysis.stats.rounds import level, mean_rank_s, series
+from raybench.analysis.stats.statistics import (
+    POSITIVE,
+    SHARE,
+    Estimate,
+    sum_of,
+    trimmed_mean,
+    unpaired_ratio,
+    within,
+)
+from raybench.analysis.stats.waterfall import Waterfall
+from raybench.records.measurements import Phase, PhaseBlock, StepsResult
+from raybench.records.record import TrialRecord
+
+PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
+SYNCHRONIZATION = "gradient synchronization"
+SKEW = "waiting for the slowest rank"
+LEAST_GAIN = 0.1  # of the step on several devices, or loss, that is shared among the phases
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    """One phase, in s for the samples of one step of all devices; None where it has none."""
+
+    name: str
+    one_s: Estimate | None  # one device alone
+    many_s: Estimate | None
+    speedup: Estimate | None
+    share_of_gain: Estimate | None  # negative: this phase takes time back; None: there is no gain to share
+    one_share: Estimate | None  # of one device's time
+    many_share: Estimate | None
+
+
+@dataclass(frozen=True)
+class PhaseTable:
+    """Phases of one trial; the shares of the gain add up to 1."""
+
+    trial_id: str
+    world_size: int
+    samples: float  # that both columns do
+    rows: tuple[PhaseRow, ...]
+    backward_with_synchronization: PhaseRow
+    total: PhaseRow
+    is_gain: bool | None  # False: more devices lose time; None: too little of either, or not known which
+
+
+def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> PhaseTable | None:
+    """The phases of a complete record on several devices, beside one device's.
+
+    Weak scaling: one device takes world size steps for the same samples. Strong scaling: the phases of its
+    step at the global batch are in a trial of its own, among ``others``. None where phases, the level without
+    transfers or the step of one device are missing. Where the trial was repeated in several starts, levels
+    are those over starts, shares the first one's.
+    """
+    measurement, size = record.steps, record.config.world_size
+    if measurement is None or size == 1:
+        return None
+    found, one_blocks = waterfall_over_starts(record, others), _blocks_alone(record, others)
+    many_blocks = _blocks(measurement, "local")
+    if found is None or len(one_blocks) < 2 or len(many_blocks) < 2:
+        return None
+    exposed, skew, ideal = found.parts.exposed_communication, found.parts.skew, found.parts.ideal
+    if exposed is None or skew is None or ideal is None:
+        return None
+    one_total_s = ideal.scaled(size)
+    one = {name: _times(share, one_total_s) for name, share in _shares(one_blocks).items()}
+    many = phase_times(record, found)
+    totals = (one_total_s, found.step_time_s)
+    gain = _gain(record, others, totals)
+    rows = [_row(name, one[name], many[name], totals, gain) for name in PHASES]
+    rows.insert(PHASES.index("backward") + 1, _row(SYNCHRONIZATION, None, exposed, totals, gain))
+    rows.append(_row(SKEW, None, skew, totals, gain))
+    together = sum_of(many["backward"], exposed)
+    return PhaseTable(
+        record.trial_id,
+        size,
+        measurement.samples_per_step,
+        tuple(rows),
+        _row("backward with synchronization", one["backward"], together, totals, gain),
+        replace(_row("step", *totals, totals, gain), speedup=scaling_over_starts(record, others).speedup),
+        None if gain is None else gain.value > 0,
+    )
+
+
+def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Estimate]:
+    """Each phase of a step of a complete record, in s; ``found`` is its waterfall. Empty where unknown.
+
+    On one device they add up to the step time, on several to the level without transfers; where that was not
+    measured (``fsdp``) to the step time, transfers included.
+    """
+    assert record.steps is not None
+    local, synced, plain = (_blocks(record.steps, name) for name in ("local", "synced", "plain"))
+    without_transfers_s = _without_transfers(record.steps, found)
+    step_s = found.step_time_s if found else step_time(record)
+    if record.config.world_size == 1:
+        blocks, whole_s = plain, step_s
+    elif without_transfers_s is not None and len(local) > 1:
+        blocks, whole_s = local, without_transfers_s
+    else:
+        blocks, whole_s = synced, step_s
+    if len(blocks) < 2:
+        return {}
+    return {name: _times(share, whole_s) for name, share in _shares(blocks).items()}
+
+
+def _without_transfers(measurement: StepsResult, found: Waterfall | None) -> Estimate | None:
+    """The mean rank's step without transfers, in s: by the waterfall, else by ``local`` alone."""
+    if found is not None and found.parts.exposed_communication and found.parts.skew:
+        return _without(found)
+    local = series(measurement, "local", mean_rank_s)
+    return None if local is None else level(local)
+
+
+def _blocks_alone(record: TrialRecord, others: Sequence[TrialRecord]) -> tuple[PhaseBlock, ...]:
+    """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong."""
+    measurement, baseline = record.steps, scaling(record).baseline
+    if measurement is None or baseline is None or baseline.world_size != 1:
+        return ()
+    if record.config.scaling == "weak":
+        return _blocks(measurement, "plain")
+    for other in others:
+        alone = other.steps is not None and other.config.world_size == 1
+        if alone and other.steps and other.config.same_question(record.config):
+            return _blocks(other.steps, "plain")
+    return ()
+
+
+def _blocks(measurement: StepsResult, variant: str) -> tuple[PhaseBlock, ...]:
+    return tuple(block for block in measurement.phases if block.variant == variant)
+
+
+def _without(found: Waterfall) -> Estimate:
+    """The mean rank's step without transfers, in s: the step less what waits and what communicates."""
+    parts = found.parts
+    assert parts.exposed_communication is not None
+    assert parts.skew is not None
+    value = found.step_time_s.value - parts.exposed_communication.value - parts.skew.value
+    half = found.step_time_s.relative_half_width * value
+    return Estimate(value, value - half, value + half, found.step_time_s.n)
+
+
+def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:
+    """Each phase's share of its block, over the blocks; together 1, which trimmed means alone are not."""
+    found = {
+        name: trimmed_mean([block.seconds.get(name, 0.0) / sum(block.seconds.values()) for block in blocks])
+        for name in PHASES
+    }
+    whole = sum(share.value for share in found.values())
+    return {name: within(share.scaled(1 / whole), SHARE) for name, share in found.items()}
+
+
+def _gain(
+    record: TrialRecord, others: Sequence[TrialRecord], totals: tuple[Estimate, Estimate]
+) -> Estimate | None:
+    """The time gained, in s; None where the speed-up's interval, which is paired, has 1 in it, or nearly.
+
+    Of a small difference between large parts, that take and give, each would have several times the whole.
+    """
+    speedup, (one, many) = scaling_over_starts(record, others).speedup, totals
+    if speedup is None or not speedup.excludes(1.0):
+        return None
+    if abs(one.value - many.value) < LEAST_GAIN * many.value:
+        return None
+    low, high = (many.value * (end - 1) for end in (speedup.low, speedup.high))
+    return Estimate(one.value - many.value, low, high, speedup.n)
+
+
+def _row(
+    name: str,
+    one: Estimate | None,
+    many: Estimate | None,
+    totals: tuple[Estimate, Estimate],
+    gain: Estimate | None,
+) -> PhaseRow:
+    return PhaseRow(
+        name,
+        one,
+        many,
+        _ratio(one, many),
+        _share_of_gain(one, many, totals, gain),
+        one.scaled(1 / totals[0].value).as_share if one else None,
+        many.scaled(1 / totals[1].value).as_share if many else None,
+    )
+
+
+def _share_of_gain(
+    one: Estimate | None, many: Estimate | None, totals: tuple[Estimate, Estimate], gain: Estimate | None
+) -> Estimate | None:
+    """(one - many) / (all of one - all of many), with the interval of a ratio to first order."""
+    if gain is None:
+        return None
+    if (one, many) == totals:
+        return Estimate(1.0, 1.0, 1.0, gain.n)
+    known = [each for each in (one, many) if each is not None]
+    difference = (one.value if one else 0.0) - (many.value if many else 0.0)
+    share = difference / gain.value
+    half = math.hypot(*(each.half_width for each in known), share * gain.half_width) / abs(gain.value)
+    return Estimate(share, share - half, share + half, min(each.n for each in known))
+
+
+def _ratio(one: Estimate | None, many: Estimate | None) -> Estimate | None:
+    if one is None or many is None or min(one.low, many.low) <= 0:
+        return None
+    return unpaired_ratio(one, many)
+
+
+def _times(share: Estimate, whole_s: Estimate) -> Estimate:
+    value = share.value * whole_s.value
+    half = math.hypot(share.half_width * whole_s.value, share.value * whole_s.half_width)
+    return within(Estimate(value, value - half, value + half, min(share.n, whole_s.n)), POSITIVE)

@@ -1,0 +1,78 @@
+"""When a trial has been measured for long enough: one rule, for the worker, the fake and the coverage tests.
+
+Imported by the workers, so: numpy and scipy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.stats.statistics import relative_half_width
+from raybench.records.measurements import Block, Round, StopReason
+from raybench.records.requests import Variant
+from raybench.spec.study import MeasureSpec
+
+DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
+LEAST_MEASURED = 3  # rounds, whatever the time; of ``record.LEAST_ROUNDS`` alone nothing is stopped
+PATIENCE = 2.0  # times max_seconds, after which even too few rounds must do
+# Beside what the interval is asked for: one device at the global batch, the other setting, one device.
+REFERENCES: tuple[Variant, ...] = ("base", "versus", "plain")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is known after a round."""
+
+    half_width: float | None  # relative, of the watched ratio; None: too few rounds
+    stop: StopReason | None  # None: go on
+
+
+def asked_half_width(measure: MeasureSpec, device: str) -> float:
+    """The relative half-width that the study asks for on ``device`` ("cpu" or "cuda")."""
+    return measure.half_width or DEFAULT_HALF_WIDTH[device]
+
+
+def decide(rounds: Sequence[Round], measure: MeasureSpec, device: str, elapsed_s: float) -> Decision:
+    """Whether to go on after ``rounds``, the last of which ended ``elapsed_s`` after the first began."""
+    half_width = reached_half_width(rounds)
+    return Decision(half_width, _stop(len(rounds), half_width, measure, device, elapsed_s))
+
+
+def reached_half_width(rounds: Sequence[Round]) -> float | None:
+    """Half of the interval of the watched ratio, relative; None for fewer than three rounds."""
+    if len(rounds) < LEAST_MEASURED:
+        return None
+    watched = [_watched(each) for each in rounds]
+    return relative_half_width([ratio for ratio, _ in watched], [device for _, device in watched])
+
+
+def _stop(
+    num_rounds: int, half_width: float | None, measure: MeasureSpec, device: str, elapsed_s: float
+) -> StopReason | None:
+    if measure.steps is not None:
+        return "steps" if num_rounds >= measure.min_rounds else None
+    if num_rounds >= LEAST_MEASURED and elapsed_s >= PATIENCE * measure.max_seconds:
+        return "max_seconds"
+    if num_rounds < measure.min_rounds:
+        return None
+    if half_width is not None and half_width <= asked_half_width(measure, device):
+        return "half_width"
+    return "max_seconds" if elapsed_s >= measure.max_seconds else None
+
+
+def _watched(round_: Round) -> tuple[float, int]:
+    """What the interval is asked of, and the first rank of the reference: its only one where it is alone.
+
+    The efficiency, or the gain of a confirmation; the step time where there is nothing to compare with.
+    """
+    reference = next((block for name in REFERENCES if (block := round_.block(name))), None)
+    measured = round_.block("synced") or round_.block("plain")
+    assert measured is not None, "a round has synced or, on one device, plain"
+    if reference is None or reference.variant == measured.variant:
+        return _step_time_s(measured), measured.ranks[0]
+    return _step_time_s(reference) / _step_time_s(measured), reference.ranks[0]
+
+
+def _step_time_s(block: Block) -> float:
+    return max(block.step_time_s)

@@ -1,0 +1,122 @@
+"""The gradient noise scale against a problem whose noise is known, and goodput against its closed form."""
+
+import numpy as np
+import pytest
+
+from raybench.analysis.stats.noise_scale import (
+    NoiseScale,
+    by_epoch,
+    efficiency_over_runs,
+    statistical_efficiency,
+    two_batch,
+)
+from raybench.records.trainings import Epoch, GradientNorms
+
+
+def norms(small: float, big: float) -> GradientNorms:
+    return GradientNorms(small_batch=8, small_square=small, big_batch=32, big_square=big)
+
+
+def epoch(*noise: GradientNorms) -> Epoch:
+    return Epoch(epoch=1, steps=1, samples=(1,), learning_rate=1, train_loss=1, train_s=1, noise=noise)
+
+
+def test_expected_norms_give_the_truth():
+    """E|G_b|^2 = |G|^2 + S / b (McCandlish et al. 2018, appendix A.1)."""
+    found = two_batch(norms(2.0 + 96 / 8, 2.0 + 96 / 32))
+    assert (found.squared_gradient, found.variance) == (pytest.approx(2.0), pytest.approx(96.0))
+    assert found.samples == pytest.approx(48.0)
+
+
+def test_both_estimates_are_unbiased():
+    """A quadratic loss |w - x|^2 / 2 with x ~ N(m, C): the gradient is w - m, its covariance C."""
+    random = np.random.default_rng(0)
+    gradient, deviations = np.array([0.5, -1.0, 0.25, 0.0]), np.array([1.0, 2.0, 0.5, 3.0])
+    truth_squared, truth_variance = float(gradient @ gradient), float((deviations**2).sum())
+    found = []
+    for _ in range(4000):
+        parts = gradient + deviations * random.standard_normal((4, 8, 4))  # 4 small batches of 8
+        small = parts.mean(axis=1)
+        one = GradientNorms(
+            small_batch=8,
+            small_square=float((small**2).sum(axis=1).mean()),
+            big_batch=32,
+            big_square=float((small.mean(axis=0) ** 2).sum()),
+        )
+        estimate = two_batch(one)
+        found.append((estimate.squared_gradient, estimate.variance))
+    means, errors = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / len(found) ** 0.5
+    # four standard errors: a wrong formula is further off, chance one time in 16,000
+    assert abs(means[0] - truth_squared) < 4 * errors[0]
+    assert abs(means[1] - truth_variance) < 4 * errors[1]
+    assert errors[0] < 0.02 * truth_squared
+    assert errors[1] < 0.02 * truth_variance
+
+
+def test_averages_weigh_what_there_is():
+    """Equal estimates stay what they are from the first on: the weights add up to 1."""
+    first, last = by_epoch([epoch(norms(14.0, 5.0)), epoch(norms(14.0, 5.0), norms(14.0, 5.0))])
+    assert first is not None
+    assert last is not None
+    assert first.samples == pytest.approx(48.0)
+    assert last.samples == pytest.approx(48.0)
+    assert by_epoch([epoch()]) == [None]
+
+
+def test_noise_that_hides_the_gradient_gives_no_number():
+    assert NoiseScale(-0.1, 5.0).samples is None
+    assert NoiseScale(0.1, -5.0).samples is None
+
+
+@pytest.mark.parametrize(
+    ("scale", "batch", "efficiency"),
+    [(1000, 32, 1.0), (968, 64, 1000 / 1032), (0, 64, 0.5), (1e12, 4096, 1.0), (96, 224, 0.4)],
+)
+def test_statistical_efficiency_has_its_closed_form(scale, batch, efficiency):
+    """(phi + B0) / (phi + B) with B0 = 32: all noise makes every sample useful, no noise only the step."""
+    assert statistical_efficiency(scale, 32, batch) == pytest.approx(efficiency, rel=1e-6)
+
+
+def noisy_run(random: np.random.Generator, epochs: int, per_epoch: int) -> list[Epoch]:
+    """Measurements of a quadratic's gradients: |G|^2 = 2, S = 96, so the noise scale is 48."""
+    gradient, deviations = np.full(24, (2 / 24) ** 0.5), np.full(24, 2.0)
+
+    def measured() -> GradientNorms:
+        small = (gradient + deviations * random.standard_normal((16, 8, 24))).mean(axis=1)
+        return GradientNorms(
+            small_batch=8,
+            small_square=float((small**2).sum(axis=1).mean()),
+            big_batch=128,
+            big_square=float((small.mean(axis=0) ** 2).sum()),
+        )
+
+    return [epoch(*(measured() for _ in range(per_epoch))) for _ in range(epochs)]
+
+
+@pytest.mark.parametrize(("num_runs", "least"), [(1, 0.85), (3, 0.9)])
+def test_the_efficiency_is_as_sure_as_the_noise_scale(num_runs, least):
+    """At batch 192 over a reference of 32 the truth is (48 + 32) / (48 + 192): the interval holds it."""
+    random, truth, held, widths = np.random.default_rng(1), 80 / 240, [], []
+    for _ in range(150):
+        runs = [noisy_run(random, 2, 10) for _ in range(num_runs)]
+        found = efficiency_over_runs(runs, 32, 192)
+        assert found is not None
+        assert 32 / 192 <= found.low < found.value < found.high <= 1
+        held.append(found.low <= truth <= found.high)
+        widths.append(found.half_width)
+    assert least < np.mean(held)
+    assert np.mean(widths) < 0.25  # of 0.33: it says something
+
+
+def test_few_measurements_have_no_interval():
+    random = np.random.default_rng(2)
+    found = efficiency_over_runs([noisy_run(random, 1, 2)], 32, 192)
+    assert found is not None
+    assert (found.low, found.high, found.n) == (found.value, found.value, 2)
+    assert efficiency_over_runs([], 32, 192) is None
+
+
+def test_the_reference_batch_is_as_efficient_as_itself():
+    found = efficiency_over_runs([noisy_run(np.random.default_rng(3), 2, 10)], 32, 32)
+    assert found is not None
+    assert (found.low, found.value, found.high) == (1.0, 1.0, 1.0)

@@ -1,0 +1,92 @@
+"""Phases of a step on one device and on several, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raybench.analysis.stats.phases import SYNCHRONIZATION, phase_table
+from raybench.spec import Setting
+from tests.support.planted import QUIET, StepCosts
+from tests.unit.studies import SIXTEEN_TENTHS, exactly, measured
+
+
+def test_phases_of_one_and_two_devices_share_the_gain() -> None:
+    found = phase_table(measured(SIXTEEN_TENTHS, QUIET))
+    assert found is not None
+    rows = {row.name: row for row in found.rows}
+    assert found.samples == 64
+    forward, sync = rows["forward"], rows[SYNCHRONIZATION]
+    assert forward.one_s is not None
+    assert forward.many_s is not None
+    assert forward.speedup is not None
+    assert (forward.one_s.value, forward.many_s.value) == pytest.approx((0.006, 0.00345))
+    assert forward.speedup.value == pytest.approx(6 / 3.45)
+    assert sync.many_s is not None
+    assert sync.many_s.value == pytest.approx(0.001)
+    assert sync.one_s is sync.speedup is None
+    shares = {name: row.share_of_gain.value for name, row in rows.items() if row.share_of_gain}
+    assert shares["forward"] == pytest.approx((6 - 3.45) / 7.5)
+    assert shares["backward"] == pytest.approx((12 - 6.9) / 7.5)
+    assert shares[SYNCHRONIZATION] == pytest.approx(-1 / 7.5)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert found.total.speedup is not None
+    assert found.total.speedup.value == pytest.approx(1.6)
+    together = found.backward_with_synchronization.many_s
+    assert together is not None
+    assert together.value == pytest.approx(0.0079)
+    assert sum(row.many_s.value for row in found.rows if row.many_s) == pytest.approx(0.0125)
+
+
+def test_phases_of_a_noisy_trial_still_add_up() -> None:
+    found = phase_table(measured(SIXTEEN_TENTHS))
+    assert found is not None
+    assert found.total.many_s is not None
+    assert sum(row.many_s.value for row in found.rows if row.many_s) == pytest.approx(
+        found.total.many_s.value
+    )
+    shares = [row.share_of_gain.value for row in found.rows if row.share_of_gain]
+    assert sum(shares) == pytest.approx(1)
+    forward = found.rows[1].many_s
+    assert forward is not None
+    assert forward.low < 0.00345 < forward.high
+
+
+def test_phases_in_strong_scaling_take_the_one_device_trial() -> None:
+    costs = StepCosts(plain_s=0.010, base_s=0.018, exposed_s=0.002)
+    fields: dict[str, Any] = {"scaling": "strong", "setting": Setting(batch_size=64)}
+    two = measured(costs, QUIET, **fields)
+    alone = StepCosts(plain_s=0.018, base_s=0.018)
+    one = measured(
+        alone, QUIET, **{**fields, "world_size": 1, "setting": Setting(batch_size=64, strategy="single")}
+    )
+    assert phase_table(two) is None  # nobody has timed the phases of the global batch
+    found = phase_table(two, [one])
+    assert found is not None
+    assert found.rows[1].one_s is not None
+    assert found.rows[1].one_s.value == pytest.approx(0.3 * 0.018)
+    assert found.total.one_s is not None
+    assert found.total.one_s.value == pytest.approx(0.018)
+
+
+def test_without_a_gain_there_are_no_shares() -> None:
+    found = phase_table(measured(exactly(0.5)))
+    assert found is not None
+    assert found.is_gain is None
+    assert all(row.share_of_gain is None for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "is_gain"), [(0.0208, None), (0.0192, None), (0.0300, False), (0.0120, True)]
+)
+def test_of_a_small_difference_no_phase_has_a_multiple(step_s: float, is_gain: bool | None) -> None:
+    """One device takes 20 ms for the samples: of 0.8 ms synchronization alone would be 1,000% and more."""
+    costs = StepCosts(plain_s=0.010, exposed_s=step_s - 0.010)
+    found = phase_table(measured(costs, QUIET))
+    assert found is not None
+    assert found.total.speedup is not None
+    assert found.total.speedup.excludes(1.0)
+    assert found.is_gain is is_gain
+    shares = [row.share_of_gain for row in found.rows]
+    assert any(shares) is (is_gain is not None)

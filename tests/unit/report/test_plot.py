@@ -1,0 +1,168 @@
+"""That plots draw, and that nothing is clipped, on the figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
+from raybench.report.plot import (
+    CUT,
+    Line,
+    Point,
+    draw_lines,
+    draw_whisker,
+    far_apart,
+    legend_below,
+    log2_axis,
+    log_y,
+    make_figure,
+    to_png,
+    write_title,
+)
+from raybench.report.sections.configurations import configurations_plot, draw_configurations
+from raybench.report.sections.scaling import (
+    batch_plot,
+    batch_scaling_plot,
+    draw_batch_scaling,
+    draw_batches,
+    draw_scaling,
+    scaling_plot,
+)
+from raybench.report.sections.trials import draw_step_times, step_time_plot
+from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
+from raybench.spec import Setting
+from tests.support.planted import StepCosts
+from tests.unit.studies import measured, study
+
+pytestmark = pytest.mark.usefixtures("pictures")
+
+
+def test_nothing_to_draw_is_none() -> None:
+    spec = study(knobs={"batch_size": [64]})
+    empty = analyse(spec, [])
+    one = analyse(spec, [measured(StepCosts(plain_s=0.01), world_size=1, setting=Setting(strategy="single"))])
+    for results in (empty, one):
+        assert scaling_plot(results) is None
+        assert batch_plot(results) is None
+        assert waterfall_plot(results) is None
+        assert batch_scaling_plot(results) is None
+        assert configurations_plot(results) is None
+    assert step_time_plot(empty, None) is None
+
+
+@pytest.mark.parametrize("which", ["results", "wide"])
+def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
+    results = request.getfixturevalue(which)
+    pairs = (
+        (scaling_plot(results), draw_scaling),
+        (batch_plot(results), draw_batches),
+        (batch_scaling_plot(results), draw_batch_scaling),
+        (configurations_plot(results), draw_configurations),
+        (waterfall_plot(results), draw_waterfall),
+        (step_time_plot(results, None), draw_step_times),
+    )
+    for value, draw in pairs:
+        assert value is not None
+        figure = draw(value)  # type: ignore[operator]
+        assert to_png(figure).startswith(b"\x89PNG")
+        tight, whole = figure.get_tightbbox(), figure.bbox_inches
+        assert tight.x0 >= -0.02
+        assert tight.y0 >= -0.02
+        assert tight.x1 <= whole.width + 0.02
+        assert tight.y1 <= whole.height + 0.02
+
+
+def test_an_interval_wider_than_all_values_leaves_the_picture(results: StudyResults) -> None:
+    """A few rounds on a machine that others use: one of 4 rounds gave 25% [0, 31035]."""
+    plot = scaling_plot(results)
+    assert plot is not None
+    (line, *others), points = plot.efficiency, plot.efficiency[0].points
+    wild = replace(points[-1], estimate=Estimate(0.25, 1e-9, 3.75e6, 4))
+    figure = draw_scaling(replace(plot, efficiency=(replace(line, points=(*points[:-1], wild)), *others)))
+    right = figure.axes[1]
+    assert right.get_ylim()[1] <= 400
+    assert len(right.get_yticks()) < 20
+    assert to_png(figure).startswith(b"\x89PNG")
+
+
+def test_batches_too_near_for_labels_keep_the_largest() -> None:
+    shown = far_apart([8, 9, 10, 1024])
+    assert shown == [10, 1024]
+    assert far_apart(list(2 ** np.arange(4))) == [1, 2, 4, 8]
+
+
+def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
+    figure, (axes,) = make_figure(3, 3)
+    axes.plot([1, 2], [1, 1000], label=r"NCCL_NET=$\frac{$")
+    axes.set_yscale("log")
+    axes.set_xticks([1, 2], [r"$\frac{$", "b$_{}^$"])
+    write_title(figure, r"$\frac{$")
+    legend_below(figure, axes)
+    assert to_png(figure)  # matplotlib refuses each of them as a formula
+    assert any(tick.get_parse_math() for tick in axes.get_yticklabels())
+
+
+@pytest.mark.parametrize("low", [1.0, 1.01, 2.1, 5.5, 9.0, 1234.5, 0.0031])
+@pytest.mark.parametrize("span", [1.02, 1.3, 2.0, 3.9, 4.0, 6.0, 9.0, 40.0, 900.0, 1e3, 1e5, 1e12])
+def test_a_logarithmic_axis_has_three_numbers_and_not_too_many(low: float, span: float) -> None:
+    _, (axes,) = make_figure(4, 3)
+    log_y(axes, [low, low * span])
+    bottom, top = axes.get_ylim()
+    inside = [each for each in axes.get_yticks() if bottom <= each <= top]
+    assert 3 <= len(inside) <= 10
+    labels = [axes.yaxis.get_major_formatter()(each) for each in inside]
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [([1, 2], [1, 2]), ([1, 4], [1, 2, 4]), ([32, 64], [32, 48, 64]), ([8, 9, 10, 1024], [10, 96, 1024])],
+)
+def test_few_measured_values_have_round_numbers_between_them(values: list[int], shown: list[int]) -> None:
+    _, (axes,) = make_figure(4, 3)
+    log2_axis(axes, values)
+    assert list(axes.get_xticks()) == shown
+
+
+def lines_of(*estimates: Estimate) -> list[Line]:
+    return [
+        Line(f"curve {index}", (Point(1.0, each), Point(2.0, each))) for index, each in enumerate(estimates)
+    ]
+
+
+def test_an_error_bar_that_leaves_the_picture_has_an_arrow_at_the_frame_once() -> None:
+    figure, (axes,) = make_figure(4, 3)
+    draw_lines(axes, lines_of(Estimate(1.0, 0.9, 1.1, 9), Estimate(1.0, -5.0, 50.0, 4)))
+    axes.set_ylim(0.5, 2.0)
+    to_png(figure)
+    to_png(figure)  # as the same figure is written as SVG too
+    arrows = [(each.get_marker(), each.get_ydata()[0]) for each in axes.lines if each.get_gid() == CUT]
+    assert sorted(arrows) == [("^", 1), ("^", 1), ("v", 0), ("v", 0)]
+
+
+def test_a_horizontal_bar_that_leaves_the_picture_has_one_too() -> None:
+    figure, (axes,) = make_figure(4, 3)
+    draw_whisker(axes, 0, 0.001, 0.002, 0.9)
+    axes.set_xlim(0, 10)
+    to_png(figure)
+    assert [each.get_marker() for each in axes.lines if each.get_gid() == CUT] == [">"]
+
+
+@pytest.mark.parametrize("last", [2.0, 1024.0])
+def test_curves_that_coincide_are_told_apart(last: float) -> None:
+    """The lower one is broader, and their points stand apart by the same share of the axis."""
+    _, (axes,) = make_figure(4, 3)
+    same = Estimate(1.0, 0.9, 1.1, 9)
+    lines = [Line(name, (Point(1.0, same), Point(last, same))) for name in ("first", "second")]
+    draw_lines(axes, lines, log_x=True)
+    first, second = (next(each for each in axes.lines if each.get_label() == line.label) for line in lines)
+    assert first.get_markersize() > second.get_markersize()
+    assert first.get_linewidth() > second.get_linewidth()
+    assert first.get_linestyle() != second.get_linestyle()
+    apart = np.log2(second.get_xdata()[0] / first.get_xdata()[0])
+    assert apart / (np.log2(last) + 1) == pytest.approx(0.01)

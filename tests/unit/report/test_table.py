@@ -1,0 +1,81 @@
+"""A column is a heading with its cell: none can be left out of one alone."""
+
+from __future__ import annotations
+
+from raybench.analysis.stats.statistics import Estimate
+from raybench.report.format import percent
+from raybench.report.table import (
+    NONE,
+    Column,
+    Heading,
+    Table,
+    empty_table,
+    first_rows,
+    known,
+    make_table,
+    without_constant,
+)
+
+
+def test_a_column_brings_its_heading_and_its_cells() -> None:
+    columns: list[Column[int]] = [
+        Column("number", str, right=True),
+        Column("twice", lambda number: str(2 * number)),
+    ]
+    headings = (Heading("number", right=True), Heading("twice"))
+    assert make_table("a", "b", columns, [1, 2]) == Table("a", "b", headings, (("1", "2"), ("2", "4")))
+    assert make_table("a", "b", columns[1:], [1]) == Table("a", "b", headings[1:], (("2",),))
+    assert empty_table("a").rows == ()
+
+
+def test_what_is_not_known_has_no_number() -> None:
+    assert known(Estimate(0.5, 0.4, 0.6, 9), percent) == "50% [40, 60]"
+    assert known(None, percent) == NONE
+    assert known(None, percent, "") == ""
+
+
+def test_columns_that_never_vary_are_said_once() -> None:
+    columns = tuple(map(Heading, ("devices", "setting", "n", "cost")))
+    table = Table("T", "Means.", columns, (("1", "a", "10", "–"), ("2", "a", "10", "–")))
+    found = without_constant(table)  # one column alone would be no table
+    assert [column.heading for column in found.columns] == ["devices", "setting", "n"]
+    assert found.caption == "Means."
+    rows = (("1", "a", "10", "–"), ("2", "b", "10", "–"))
+    found = without_constant(Table("T", "Means.", columns, rows))
+    assert [column.heading for column in found.columns] == ["devices", "setting"]
+    assert found.rows == (("1", "a"), ("2", "b"))
+    assert found.caption == "Means. In every row: n = 10."
+
+
+def test_a_table_of_one_row_has_no_empty_columns_and_keeps_the_others() -> None:
+    columns = tuple(map(Heading, ("devices", "setting", "cost", "why")))
+    found = without_constant(Table("T", "Means.", columns, (("2", "a", "–", ""),)))
+    assert [column.heading for column in found.columns] == ["devices", "setting"]
+    assert found.rows == (("2", "a"),)
+    assert found.caption == "Means."
+    assert without_constant(found) is found
+
+
+def test_a_long_table_says_where_the_rest_is() -> None:
+    table = Table("T", "", (Heading("n"),), tuple((str(n),) for n in range(1000)))
+    found = first_rows(table, 10)
+    assert len(found.rows) == 10
+    assert found.caption == "The first 10 of 1,000 rows; all are in summary.csv."
+    assert first_rows(found, 10) is found
+
+
+def test_a_column_that_stays_is_in_its_row_though_it_never_varies() -> None:
+    columns: list[Column[int]] = [
+        Column("number", str),
+        Column("there", lambda _: "4 GPUs", stays=True),
+        Column("kind", lambda _: "even"),
+    ]
+    table = without_constant(make_table("T", "Means.", columns, [2, 4]))
+    assert [column.heading for column in table.columns] == ["number", "there"]
+    assert table.caption == "Means. In every row: kind even."
+
+
+def test_a_column_left_out_is_said_with_its_unit_behind_the_value() -> None:
+    headings = tuple(Heading(each) for each in ("setting", "sizes, MiB", "ms"))
+    table = Table("Buckets", "Sizes.", headings, (("a", "1.41", "2"), ("b", "1.41", "3")))
+    assert without_constant(table).caption == "Sizes. In every row: sizes 1.41 MiB."
