@@ -57,7 +57,7 @@ def communication(
     *,
     fields: dict[str, Any],
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster; else RAY_ADDRESS, else local.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
 ) -> None:

@@ -63,7 +63,7 @@ def scaling(
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False,
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group",
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Of a Ray cluster; else RAY_ADDRESS, else local.")
     ] = None,
     working_dir: Annotated[
         Path | None,
