@@ -199,8 +199,7 @@ def summarize(
                 divided = known_waterfalls[record.trial_id]
             else:
                 divided = waterfall_over_starts(record, related.of(record))
-            if related.has_starts:
-                wall_time_s = sum(each.wall_time_s for each in starts_of(record, related.of(record)))
+            wall_time_s = sum(each.wall_time_s for each in starts_of(record, related.of(record)))
         values = _asked(record, names) | _answered(record, scaled, divided) | {"wall_time_s": wall_time_s}
         rows.append(TrialSummary(**values))
     return rows

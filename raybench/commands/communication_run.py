@@ -15,7 +15,8 @@ from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
 from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
-from raybench.commands.request import Options, as_it_began, needs_of, open_results, places_named
+from raybench.commands.options import Options
+from raybench.commands.request import as_it_began, needs_of, open_results, places_named
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner

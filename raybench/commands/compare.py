@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_path, parse_percent
+from raybench.commands.options import argument, option, parse_percent
 from raybench.commands.process import DONE, SLOWER
 from raybench.errors import RequestError
-from raybench.spec.typed import real_path
+from raybench.spec.typed import check_path, real_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,35 +21,31 @@ if TYPE_CHECKING:
 
 
 def compare(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(parser=parse_path("DIR"), metavar="DIR DIR...", help="Results directories."),
-    ],
+    directories: Annotated[list[Path], argument("DIR DIR...", "Results directories.")],
     fail_if_slower: Annotated[
-        str | None,
-        typer.Option(
+        float | None,
+        option(
             "--fail-if-slower",
-            metavar="PERCENT",
-            help="Exit 1 where a default is slower than the first DIR's by more than this, its whole "
+            "PERCENT",
+            parse_percent,
+            "Exit 1 where a default is slower than the first DIR's by more than this, its whole "
             "interval: 3%.",
         ),
     ] = None,
     between_starts: Annotated[
-        str | None,
-        typer.Option(
+        float | None,
+        option(
             "--between-starts",
-            metavar="PERCENT",
-            help="Standard deviation of a speed from start to start, taken where a DIR has one start.  "
+            "PERCENT",
+            parse_percent,
+            "Standard deviation of a speed from start to start, taken where a DIR has one start.  "
             "[default: 7%]",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            parser=parse_path("--output"),
-            metavar="DIR",
-            help="Write report.html, report.md, summary.csv, summary.tex and plots.",
+        option(
+            "--output", "DIR", check_path, "Write report.html, report.md, summary.csv, summary.tex and plots."
         ),
     ] = None,
 ) -> None:
@@ -57,10 +53,9 @@ def compare(
     from raybench.analysis.stats.statistics import BETWEEN_STARTS
     from raybench.commands.console import make_console
 
-    slower = None if fail_if_slower is None else parse_percent(fail_if_slower, "--fail-if-slower")
-    starts = BETWEEN_STARTS if between_starts is None else parse_percent(between_starts, "--between-starts")
+    starts = BETWEEN_STARTS if between_starts is None else between_starts
     code = compare_directories(
-        directories, make_console(), fail_if_slower=slower, between_starts=starts, output=output
+        directories, make_console(), fail_if_slower=fail_if_slower, between_starts=starts, output=output
     )
     raise typer.Exit(code)
 

@@ -14,14 +14,18 @@ from rich.console import Console
 from raybench.analysis.cost import Work, works
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.sources import groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_bucket_sizes, parse_list, parse_words, whole_above_0
+from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
+from raybench.records.measured_csv import read_measured_csv
 from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
+from raybench.report.imported import imported_answer, print_imported, write_imported_report
 from raybench.report.prediction import prediction_rows, print_outlooks
 from raybench.spec.counted import counted
 from raybench.spec.toml import received
@@ -65,42 +69,6 @@ def _backends(devices: Iterable[str]) -> set[str]:
 
 def _known(names: Iterable[str | None]) -> set[str]:
     return {each for each in names if each}
-
-
-@dataclass(frozen=True)
-class PredictOptions:
-    """What was typed."""
-
-    source: Path
-    world_sizes: tuple[int, ...] | None = None
-    devices_per_node: int | None = None
-    nodes: tuple[int, ...] | None = None
-    scaling: ScalingMode | None = None
-    setting: Mapping[str, str] = field(default_factory=dict)
-    communication: Path | None = None
-    price_per_device_hour: float | None = None
-    price_per_node_hour: float | None = None
-    samples_per_epoch: int | None = None
-    epochs: float | None = None
-    within_s: float | None = None
-    for_at_most: float | None = None
-    output: Path | None = None
-    quiet: bool = False
-
-    @property
-    def asks_for_costs(self) -> bool:
-        """Whether costs are shown."""
-        return any(
-            each is not None
-            for each in (
-                self.price_per_device_hour,
-                self.price_per_node_hour,
-                self.samples_per_epoch,
-                self.epochs,
-                self.within_s,
-                self.for_at_most,
-            )
-        )
 
 
 @dataclass(frozen=True)
@@ -152,9 +120,6 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
         return _of_directory(path, setting)
     if not path.exists():
         raise RequestError(f"{path}: no such directory or file")
-    from raybench.analysis.simulate.sources import groups_of_table
-    from raybench.records.measured_csv import read_measured_csv
-
     table = read_measured_csv(path)
     names = tuple(dict(row.context)["device_name"] for row in table.rows)
     return Source(groups_of_table(table, scaling, setting), device_names=names)
@@ -237,7 +202,7 @@ def _outlook(
     per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
     shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
     found = forecast(group, shapes, options.scaling, link)
-    return outlook(found, work, prices, options.within_s, options.for_at_most)
+    return outlook(found, work, prices, options.within, options.for_at_most)
 
 
 def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
@@ -370,3 +335,41 @@ _PARSERS: dict[str, tuple[str, Any]] = {
     "gradient_compression": ("gradient_compression", _compressions),
     "link": ("link_bits_per_s", _rates),
 }
+
+
+# --- ``report FILE.csv``
+
+
+def report_file(
+    file: Path, output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
+) -> int:
+    """Print what the file says and write its report to ``output``; the exit code.
+
+    Raises:
+        RequestError: the file cannot be read, or ``output`` holds something or cannot be written.
+    """
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
+    models = [_next_doublings(group) for group in groups_of_table(read_measured_csv(file), scaling)]
+    if quiet:
+        say(console, imported_answer(models))
+    else:
+        print_imported(models, console)
+    for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
+        say(console, f"note: {note}")
+    if output is None:
+        told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
+        say(console, f"note: {told}")
+        return DONE
+    try:
+        files = write_imported_report(output, file, models)
+    except OSError as error:
+        raise RequestError(f"--output: {not_written(output, error)}") from None
+    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
+    return DONE
+
+
+def _next_doublings(group: MeasuredGroup) -> Outlook:
+    """The next doublings, on nodes as full as the fullest that was measured."""
+    found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
+    return outlook(found, works(), Prices())

@@ -1,4 +1,4 @@
-"""``report FILE.csv``: the report of measurements made elsewhere."""
+"""The command ``report``, and the report at the end of every run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
-from raybench.analysis.cost import works
-from raybench.analysis.objectives import Prices
-from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
-from raybench.analysis.simulate.sources import groups_of_table
-from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_above_0, parse_path
+from raybench.commands.options import PricePerDevice, PricePerNode, Quiet, Source, option
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
-from raybench.records.measured_csv import read_measured_csv
 from raybench.records.whole_files import not_written
-from raybench.report.imported import imported_answer, print_imported, write_imported_report
+from raybench.spec.typed import check_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,79 +25,28 @@ if TYPE_CHECKING:
     from raybench.records.store import ResultsDirectory
 
 
-def report_file(
-    file: Path, output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
-) -> int:
-    """Print what the file says and write its report to ``output``; the exit code.
-
-    Raises:
-        RequestError: the file cannot be read, or ``output`` holds something or cannot be written.
-    """
-    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
-    models = [_outlook(group) for group in groups_of_table(read_measured_csv(file), scaling)]
-    if quiet:
-        say(console, imported_answer(models))
-    else:
-        print_imported(models, console)
-    for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
-        say(console, f"note: {note}")
-    if output is None:
-        told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
-        say(console, f"note: {told}")
-        return DONE
-    try:
-        files = write_imported_report(output, file, models)
-    except OSError as error:
-        raise RequestError(f"--output: {not_written(output, error)}") from None
-    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
-    return DONE
-
-
-def _outlook(group: MeasuredGroup) -> Outlook:
-    """The next doublings, on nodes as full as the fullest that was measured."""
-    found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
-    return outlook(found, works(), Prices())
-
-
 def report(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            parser=parse_path("DIR"),
-            metavar="DIR|FILE.csv",
-            help="A results directory, or a CSV file of step times.",
-        ),
-    ],
+    directory: Source,
     output: Annotated[
         Path | None,
-        typer.Option(
-            parser=parse_path("--output"),
-            metavar="DIR",
-            help="Of a CSV file: where the report goes; new or empty.",
-        ),
+        option("--output", "DIR", check_path, "Of a CSV file: where the report goes; new or empty."),
     ] = None,
     scaling: Annotated[
         Literal["weak", "strong"] | None,
         typer.Option(help="Of a CSV file: batches are per device (weak) or global.  [default: weak]"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
+    quiet: Quiet = False,
     communication: Annotated[
         Path | None,
-        typer.Option(
-            parser=parse_path("--communication"),
-            metavar="DIR",
-            help="Results of a sweep of the same devices: what their link can do.",
+        option(
+            "--communication",
+            "DIR",
+            check_path,
+            "Results of a sweep of the same devices: what their link can do.",
         ),
     ] = None,
-    price_per_device_hour: Annotated[
-        float | None,
-        typer.Option(metavar="P", parser=parse_above_0("--price-per-device-hour"), help="In any currency."),
-    ] = None,
-    price_per_node_hour: Annotated[
-        float | None,
-        typer.Option(metavar="P", parser=parse_above_0("--price-per-node-hour"), help="Beside the devices'."),
-    ] = None,
+    price_per_device_hour: PricePerDevice = None,
+    price_per_node_hour: PricePerNode = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     one_blas_thread()
@@ -116,7 +58,7 @@ def report(
     if directory.is_file():
         if prices:
             raise RequestError(f"{_option(prices)}: of a results directory; of a file predict tells the cost")
-        from raybench.commands.report import report_file
+        from raybench.commands.predict_run import report_file
 
         raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
     if output is not None or scaling is not None:
@@ -215,8 +157,6 @@ def write_and_print(
     try:
         files = report.write(store.environment().model_dump(mode="json"))
     except OSError as error:
-        from raybench.records.whole_files import not_written
-
         raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     say_to_copy(console, f"Results: {shown_path(store.path)}")

@@ -21,13 +21,13 @@ from raybench.commands.process import DONE
 from raybench.commands.progress import StudyProgress
 from raybench.commands.request import (
     DEFAULT_FOLDER,
-    Options,
     as_it_began,
     needs_of,
     open_results,
     places_named,
     request_of,
 )
+from raybench.commands.scaling import ScalingOptions
 from raybench.commands.watchers import StudyGauges, Watchers
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
@@ -51,7 +51,7 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
 @interruptible
-def run_scaling(options: Options, console: Console) -> int:
+def run_scaling(options: ScalingOptions, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     cluster, study, made_of = request_of(options)
     with closing(cluster):
@@ -77,7 +77,7 @@ def run_scaling(options: Options, console: Console) -> int:
 
 
 def _plan(
-    options: Options, cluster: Cluster, study: Study, tell: Callable[[str], None]
+    options: ScalingOptions, cluster: Cluster, study: Study, tell: Callable[[str], None]
 ) -> tuple[Plan, tuple[int, int] | None]:
     """The plan on what the cluster has, and the samples of the user's data: training, test."""
     needs = needs_of(study.resources)
@@ -109,14 +109,14 @@ def _was_grid(output: Path | None) -> bool:
         return store.study().search.method == "grid"
 
 
-def _not_again(options: Options) -> list[TrialRecord]:
+def _not_again(options: ScalingOptions) -> list[TrialRecord]:
     """What a run that goes on in its directory does not measure again."""
     assert options.output is not None
     with ResultsDirectory.open_readonly(options.output) as store:
         return [record for record in store.latest().values() if record.state not in options.retry]
 
 
-def _same_again(options: Options) -> str:
+def _same_again(options: ScalingOptions) -> str:
     """What was typed and is not in the study, as a run that goes on needs it too."""
     words = ["--runner", options.runner] if options.runner != "group" else []
     words += ["--address", options.address] if options.address else []
@@ -126,7 +126,7 @@ def _same_again(options: Options) -> str:
 
 
 def _measure(
-    options: Options,
+    options: ScalingOptions,
     plan: Plan,
     cluster: Cluster,
     store: ResultsDirectory,
@@ -190,7 +190,9 @@ def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | Non
     return train + EVALUATION_COST * test / study.training.evaluate_every
 
 
-def _runner(options: Options, plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
+def _runner(
+    options: ScalingOptions, plan: Plan, cluster: Cluster, storage: Path, results: Path
+) -> TrialRunner:
     make: Callable[..., TrialRunner]
     if options.runner == "tune":
         from raybench.launch.tune_runner import TuneRunner
@@ -221,7 +223,7 @@ def _refuse_ranks(study: Study) -> None:
         )
 
 
-def _what_starts(plan: Plan, options: Options) -> str:
+def _what_starts(plan: Plan, options: ScalingOptions) -> str:
     kind, backend = ("GPU", "NCCL") if plan.device == "cuda" else ("CPU", "gloo")
     if options.runner == "tune":
         what = f"Ray Tune; every trial gets {kind} workers of its own"
@@ -232,7 +234,7 @@ def _what_starts(plan: Plan, options: Options) -> str:
     return f"raybench {plan.study.name}: starting Ray and {what} on {backend}{budget}"
 
 
-def _deadline(options: Options, study: Study) -> float | None:
+def _deadline(options: ScalingOptions, study: Study) -> float | None:
     """When the last trial must be done, on ``monotonic``'s clock."""
     if study.time_budget_seconds is None:
         return None

@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (92, 3),
-    "analysis": (9235, 56),
-    "commands": (2476, 21),
+    "analysis": (9209, 56),
+    "commands": (2370, 21),
     "launch": (2125, 18),
     "machine": (1085, 8),
     "plan": (1116, 10),

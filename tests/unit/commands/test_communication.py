@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from raybench.commands import communication_run
 from raybench.commands.communication_run import sweep_of
-from raybench.commands.options import parse_sizes
-from raybench.commands.request import Options
+from raybench.commands.options import Options, parse_sizes
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture
