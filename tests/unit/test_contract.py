@@ -164,7 +164,7 @@ def test_files_of_the_report_of_a_sweep(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
 def test_records_of_another_version_are_refused(tmp_path: Path, version: int) -> None:
-    assert re.findall(r"schema's version is\s(\d+)", CONTRACT) == [str(SCHEMA_VERSION)]
+    assert re.findall(r"schema's\sversion\sis\s(\d+)", CONTRACT) == [str(SCHEMA_VERSION)]
     spec = study()
     with ResultsDirectory.create(tmp_path / "other", spec, capture()) as directory:
         directory.append(grid(spec, (1,))[0][0])
