@@ -64,7 +64,7 @@ class PredictOptions:
             "--devices-per-node",
             "N",
             parsed.parse_whole,
-            "Nodes are filled with so many.  [default: the most that one node had]",
+            "Devices that fill a node.  [default: the most that one node had]",
         ),
     ] = None
     nodes: Annotated[

@@ -37,10 +37,15 @@ Beside = Literal[
 class Block(Frozen):
     """Steps of one variant in one round, after those thrown away."""
 
+    #: what ran
     variant: Variant
-    ranks: tuple[Whole, ...] = Field(min_length=1)  # who worked, of the worker group
-    step_time_s: tuple[Seconds, ...]  # mean over steps, one for each of ``ranks``
-    slowest_s: Seconds  # mean over steps of the slowest rank, ranks aligned step by step
+    #: ranks of the worker group that worked
+    ranks: tuple[Whole, ...] = Field(min_length=1)
+    #: mean over steps, one for each of `ranks`, in s
+    step_time_s: tuple[Seconds, ...]
+    #: mean over steps of the slowest rank, ranks aligned step by step, in s
+    slowest_s: Seconds
+    #: steps that count
     num_steps: Count
 
     @model_validator(mode="after")
@@ -58,12 +63,16 @@ class Block(Frozen):
 class Round(Frozen):
     """One block of each variant, in the order in which they ran."""
 
+    #: one block of each variant, in the order in which they ran
     blocks: tuple[Block, ...] = Field(min_length=1)
-    at_s: Duration  # since the first round began
-    # of each rank's host: cores' worth of time that processes other than this trial's took
+    #: time since the first round began, in s
+    at_s: Duration
+    #: cores' worth of time that processes other than the trial's took, on each rank's host
     other_cores: tuple[Difference | None, ...] = ()
-    clock_mhz: tuple[Duration | None, ...] = ()  # of each rank's device, while what is measured ran
-    throttled: tuple[bool | None, ...] = ()  # the same, or while ``plain`` ran
+    #: clock of each rank's device while what is measured ran, in MHz
+    clock_mhz: tuple[Duration | None, ...] = ()
+    #: whether each rank's device held its clock down while what is measured or `plain` ran
+    throttled: tuple[bool | None, ...] = ()
 
     def block(self, variant: Variant) -> Block | None:
         """The block of ``variant``, if the round has one."""
@@ -71,10 +80,13 @@ class Round(Frozen):
 
 
 class PhaseBlock(Frozen):
-    """Phases of a step, timed apart from the rounds; mean over the block's steps and the ranks."""
+    """Phases of a step, timed in blocks of their own; mean over the block's steps and the ranks."""
 
+    #: what ran
     variant: Literal["plain", "local", "synced"]
-    seconds: dict[Phase, Difference]  # the rest, a difference, may be below 0
+    #: mean over steps and ranks, in s; `other` is a difference and may be below 0
+    seconds: dict[Phase, Difference]
+    #: steps that count
     num_steps: Count
 
 
@@ -85,18 +97,24 @@ class GradientTimeline(Frozen):
     microseconds: of a model with thousands of parameters the record stays small.
     """
 
-    # of each parameter's gradient, in the order in which they are ready: DDP fills its buckets in this one
+    #: size of each parameter's gradient, in the order in which they are ready, in which DDP fills its buckets
     parameter_bytes: tuple[Bytes, ...]
-    element_bytes: Count | None = None  # of the type that all of them have; None: an older record
-    # since that backward pass began; the gradient is then copied into its bucket
+    #: bytes of one element of a gradient; null: an older record
+    element_bytes: Count | None = None
+    #: time of each since the last backward pass of the step began, its copy into the bucket included, in s
     ready_s: tuple[Difference, ...]
-    before_s: Difference  # from the step's begin to that of its last backward pass
-    backward_s: Difference  # that pass, until the gradients are back from the buckets
-    after_s: Difference  # from there to the next step
-    # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
+    #: from the step's begin to that of its last backward pass, in s
+    before_s: Difference
+    #: that pass, until the gradients are back from the buckets, in s
+    backward_s: Difference
+    #: from there to the next step, in s
+    after_s: Difference
+    #: with accumulation what each micro-batch before the last repeats (data, forward and backward), in s;
+    #: else null
     micro_batch_s: Difference | None = None
+    #: steps, of `local`; times are medians over them and means over ranks, in whole microseconds
     num_steps: Count
-    # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
+    #: cores' worth of time that the all-reduces alone take of each rank; null on GPUs
     communication_cores: Difference | None = None
 
     @model_validator(mode="after")
@@ -112,10 +130,14 @@ class Restart(Frozen):
     Of the slowest rank, ranks aligned batch by batch.
     """
 
-    first_batch_s: Duration  # from the end of the epoch before to the first batch
-    num_batches: Count  # from the first one on, until the loader's processes are in step again
-    waited_s: Duration  # for these batches, the first one among them
-    usual_s: Duration  # wait for a batch after them, on average
+    #: from the end of an epoch to the first batch of the next, on the slowest rank, in s
+    first_batch_s: Duration
+    #: batches from the first one on, until the loader's processes are in step again
+    num_batches: Count
+    #: for these batches, the first one among them, in s
+    waited_s: Duration
+    #: wait for a batch after them, on average, in s
+    usual_s: Duration
 
     @property
     def cost_s(self) -> float:
@@ -124,31 +146,40 @@ class Restart(Frozen):
 
 
 class LossParity(Frozen):
-    """Losses and gradients from the same weights on the same samples, beside those of one device.
+    """Losses and gradients from the same weights on the same samples, against those of one device.
 
     The one device takes the samples of all ranks in the same pieces and averages their gradients, so that
     batch statistics are the same; dropout draws the same masks in each piece.
     """
 
-    samples_per_step: Count  # of all ranks
-    # step by step, mean over ranks and micro-batches, before the step's update; None: not finite
+    #: samples of all ranks
+    samples_per_step: Count
+    #: losses step by step, mean over ranks and micro-batches, before the step's update; null: not finite
     losses: tuple[float | None, ...]
+    #: losses of one device on the same samples
     reference_losses: tuple[float | None, ...]
-    # |g - g1| / |g1| of the first step's averaged gradient and one device's, Euclidean norms: at a small
-    # learning rate losses say nothing of gradients. None: not finite, or a step that fp16 skipped
+    #: relative difference of the first step's averaged gradient (Euclidean norms): at a small learning rate
+    #: losses say nothing of gradients; null: not finite, or a step that fp16 skipped
     gradient_difference: float | None = None
-    may_differ: tuple[str, ...] = ()  # what in the model makes a difference legitimate
+    #: what in the model makes a difference legitimate
+    may_differ: tuple[str, ...] = ()
 
 
 class TracedRank(Frozen):
-    """What one rank's trace of a few steps says, in s: each moment counts once, however much runs in it."""
+    """What one rank's trace of a few steps says, in s; each moment counts once."""
 
-    rank: Whole  # of the worker group
+    #: rank in the worker group
+    rank: Whole
+    #: steps in the trace
     num_steps: Count
-    steps_s: Seconds  # from the first step's begin to the last one's end
+    #: from the first step's begin to the last one's end, in s
+    steps_s: Seconds
+    #: time in which an operator runs, on GPUs a kernel, in s
     compute_s: Duration
-    communication_s: Duration  # waiting for other ranks within a transfer is part of it
-    both_s: Duration  # communication while this rank computes
+    #: time in which a transfer runs, waiting for other ranks included, in s
+    communication_s: Duration
+    #: time in which both do, in s
+    both_s: Duration
 
     @property
     def alone_s(self) -> float:
@@ -160,57 +191,96 @@ class StepsResult(Frozen):
     """What a complete trial of steps has."""
 
     kind: Literal["steps"] = "steps"
+    #: the measurements
     rounds: tuple[Round, ...]
+    #: why no further round
     stopped_by: StopReason
-    batch_size: Count  # micro-batch of one device
+    #: samples of one device's micro-batch
+    batch_size: Count
+    #: samples of all devices in an optimizer step
     global_batch_size: Count
-    samples_per_step: Amount  # of all ranks
+    #: samples that the workload counts in a step of all ranks
+    samples_per_step: Amount
+    #: tokens in a step of all ranks
     tokens_per_step: Amount | None = None
-    epoch_samples: Count | None = None  # of the training set; None: synthetic input
+    #: samples of the training set; null: synthetic input
+    epoch_samples: Count | None = None
+    #: samples in a step of the setting compared with
     versus_samples_per_step: Amount | None = None
+    #: steps before the first round
     warmup_steps: Whole
+    #: time of setting up, in s
     setup_s: Duration
+    #: time of warming up, in s
     warmup_s: Duration
+    #: time of all rounds, in s
     measure_s: Duration
-    num_parameters: Count | None = None  # numbers that are trained; None: an older record
-    gradient_bytes: Count | None = None  # of one rank, what travels in a step
+    #: numbers in the model that are trained; absent in older records
+    num_parameters: Count | None = None
+    #: what one rank sends in a step, in bytes
+    gradient_bytes: Count | None = None
+    #: sizes of DDP's buckets, in bytes
     bucket_bytes: tuple[Count, ...] = ()
-    missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
+    #: variants that could not be had, and what is measured after the rounds, each with the reason
+    missing: dict[Variant | Beside, str] = Field(default_factory=dict)
+    #: phases of a step, timed in blocks of their own
     phases: tuple[PhaseBlock, ...] = ()
-    gradient_timeline: GradientTimeline | None = None  # of DDP without transfers, in trials of the curve
-    restarts: tuple[Restart, ...] = ()  # of the loader of real input, in trials of the curve
-    profile: tuple[TracedRank, ...] = ()  # of each rank that has a trace, where a profile was asked for
-    ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
-    flops_per_step: float | None = None  # of one device
-    matrix_peak_flops_per_s: float | None = None  # measured, of one device alone
-    peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
-    # each rank: on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
+    #: when each gradient is ready to be sent, in steps of their own; null: no `local` in the trial, or an
+    #: older record
+    gradient_timeline: GradientTimeline | None = None
+    #: restarts of the loader of real input, timed when the rounds are done; in trials of the curve
+    restarts: tuple[Restart, ...] = ()
+    #: what the trace of each rank says, where a profile was requested
+    profile: tuple[TracedRank, ...] = ()
+    #: times of DDP's own logger, in s
+    ddp_logger: dict[str, float] | None = None
+    #: floating-point operations of one device in a step
+    flops_per_step: float | None = None
+    #: measured peak of one device, in FLOP/s
+    matrix_peak_flops_per_s: float | None = None
+    #: memory of each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None
+    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
+    #: on CPUs the process's
     device_memory_bytes: tuple[Bytes, ...] | None = None
-    memory_limit_bytes: tuple[Count, ...] | None = (
-        None  # each rank: its GPU's memory, its share of the host's
-    )
-    device_utilization: tuple[Duration | None, ...] | None = None  # 0 to 1, while what is measured ran
-    energy_joules: Difference | None = None  # of all devices, per step of synced (on one device of plain)
-    plain_energy_joules: Difference | None = None  # of one device alone, per step of plain
-    hosts: tuple[Whole, ...] = ()  # of each rank, the leader's is 0
-    host_cores: tuple[Count, ...] = ()  # of each rank's host, that the rank may use
-    # cores that each took, on the leader's host; of trials of the curve
+    #: limit of each rank: its GPU's memory, or its share of the host's
+    memory_limit_bytes: tuple[Count, ...] | None = None
+    #: busy share of each rank's device while what is measured ran, 0 to 1
+    device_utilization: tuple[Duration | None, ...] | None = None
+    #: energy of all devices, for one step of `synced` (on one device of `plain`)
+    energy_joules: Difference | None = None
+    #: energy of one device alone, for one step of `plain`
+    plain_energy_joules: Difference | None = None
+    #: a number for the host of each rank; the leader's is 0
+    hosts: tuple[Whole, ...] = ()
+    #: cores of each rank's host that the rank may use
+    host_cores: tuple[Count, ...] = ()
+    #: cores' worth of time that other programs took on the leader's host, the five largest, by name; of
+    #: trials of the curve
     other_programs: dict[str, Difference] = Field(default_factory=dict)
-    loss: float | None = None  # after the last round
-    parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
-    # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step
+    #: loss after the last round
+    loss: float | None = None
+    #: losses and gradient against those of one device, in trials of the curve: does the strategy train what
+    #: one device trains?
+    parity: LossParity | None = None
+    #: relative error that compression makes in the averaged gradient of one step (Euclidean norms)
     compression_error: Ratio | None = None
 
 
 class ProbeResult(Frozen):
-    """What a complete probe has: the memory that each rank took, in bytes; None where it is not told."""
+    """What a complete probe has: the memory that each rank took, in bytes; null where unknown."""
 
     kind: Literal["probe"] = "probe"
+    #: time of setting up, in s
     setup_s: Duration
+    #: time of the steps, in s
     warmup_s: Duration
-    peak_memory_bytes: tuple[Bytes, ...] | None = None  # as torch counts it
-    # on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
+    #: memory of each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None
+    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
+    #: on CPUs the process's
     device_memory_bytes: tuple[Bytes, ...] | None = None
-    memory_limit_bytes: tuple[Count, ...] | None = None  # the GPU's memory, the rank's share of the host's
-    # what does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
+    #: limit of each rank: its GPU's memory, or its share of the host's
+    memory_limit_bytes: tuple[Count, ...] | None = None
+    #: memory of each rank that does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
     fixed_memory_bytes: tuple[Bytes, ...] | None = None

@@ -40,6 +40,12 @@ from raybench.spec.user_input import received
 SCHEMA_VERSION = 5
 LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
 
+#: complete: it has a result; no other state has numbers
+#: oom: out of memory, on a device or on the host
+#: timeout: it took longer than it may
+#: crashed: an exception, a worker that died, or variables of `[environment]` with which no worker group
+#:   starts, as one with others does
+#: invalid: it cannot be had as requested, or what was measured means nothing (a loss that is not finite)
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[
     StepsResult | ProbeResult | TrainingResult | CollectivesResult, Field(discriminator="kind")
@@ -49,22 +55,41 @@ TrialResult = Annotated[
 class TrialRecord(Frozen):
     """One line of ``trials.jsonl``."""
 
+    #: version of this format; other versions are refused
     schema_version: int = SCHEMA_VERSION
+    #: name of the study; `communication` of a sweep
     study: str
+    #: twelve hexadecimal digits: a hash of the question, `kind` and `role` included; how long it may take,
+    #: how often, and what is kept with the numbers (a model, a profile) left out
     trial_id: str
-    suggestion: Whole | None = None  # Optuna's number, or the place in the grid
+    #: number of the suggestion, from 0; null where the trial belongs to none
+    suggestion: Whole | None = None
+    #: what was requested
     request: TrialRequest
+    #: how it ended
     state: State
+    #: why it is not complete; null where it is
     reason: str | None = None
-    ranks: tuple[Whole, ...] = ()  # of the worker group, that took part
+    #: ranks of the worker group that took part, ascending
+    ranks: tuple[Whole, ...] = ()
+    #: number of nodes of these ranks
     nodes: Workers | None = None
-    hostnames: tuple[str, ...] = ()  # of each of ``ranks``
+    #: host of each of `ranks`
+    hostnames: tuple[str, ...] = ()
+    #: name of the device
     device_name: str | None = None
-    group: Whole = 0  # counts the worker groups of the study from 1, those of resumed sessions too
-    started_at: str  # ISO 8601, UTC
+    #: which worker group of the study, counted from 1, those of resumed sessions too
+    group: Whole = 0
+    #: ISO 8601, UTC
+    started_at: str
+    #: time that the trial took altogether, in s
     wall_time_s: Duration
-    notes: tuple[str, ...] = ()  # nothing writes them any more
-    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
+    #: always empty; what records of older development versions have here is ignored
+    notes: tuple[str, ...] = ()
+    #: of a crash: the end of its traceback in a few lines, the user's own code first, the rest folded into
+    #: one
+    frames: tuple[str, ...] = ()
+    #: what was measured, of the request's kind; null where the trial is not complete
     result: TrialResult | None = None
 
     @property

@@ -24,9 +24,13 @@ from raybench.spec.study import Pruner
 class GradientNorms(Frozen):
     """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
 
-    small_batch: Count  # samples
-    small_square: Ratio  # mean over the small batches
-    big_batch: Count  # samples, of all small ones together
+    #: samples of a small batch
+    small_batch: Count
+    #: squared norm of its gradient, mean over the small batches
+    small_square: Ratio
+    #: samples of all small batches together
+    big_batch: Count
+    #: squared norm of their averaged gradient
     big_square: Ratio
 
     @model_validator(mode="after")
@@ -39,20 +43,35 @@ class GradientNorms(Frozen):
 class Epoch(Frozen):
     """One pass over the training samples, all ranks together."""
 
-    epoch: Count  # from 1
-    steps: Count  # of the optimizer
-    skipped_steps: Whole = 0  # of these, left out by the scaler of fp16: a gradient was not finite
-    samples: tuple[Samples, ...]  # that each rank trained on
-    learning_rate: Finite  # of the first parameter group, in the epoch's last step
-    train_loss: Finite  # mean over samples, each as the model was when it trained on it
-    train_correct: Samples | None = None  # None: the workload has no metric
-    train_s: Seconds  # on the slowest rank
-    test_loss: Finite | None = None  # None: not evaluated after this epoch
+    #: number of the epoch, from 1
+    epoch: Count
+    #: steps of the optimizer
+    steps: Count
+    #: of these, left out by the gradient scaler of fp16 as a gradient was not finite
+    skipped_steps: Whole = 0
+    #: samples that each rank trained on
+    samples: tuple[Samples, ...]
+    #: learning rate of the first parameter group, in the epoch's last step
+    learning_rate: Finite
+    #: mean over samples, each as the model was when it trained on it
+    train_loss: Finite
+    #: correct predictions; null: the workload has no `metric`
+    train_correct: Samples | None = None
+    #: time of training on the slowest rank, in s
+    train_s: Seconds
+    #: mean over the test samples; null: not evaluated after this epoch
+    test_loss: Finite | None = None
+    #: correct predictions of the test samples
     test_correct: Samples | None = None
+    #: number of test samples
     test_samples: Samples | None = None
+    #: time of the evaluation, in s
     evaluation_s: Duration | None = None
+    #: squared norms of gradients, for the gradient noise scale
     noise: tuple[GradientNorms, ...] = ()
+    #: time that this took, in s; not part of the epoch
     noise_s: Duration = 0.0
+    #: time of the checkpoint, in s; not part of the epoch
     checkpoint_s: Duration = 0.0
 
     @model_validator(mode="after")
@@ -110,28 +129,44 @@ def learning_curve(epochs: Sequence[Epoch]) -> LearningCurve:
 class Pruned(Frozen):
     """Why a training was stopped early."""
 
-    epoch: Count  # after which
+    #: epoch after which it was stopped
+    epoch: Count
+    #: pruner that stopped it
     pruner: Pruner
-    compared: Count  # trainings that had come so far, this one included
+    #: trainings that had come as far, itself included
+    compared: Count
 
 
 class TrainingResult(Frozen):
     """What a complete training trial has."""
 
     kind: Literal["training"] = "training"
+    #: one entry an epoch
     epochs: tuple[Epoch, ...] = Field(min_length=1)
+    #: samples of all devices in an optimizer step
     global_batch_size: Count
+    #: samples to which the study's learning rate belongs
     reference_batch: Count
-    peak_learning_rate: Finite  # after scaling and warm-up
+    #: learning rate after scaling and warm-up
+    peak_learning_rate: Finite
+    #: time of setting up, in s
     setup_s: Duration
-    resumed_after: Whole = 0  # epochs that came from a checkpoint
-    stopped_by: Pruned | None = None  # None: all epochs were trained
-    peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
-    device_memory_bytes: tuple[Bytes, ...] | None = None  # as the device (CPU: the process) counts it
-    device_utilization: tuple[Duration | None, ...] = ()  # each rank, while training; CPUs: of its cores
-    weights_difference: Ratio | None = None  # largest between two ranks, at the end
-    model: str | None = None  # where the trained model is, below the results directory
-    missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why
+    #: epochs that came from a checkpoint
+    resumed_after: Whole = 0
+    #: why it was stopped early; null: all epochs were trained
+    stopped_by: Pruned | None = None
+    #: memory of each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None
+    #: memory of each rank, as the device (on CPUs the process) counts it; on GPUs in the first epoch
+    device_memory_bytes: tuple[Bytes, ...] | None = None
+    #: busy share of each rank's device while training, 0 to 1
+    device_utilization: tuple[Duration | None, ...] = ()
+    #: the largest difference of a weight between two ranks, at the end
+    weights_difference: Ratio | None = None
+    #: where the trained model is, below the results directory; null: it was not kept
+    model: str | None = None
+    #: what could not be had, each with the reason
+    missing: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_of_each_rank(self) -> Self:

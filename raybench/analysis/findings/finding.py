@@ -23,43 +23,93 @@ class FindingName(StrEnum):
     """Every finding there is."""
 
     # where the step's time goes: each explains some of it
+    #: the speed-up is below 1 with its whole interval; it explains the loss where its parts were not measured
     NEGATIVE_SCALING = "negative scaling"
-    COMMUNICATION_BOUND = "communication-bound"  # latency and bandwidth are not told apart
+    #: communication that no compute hides; whether latency or bandwidth makes it is unknown, or neither
+    #: certainly has half of it
+    COMMUNICATION_BOUND = "communication-bound"
+    #: the same, and latency has more than half of the transfers' time, by a sweep or by trials with another
+    #: number of buckets
     LATENCY_BOUND = "latency-bound"
+    #: the same, and latency has less than half
     BANDWIDTH_BOUND = "bandwidth-bound"
+    #: the same, and a variable switches a fast path off, an interface is none between nodes, or GPUs are
+    #: joined through the host while others are not
     SLOW_PATH = "slow interface or topology"
+    #: 10% of the step stays whatever the batch, by the smaller batch of strong scaling or by the line through
+    #: two batches
     BATCH_TOO_SMALL = "batch too small"
+    #: GPUs are busy for less than 70% of the time
     LAUNCH_BOUND = "Python- or launch-bound"
+    #: the phase in which the step waits for its batch
     DATA_BOUND = "data-bound"
+    #: one rank is slower than the others by 2% in `local`, its interval one that holds for all ranks at once;
+    #: rank and node are named; it is called the device itself where it is slow alone in half of the study's
+    #: other trials too and others took less than a tenth of a core
     STRAGGLER = "straggler"
+    #: devices differ by 2% alone (99% interval), where no straggler explains it
     UNEVEN_DEVICES = "uneven devices"
+    #: skew beyond a straggler's, of texts that are padded to the longest of a batch
     UNEVEN_BATCHES = "uneven batches"
-    JITTER = "jitter"  # batches of one shape, and yet now one rank is late, now another
+    #: the same where batches have one shape, or this is unknown
+    JITTER = "jitter"
+    #: all devices at once compute slower than one alone, beyond what other processes explain, on CPUs
     CONTENTION = "contention"
+    #: the same on GPUs
     MEMORY_OR_PCIE = "memory or PCIe contention"
+    #: they took 2% of the cores that the workers needed; it explains contention that may be theirs, where
+    #: contention was not measured up to the whole loss, and is reported as "up to"; the program that took a
+    #: third of it at least is the one to stop
     OTHER_PROCESSES = "other processes"
+    #: DDP's copies and hooks
     COSTLY_WRAPPER = "costly wrapper"
+    #: a device says that it holds its clock down, or the clock fell by 10%
     THROTTLING = "throttling"
+    #: a loss of which only the whole was measured, with bounds of its communication
     NOT_DIVIDED = "loss not taken apart"
     # what no time can be given for
+    #: GPUs busy for 90% of the time with less than a quarter of the matrix peak
     MEMORY_BOUND = "memory-bound"
+    #: bf16, fp16 or tf32 with less than 1.05x the samples/s of fp32, whole interval
     PRECISION_WITHOUT_GAIN = "precision that does not help"
+    #: what the confirmation says
     NO_SIGNIFICANT_GAIN = "no significant gain"
     # what is to be said against the measurement
+    #: more workers than cores
     OVERSUBSCRIBED = "oversubscribed"
+    #: the requested half-width was not reached in time; where that would take more than ten times what the
+    #: rounds were given, noise is to be stopped instead
     NOISY_MEASUREMENT = "noisy measurement"
+    #: the step time changed by 2% over the rounds (Mann-Kendall, 1%)
     DRIFT = "drift"
+    #: rounds far from the rest; where there are more on one side than the trimmed mean leaves out, they are
+    #: in the figure, and the finding says so
     OUTLIER_ROUNDS = "outlier rounds"
+    #: other processes took so much more from one of the trials that settings are compared by than from
+    #: another that a tenth of its step may be due to it
     MEASURED_UNDER_LOAD = "measured under load"
+    #: a setting was measured more than once (search, curve, confirmation, verification; one device also in
+    #: the rounds of several), and another measurement differs from the one that the report has beyond the
+    #: intervals of all such comparisons, and by `search.minimum_gain` at least, or by 25% where the intervals
+    #: are too wide to tell; a warning from 10% on where no third one bears it out
     MEASUREMENTS_DISAGREE = "measurements disagree"
+    #: trials ran on devices of another name than the headline's; `predict` leaves them out
     SEVERAL_DEVICES = "devices of several kinds"
+    #: the strategy's losses, or its first gradient, are not one device's
     LOSSES_DISAGREE = "losses disagree"
+    #: what failed when the rounds were done
     NOT_ALL_MEASURED = "not all measured"
     # what there are no numbers of
+    #: trials ended with an error, counted by cause: the error, the user's own lines of code where it arose,
+    #: and the command that tries them again
     CRASHED = "crashed"
+    #: trials took longer than `measure.timeout_seconds`
     TIMED_OUT = "timed out"
+    #: trials did not fit; a note where others completed
     OUT_OF_MEMORY = "out of memory"
+    #: trials cannot be measured as requested
     REFUSED = "refused"
+    #: what was requested and not measured, counted, and the command that goes on
     NOT_REACHED = "not reached"
 
 

@@ -26,12 +26,20 @@ from raybench.spec.knobs import KnobValue, Setting
 class Verified(StrEnum):
     """What the experiment says of a proposed change."""
 
-    CONFIRMED = "confirmed"  # faster, beyond the interval and by search.minimum_gain, if less than predicted
-    REFUTED = "refuted"  # slower; or not surely faster, and surely less than was predicted, or is worth it
-    UNDECIDED = "undecided"  # the interval holds both
-    FAILED = "failed"  # it was tried, and did not run
+    #: more samples/s beyond the interval, and by `search.minimum_gain` at least; `confirmed, less than
+    #: predicted` where the whole interval lies below that of the prediction
+    CONFIRMED = "confirmed"
+    #: slower; or not confirmed, and the whole interval lies below what was predicted, without a prediction
+    #: below `search.minimum_gain`
+    REFUTED = "refuted"
+    #: the interval holds both
+    UNDECIDED = "undecided"
+    #: it was tried and did not run: the state and the reason
+    FAILED = "failed"
+    #: there was no time for it
     NOT_RUN = "not run"
-    NEEDS_YOU = "needs you"  # raybench cannot try it
+    #: raybench cannot try it: the finding's next step, or why
+    NEEDS_YOU = "needs you"
 
 
 @dataclass(frozen=True)
