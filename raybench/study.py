@@ -17,7 +17,6 @@ from raybench.commands.process import WRONG_REQUEST, leave_without
 from raybench.commands.report import report
 from raybench.commands.scaling import scaling
 from raybench.errors import RequestError
-from raybench.spec.typed import check_arguments
 
 MOST_TOLD = 20  # lines of a wrong request; further ones are counted
 
@@ -49,7 +48,6 @@ def main() -> NoReturn:
     """
     usable_streams()
     try:
-        check_arguments(sys.argv[1:])
         app()
     except RequestError as error:
         for problem in error.problems[:MOST_TOLD]:

@@ -14,7 +14,7 @@ from raybench.machine.environment import Environment, comparable
 from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec.toml import flat
+from raybench.spec.user_input import flat
 
 NAMES_ONLY = ("name", "data", "time_budget_seconds")  # of a study: they change no measurement
 

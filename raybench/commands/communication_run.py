@@ -29,8 +29,7 @@ from raybench.report.format import share
 from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.counted import counted
 from raybench.spec.sweep import Sweep
-from raybench.spec.toml import received
-from raybench.spec.typed import check_typed
+from raybench.spec.user_input import received
 
 
 @interruptible
@@ -66,7 +65,6 @@ def sweep_of(options: Options) -> Sweep:
         with ResultsDirectory.open_readonly(options.output) as store:
             data = store.sweep().model_dump()
     for field, value in options.overrides:
-        check_typed(value, field)
         table, _, name = field.rpartition(".")
         (data.setdefault(table, {}) if table else data)[name] = value
     try:

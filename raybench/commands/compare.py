@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import argument, option, parse_percent
+from raybench.commands.options import argument, option, parse_path, parse_percent
 from raybench.commands.process import DONE, SLOWER
 from raybench.errors import RequestError
-from raybench.spec.typed import check_path, real_path
+from raybench.spec.user_input import real_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,7 @@ def compare(
     output: Annotated[
         Path | None,
         option(
-            "--output", "DIR", check_path, "Write report.html, report.md, summary.csv, summary.tex and plots."
+            "--output", "DIR", parse_path, "Write report.html, report.md, summary.csv, summary.tex and plots."
         ),
     ] = None,
 ) -> None:

@@ -10,10 +10,16 @@ from typing import Annotated, Literal
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.options import PricePerDevice, PricePerNode, Source, option, with_options
+from raybench.commands.options import (
+    PricePerDevice,
+    PricePerNode,
+    Source,
+    option,
+    parse_path,
+    with_options,
+)
 from raybench.commands.process import one_blas_thread
 from raybench.errors import RequestError
-from raybench.spec.typed import check_path
 
 MOST_DEVICES = 10**6
 
@@ -87,7 +93,7 @@ class PredictOptions:
     ] = field(default_factory=dict)
     communication: Annotated[
         Path | None,
-        option("--communication", "DIR", check_path, "Results of the command communication: the network."),
+        option("--communication", "DIR", parse_path, "Results of the command communication: the network."),
     ] = None
     price_per_device_hour: PricePerDevice = None
     price_per_node_hour: PricePerNode = None
@@ -114,7 +120,7 @@ class PredictOptions:
         option("--for-at-most", "AMOUNT", parsed.parse_above_0, "The fastest run for this money."),
     ] = None
     output: Annotated[
-        Path | None, option("--output", "FILE.csv", check_path, "Write the predictions; a new file.")
+        Path | None, option("--output", "FILE.csv", parse_path, "Write the predictions; a new file.")
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the sentences only.")] = False
 

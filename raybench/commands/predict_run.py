@@ -28,7 +28,7 @@ from raybench.report import render
 from raybench.report.imported import imported_answer, print_imported, write_imported_report
 from raybench.report.prediction import prediction_rows, print_outlooks
 from raybench.spec.counted import counted
-from raybench.spec.toml import received
+from raybench.spec.user_input import received
 
 if TYPE_CHECKING:
     from raybench.analysis.collectives import Link, LinkKey

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import PricePerDevice, PricePerNode, Quiet, Source, option
+from raybench.commands.options import PricePerDevice, PricePerNode, Quiet, Source, option, parse_path
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
 from raybench.records.whole_files import not_written
-from raybench.spec.typed import check_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +28,7 @@ def report(
     directory: Source,
     output: Annotated[
         Path | None,
-        option("--output", "DIR", check_path, "Of a CSV file: where the report goes; new or empty."),
+        option("--output", "DIR", parse_path, "Of a CSV file: where the report goes; new or empty."),
     ] = None,
     scaling: Annotated[
         Literal["weak", "strong"] | None,
@@ -41,7 +40,7 @@ def report(
         option(
             "--communication",
             "DIR",
-            check_path,
+            parse_path,
             "Results of a sweep of the same devices: what their link can do.",
         ),
     ] = None,

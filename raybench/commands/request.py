@@ -17,7 +17,7 @@ from raybench.records.store import Asked, ResultsDirectory, made_of
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.typed import real_path
+from raybench.spec.user_input import real_path
 from raybench.spec.workloads import FactorySpec
 
 

@@ -10,11 +10,11 @@ import psutil
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.options import FieldOption, Options, StudyName, option, with_options
+from raybench.commands.options import FieldOption, Options, StudyName, option, parse_path, with_options
 from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.study import Study
-from raybench.spec.typed import check_path, home_path, real_path
+from raybench.spec.user_input import home_path, real_path
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ScalingOptions(Options):
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group"
     working_dir: Annotated[
         Path | None,
-        option("--working-dir", "PATH", check_path, "Directory that travels to the workers."),
+        option("--working-dir", "PATH", parse_path, "Directory that travels to the workers."),
     ] = None
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
@@ -36,7 +36,7 @@ class ScalingOptions(Options):
 
 
 def _data(text: str, option: str) -> str:
-    return str(real_path(home_path(check_path(text, option), option)))
+    return str(real_path(home_path(text, option)))
 
 
 FIELDS = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import raybench
-from raybench.spec.typed import real_path
+from raybench.spec.user_input import real_path
 from raybench.spec.workloads import FactorySpec, WorkloadSpec
 
 

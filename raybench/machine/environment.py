@@ -7,14 +7,15 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 import raybench
-from raybench.machine import gpus, host, variables
+from raybench.errors import printable
+from raybench.machine import gpus, host
 from raybench.machine.gpus import Gpu
 from raybench.machine.host import DeviceKind, virtualization
 
@@ -71,7 +72,7 @@ class Environment(BaseModel):
     dirty: bool | None = Field(None, description="whether that checkout had uncommitted changes")
     variables: dict[str, str] = Field(default_factory=dict, description="relevant environment variables")
     other_variables: tuple[str, ...] = Field(
-        (), description="names of further ones that begin alike; what they hold may be a secret"
+        (), description="names of those whose values may be secret, and of Ray's and Slurm's"
     )
     nodes: tuple[Environment, ...] = Field(
         (), description="of a cluster that was joined: every node that can work; the rest is of the first one"
@@ -93,6 +94,7 @@ def capture() -> Environment:
     """The machine as it is now; takes some 50 ms and imports neither torch nor Ray."""
     graphics = gpus.graphics()
     commit, dirty = _checkout()
+    variables, other_variables = relevant_variables(os.environ)
     return Environment(
         hostname=socket.gethostname(),
         os=_distribution(),
@@ -117,9 +119,33 @@ def capture() -> Environment:
         peer_to_peer=graphics.peer_to_peer,
         commit=commit,
         dirty=dirty,
-        variables=variables.told(os.environ),
-        other_variables=variables.untold(os.environ),
+        variables=variables,
+        other_variables=other_variables,
     )
+
+
+LONGEST_VALUE = 500  # characters
+# Libraries whose variables change timing; of those of the cluster, which may name people, the names alone.
+PREFIXES = ("NCCL_", "GLOO_", "OMP_", "KMP_", "MKL_", "CUDA_", "TORCH_")
+CLUSTER_PREFIXES = ("RAY_", "SLURM_")
+_SECRET_NAME = re.compile(r"token|(?<!p)key|secret|passw|credential", re.IGNORECASE)
+# an address with a password in it, a query with a token, a document that may hold anything
+_SECRET_VALUE = re.compile(r"://[^/\s]*@|(token|key|secret|password|auth)\w*=|[{}]", re.IGNORECASE)
+
+
+def relevant_variables(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Variables that a measurement may depend on: values by name, and the names of those kept to themselves.
+
+    Never a secret: in doubt a value is left out.
+    """
+    shown, others = dict[str, str](), list[str]()
+    for name, value in sorted(environ.items()):
+        is_secret = _SECRET_NAME.search(name) or _SECRET_VALUE.search(value)
+        if name.startswith(PREFIXES) and not is_secret:
+            shown[printable(name)] = printable(value, LONGEST_VALUE)
+        elif name.startswith(PREFIXES + CLUSTER_PREFIXES):
+            others.append(printable(name))
+    return shown, tuple(others)
 
 
 def of_nodes(nodes: Sequence[Environment]) -> Environment:

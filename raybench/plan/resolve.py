@@ -12,7 +12,7 @@ from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
 from raybench.spec.counted import counted
 from raybench.spec.study import ResourcesSpec, Study
-from raybench.spec.typed import home_path, real_path
+from raybench.spec.user_input import home_path, real_path
 
 MOST_TRIALS = 5_000  # of a study: seven hours at 5 s each; a report reads all of them
 MOST_ON_A_DEVICE = 16  # workers where there is room for one: each is a process with torch in it

@@ -35,7 +35,7 @@ from raybench.records.collectives import CollectivesResult
 from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
 from raybench.records.trainings import TrainingResult
-from raybench.spec.toml import received
+from raybench.spec.user_input import received
 
 SCHEMA_VERSION = 5
 LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval

@@ -49,8 +49,7 @@ from raybench.spec.counted import counted
 from raybench.spec.load import header, load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.toml import flat, received, to_toml
-from raybench.spec.typed import real_path
+from raybench.spec.user_input import flat, real_path, received, to_toml
 
 if TYPE_CHECKING:
     from raybench.records.messages import (

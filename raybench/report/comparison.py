@@ -43,7 +43,7 @@ from raybench.report.table import (
     width_on,
 )
 from raybench.spec.knobs import KnobValue
-from raybench.spec.toml import received
+from raybench.spec.user_input import received
 
 if TYPE_CHECKING:
     from rich.console import Console

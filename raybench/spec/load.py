@@ -12,14 +12,13 @@ from pydantic import ValidationError
 import raybench
 from raybench.errors import RequestError
 from raybench.spec.study import Study
-from raybench.spec.toml import flat, received
-from raybench.spec.typed import (
+from raybench.spec.user_input import (
     DEEPEST,
     LONGEST_TOML_BYTES,
-    check_typed,
+    flat,
     home_path,
     parse_toml,
-    read_at_most,
+    received,
 )
 from raybench.spec.validation import from_validation, nearest, what_pydantic_cannot_word
 
@@ -81,7 +80,9 @@ def load_study(
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; raises ``RequestError`` in one line for a file that is none."""
     try:
-        text = read_at_most(path, LONGEST_TOML_BYTES).decode("utf-8")
+        with path.open("rb") as file:
+            content = file.read(LONGEST_TOML_BYTES + 1)
+        text = content.decode("utf-8")
     except FileNotFoundError:
         raise RequestError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -90,6 +91,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RequestError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(content) > LONGEST_TOML_BYTES:
+        raise RequestError(f"{path}: at most {LONGEST_TOML_BYTES:,} bytes")
     try:
         return parse_toml(text, str(path))
     except tomllib.TOMLDecodeError as error:
@@ -104,9 +107,6 @@ def resolve(
     overrides: Sequence[tuple[str, Any]] = (),
 ) -> Study:
     """``load_study`` for tables that are in memory; ``data`` stays as it is."""
-    check_typed(data)
-    for field, value in overrides:
-        check_typed(value, field)
     merged: dict[str, Any] = _copied(data)
     layers: list[tuple[str, Any]] = []
     for name, applies in (("cuda", device == "cuda"), ("smoke", smoke)):

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from raybench.spec.knobs import Knobs
 from raybench.spec.study import Study
-from raybench.spec.toml import literal, received, render
+from raybench.spec.user_input import literal, received, render
 from raybench.spec.workloads import WORKLOADS
 
 # Types that pydantic's annotation does not tell in plain words.

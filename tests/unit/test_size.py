@@ -10,16 +10,16 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (92, 3),
+    ".": (90, 3),
     "analysis": (9209, 56),
     "commands": (2370, 21),
     "launch": (2125, 18),
-    "machine": (1085, 8),
+    "machine": (997, 7),
     "plan": (1116, 10),
-    "records": (1512, 13),
+    "records": (1417, 13),
     "report": (6270, 29),
     "run": (1371, 9),
-    "spec": (1482, 13),
+    "spec": (1411, 12),
     "worker": (4863, 44),
     "workloads": (1618, 16),
 }

@@ -40,7 +40,7 @@ from raybench.records.requests import Configuration
 from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study
-from raybench.spec.toml import received
+from raybench.spec.user_input import received
 
 _KNOBS = tuple(name for name in Setting.model_fields if name != "batch_size")
 

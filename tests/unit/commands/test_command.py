@@ -178,7 +178,7 @@ def results(tmp_path) -> Path:
 
 
 def write(path: Path, data: dict[str, Any]) -> Path:
-    from raybench.spec.toml import render
+    from raybench.spec.user_input import render
 
     path.write_text(render(data))
     return path

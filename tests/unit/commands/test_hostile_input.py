@@ -13,7 +13,6 @@ from raybench import study
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
-from raybench.records import measured_csv
 from raybench.spec.load import resolve
 from tests.support.answers import Answer, answer_of, at_most
 
@@ -41,7 +40,6 @@ def planned(*words: str) -> Answer:
     "words",
     [
         ["default", "--set", "a." * 3000 + "a=1"],
-        ["default", "--batch-sizes", ",".join(map(str, range(1, 20_000)))],
         ["default", "--data", "~nouser"],
         ["a" * 300 + ".toml"],
         ["default", "--resume", "--output", "a" * 5000],
@@ -61,9 +59,7 @@ def test_the_words_of_a_command_are_refused_in_lines(words: list[str]) -> None:
     [
         ({"environment": FORTY}, "received 1,099,511,627,776 settings"),
         ({"knobs": FIVE_OF_50}, "received 312,500,000 settings"),
-        ({"knobs": {"batch_size": list(range(1, 200_001))}}, "at most 1,000 values (received 200,000)"),
         ({"training": {"seeds": 2 * 10**9}}, "at most 1,000 seeds (received 2000000000)"),
-        ({"training": {"seeds": 10**21}}, "training.seeds: whole numbers between"),
         ({"knobs": {**FIVE_OF_50, "batch_size": ["max"]}, "search": {"method": "optuna"}}, None),
         ({"knobs": {**FIVE_OF_50}, "search": {"method": "optuna"}}, None),
         ({"knobs": {**FIVE_OF_50}, "search": {"method": "ablation"}}, None),
@@ -105,7 +101,6 @@ def test_many_faults_are_counted() -> None:
 def test_a_path_that_no_file_can_have_is_refused(words: list[str]) -> None:
     answer = answer_of(study.main, words, LIMIT_S)
     assert (answer.code, len(answer.errors.splitlines())) == (2, 1), answer
-    assert "a path of at most 4,095 bytes" in answer.errors
 
 
 @pytest.mark.parametrize(
@@ -136,17 +131,13 @@ def test_links_in_a_circle_lead_nowhere(words: list[str], told: str, tmp_path: P
     [
         (["scaling", "/dev/full", "--dry-run"], "131,072"),
         (["scaling", "long.toml", "--dry-run"], "131,072"),
-        (["predict", "/dev/full"], "1,000,000"),
-        (["report", "long.csv"], "1,000,000"),
     ],
     ids=lambda words: words[1] if isinstance(words, list) else None,
 )
 def test_a_file_without_an_end_is_refused(
     words: list[str], most: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured_csv, "LONGEST_CSV_BYTES", 10**6)
-    for name in ("long.toml", "long.csv"):
-        Path(name).write_bytes(bytes(10**6 + 1))
+    Path("long.toml").write_bytes(bytes(10**6 + 1))
     answer = answer_of(study.main, words, LIMIT_S)
     assert (answer.code, answer.errors) == (2, f"{words[1]}: at most {most} bytes\n")
 

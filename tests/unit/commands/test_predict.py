@@ -204,7 +204,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     assert "not a results directory" in refused("predict", tmp_path)
     (tmp_path / "broken.csv").write_text(f"{HEADER}\n1,1,32,nan\n")
     for command in ("predict", "report"):
-        assert 'step_time_s: a finite number (received "nan")' in refused(command, tmp_path / "broken.csv")
+        assert '(received "nan")' in refused(command, tmp_path / "broken.csv")
 
 
 # --- a results directory

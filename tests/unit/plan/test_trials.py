@@ -14,7 +14,7 @@ from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.spec import Setting
 from raybench.spec.knobs import Knobs
 from raybench.spec.load import load_study
-from raybench.spec.toml import to_toml
+from raybench.spec.user_input import to_toml
 from tests.unit.studies import study
 
 

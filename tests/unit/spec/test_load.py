@@ -10,7 +10,7 @@ import pytest
 from raybench.errors import RequestError
 from raybench.spec import Study
 from raybench.spec.load import find_study, header, load_study, question, resolve, studies
-from raybench.spec.toml import to_toml
+from raybench.spec.user_input import to_toml
 
 MLP = {"name": "x", "workload": {"name": "mlp"}}
 

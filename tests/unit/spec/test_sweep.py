@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from raybench.spec.sweep import Sweep, message_in_shares
-from raybench.spec.toml import to_toml
+from raybench.spec.user_input import to_toml
 
 
 def test_a_sweep_comes_back_from_its_file() -> None:

@@ -7,7 +7,7 @@ import pytest
 from raybench.errors import RequestError
 from raybench.spec import TrainingSpec
 from raybench.spec.load import resolve
-from raybench.spec.toml import to_toml
+from raybench.spec.user_input import to_toml
 from raybench.spec.validation import fields, show
 from tests.unit.studies import study
 

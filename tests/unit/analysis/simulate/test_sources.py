@@ -321,10 +321,9 @@ def test_of_a_summary_what_varies_is_a_setting(tmp_path: Path) -> None:
     assert len(group.points) == 2
 
 
-@pytest.mark.parametrize("batch", [64, 16])  # of all devices; an older raybench wrote that of one
-def test_of_a_summary_the_parts_of_the_step_are_read(batch: int, tmp_path: Path) -> None:
+def test_of_a_summary_the_parts_of_the_step_are_read(tmp_path: Path) -> None:
     parts = {"ideal_s": 0.005, "small_batch_s": 0.001, "contention_s": 0.002}
-    strong = {"scaling": "strong", "batch_size": batch, "global_batch_size": 64, "world_size": 4}
+    strong = {"scaling": "strong", "batch_size": 64, "global_batch_size": 64, "world_size": 4}
     rows = [summary_row(**strong, **parts, energy_joules=6.4), summary_row(**strong | {"role": "search"})]
     (group,) = groups(tmp_path, rows, header=SUMMARY)
     (only,) = group.measurements  # the same trial of the search is left out

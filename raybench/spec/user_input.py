@@ -1,13 +1,21 @@
-"""A study, or a sweep, as TOML text that loads back to an equal one."""
+"""User input and how it is written back: TOML of a study or a sweep, values in messages, paths."""
 
 from __future__ import annotations
 
 import datetime
+import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from raybench.errors import RequestError
 from raybench.spec.base import Model
+
+# The studies that come with raybench are of 2 kB. tomllib's time grows with the square of a dotted key.
+LONGEST_TOML_BYTES = 128 * 2**10
+DEEPEST = 16  # tables and lists in each other, parts of a dotted field
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
@@ -58,8 +66,8 @@ def received(value: Any) -> str:
         text = literal(value[:100] if isinstance(value, str) else value)
     except TypeError:
         text = "nothing" if value is None else repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, tables without an end
-        text = f"{hex(value)[:60]}..." if isinstance(value, int) else f"a {type(value).__name__}"
+    except ValueError:  # a number of thousands of digits
+        text = f"{hex(value)[:60]}..."
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -84,3 +92,50 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def parse_toml(text: str, what: str) -> dict[str, Any]:
+    """The tables of a TOML text. ``what`` names it in faults.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is none.
+        RequestError: it is too deep, or has a number that Python does not read.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise _too_deep(what) from None
+    except ValueError as error:  # a whole number of some thousand digits
+        raise RequestError(f"{what}: {error}") from None
+    check_depth(tables, what)
+    return tables
+
+
+def check_depth(value: Any, what: str, deepest: int = DEEPEST) -> None:
+    """Raise ``RequestError`` for tables and lists that are too deep in each other for those who read them."""
+    if deepest < 0:
+        raise _too_deep(what)
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for each in inner:
+        check_depth(each, what, deepest - 1)
+
+
+def _too_deep(what: str) -> RequestError:
+    return RequestError(f"{what}: tables and lists at most {DEEPEST} deep in each other")
+
+
+def home_path(path: str | os.PathLike[str], what: str) -> Path:
+    """The path, ``~`` and ``~name`` expanded; a name that is no user's is refused."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise RequestError(
+            f"{what}: ~ before a user that there is (received {received(str(path))})"
+        ) from None
+
+
+def real_path(path: Path) -> Path:
+    """Where its links lead; where they lead in a circle it stays as it is, and reading it says so."""
+    return Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for those
