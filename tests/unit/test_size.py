@@ -20,10 +20,10 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "report": (6270, 29),
     "run": (1371, 9),
     "spec": (1411, 12),
-    "worker": (4863, 44),
+    "worker": (4858, 43),
     "workloads": (1618, 16),
 }
-ALONE = 19  # modules below 120 lines with one importer
+ALONE = 18  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
 DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 
