@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (90, 3),
-    "analysis": (9209, 56),
+    "analysis": (9224, 56),
     "commands": (2370, 21),
     "launch": (2125, 18),
     "machine": (997, 7),
