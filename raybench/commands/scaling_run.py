@@ -18,7 +18,7 @@ from raybench.commands.dry_run import print_plan, sizes_left_out
 from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
-from raybench.commands.progress import StudyProgress
+from raybench.commands.progress import StudyGauges, StudyProgress
 from raybench.commands.request import (
     DEFAULT_FOLDER,
     as_it_began,
@@ -28,7 +28,6 @@ from raybench.commands.request import (
     request_of,
 )
 from raybench.commands.scaling import ScalingOptions
-from raybench.commands.watchers import StudyGauges, Watchers
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
@@ -41,7 +40,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.format import exact_clock
 from raybench.run.session import Session
-from raybench.run.study import run_study
+from raybench.run.stages import run_study
 from raybench.run.time_budget import FINISH_S, TimeBudget
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
@@ -152,7 +151,7 @@ def _measure(
         plan=plan,
         runner=runner,
         store=store,
-        watcher=Watchers(StudyProgress(plan.study, display), StudyGauges(plan.study, metrics)),
+        watcher=StudyProgress(plan.study, display, StudyGauges(plan.study, metrics)),
         budget=TimeBudget(_deadline(options, plan.study), _epoch_samples(plan.study, samples)),
         retry=frozenset(options.retry),
         journal=store.path / OPTUNA_JOURNAL,
