@@ -95,16 +95,9 @@ class StudyProgress:
             self._has_epochs = False
             return
         names = trial_words(self._study, request), short_trial_words(self._study, request)
-        self._display.trial_done(names, outcome_words(record, scaling, by_itself=self._is_by_itself(record)))
+        self._display.trial_done(names, outcome_words(record, scaling))
         if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
             self._say_what_if(record)
-
-    def _is_by_itself(self, record: TrialRecord) -> bool:
-        """Whether the report has another figure: one device in the rounds of several, not known by now."""
-        config = record.config
-        is_base = config.world_size == 1 and isinstance(config.placement, str)
-        sizes = self._study.scaling.world_sizes
-        return is_base and record.request.role == "scaling" and (sizes == "all" or max(sizes) > 1)
 
     def _say_what_if(self, record: TrialRecord) -> None:
         """Once, by the trial by which the report says it, before other buckets are measured there."""
@@ -122,10 +115,8 @@ class StudyProgress:
         self._display.best(f"{trial_words(self._study, record.study_request)}: {rate_words(scaling)}")
 
 
-def outcome_words(record: TrialRecord, scaling: Scaling | None, *, by_itself: bool = False) -> str:
+def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     """What came out of a trial; ``scaling`` is that of a complete trial of steps.
-
-    ``by_itself``: the figure is not that of the report.
 
     The interval beside a speed-up is its efficiency's: one is the other times a whole number.
     """
@@ -146,7 +137,7 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None, *, by_itself: bo
     if record.request.role == "verification":
         return f"{rate} with the change, {rounds}"
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
-        return f"{rate} by itself, {rounds}" if by_itself else f"{rate}, {rounds}"
+        return f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"
 
 
