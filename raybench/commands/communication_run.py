@@ -25,6 +25,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.format import share
 from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.counted import counted
+from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Sweep
 from raybench.spec.toml import received
 from raybench.spec.typed import check_typed
@@ -75,10 +76,21 @@ def _measure(
     options: Options, plan: SweepPlan, cluster: Cluster, store: ResultsDirectory, display: Display
 ) -> list[str]:
     """Run the sweep and end every process; the notes on the results."""
-    with workers(cluster, plan.sweep, plan, store, display) as runner:
+    sweep = plan.sweep
+    with workers(cluster, sweep, plan, store, display) as runner:
+        collectives = counted(len(sweep.collectives), "collective")
+        display.stage(f"Sweeping {collectives} over {counted(len(sweep.message_bytes), 'size')}")
         session = SweepSession(plan, runner, store, SweepProgress(display), frozenset(options.retry))
         session.run()
-    return [*plan.notes, *session.notes]
+    notes = [
+        f"placement {name}: on one node the same as {plan.placements[0]}, not measured"
+        for name in sweep.placement
+        if name not in plan.placements
+    ]
+    for place, reason in session.lost:
+        where = f"{place.world_size} devices, {placement_words(place.placement)}"
+        notes.append(f"not measured, since nodes are gone: {where} ({reason})")
+    return notes
 
 
 class SweepProgress:
@@ -86,10 +98,6 @@ class SweepProgress:
 
     def __init__(self, display: Display) -> None:
         self._display = display
-
-    def stage(self, text: str) -> None:
-        """What the sweep is at."""
-        self._display.stage(text)
 
     def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
         """A part of a place's rounds begins."""

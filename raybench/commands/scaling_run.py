@@ -12,8 +12,9 @@ from rich.console import Console
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import weights_words
+from raybench.commands.console import say
 from raybench.commands.display import Display
-from raybench.commands.dry_run import print_plan, sizes_left_out
+from raybench.commands.dry_run import plan_lines, sizes_left_out
 from raybench.commands.measuring import interruptible, measure_and_report, teller, workers
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
@@ -31,7 +32,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.environment import of_nodes, unlike_nodes
-from raybench.plan.resolve import make_plan, searched_or_grid
+from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
@@ -39,6 +40,7 @@ from raybench.report.format import exact_clock
 from raybench.run.session import Session
 from raybench.run.stages import run_study
 from raybench.run.time_budget import FINISH_S, TimeBudget
+from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
@@ -56,7 +58,8 @@ def run_scaling(options: ScalingOptions, console: Console) -> int:
             if options.output is not None and not options.resume:
                 refuse_occupied(options.output)
             own, known = options.runner == "tune", _not_again(options) if options.resume else []
-            print_plan(plan, console, verify=options.verify, own_processes=own, known=known)
+            for line in plan_lines(plan, verify=options.verify, own_processes=own, known=known):
+                say(console, line)
             return DONE
         if plan.study.training is not None:
             refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
@@ -75,11 +78,12 @@ def _plan(
 ) -> tuple[Plan, tuple[int, int] | None]:
     """The plan on what the cluster has, and the samples of the user's data: training, test."""
     plan = make_plan(study, resources_there(cluster, study, options, tell))
-    grid, words = searched_or_grid(plan)
+    grid = grid_of_search(plan)
     # what was begun as a search goes on as one
-    if words and (not options.resume or _was_grid(options.output)):
-        plan = grid
-        tell(words)
+    if grid is not None and (not options.resume or _was_grid(options.output)):
+        trials, (plan, number) = plan.study.search.trials, grid
+        there_are = f"there {'is' if number == 1 else 'are'} {counted(number, 'combination')}"
+        tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
     if options.runner == "tune":
         _refuse_ranks(study)
     return plan, check_workload(cluster, plan.study, needs_of(study.resources))
