@@ -67,13 +67,13 @@ def plan_lines(
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     """The time budget, and what becomes of the study where it is short."""
     words = f"time budget: {exact_clock(budget_s)}"
-    least_s, most_s = found.outside_trials_s
-    if budget_s < most_s:
-        starts = "{:.0f} to {:.0f} s".format(*found.until_first_s)
-        is_none = "does not cover" if budget_s <= least_s else "may not even cover"
+    least_s, most_s = found.until_first_s
+    if budget_s < most_s + FINISH_S:
+        starts = f"{least_s:.0f} to {most_s:.0f} s"
+        is_none = "does not cover" if budget_s <= least_s + FINISH_S else "may not even cover"
         return (
             f"{words}; it {is_none} starting the workers, which takes {starts}, and the end with its report, "
-            f"{FINISH_S:.0f} s: give it more than {math.ceil(most_s)} s"
+            f"{FINISH_S:.0f} s: give it more than {math.ceil(most_s + FINISH_S)} s"
         )
     shorter = found.most_s > budget_s
     return f"{words}; where that is not enough trials are shortened, then left out" if shorter else words

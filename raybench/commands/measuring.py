@@ -85,9 +85,9 @@ def measure_and_report(
                 notes += error.problems
         try:
             with interrupt.held(second_raises=True):
-                stopped = goes_on or ended != DONE  # an interrupt from now on is told of below
-                code = write_and_print(store, own, notes, quiet=quiet, command=command, stopped=stopped)
-                told = stopped
+                goes_on = goes_on or ended != DONE  # an interrupt from now on is told of below
+                code = write_and_print(store, own, notes, quiet=quiet, command=command, stopped=goes_on)
+                told = goes_on
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:

@@ -148,7 +148,7 @@ def _measure(
     notes = [note_words(session.study, each) for each in session.notes]
     if budget_s is None or not (session.not_reached or took_s > budget_s):
         return notes
-    spent = spent_words(budget_s, took_s, session.budget.starting_s)
+    spent = spent_words(budget_s, took_s, sum(session.budget.starts_s))
     return [*notes, spent, *(note_words(session.study, each) for each in session.not_reached)]
 
 

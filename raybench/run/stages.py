@@ -285,9 +285,7 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
         in_time = session.forecast.fit_one(request)
         if in_time is not None:
             session.announce()
-            with session.leaving_out_what_has_no_room():
-                session.measure(Trial(in_time, winner.suggestion), done=0, total=1)
-        if in_time is None or ledger.cut_of([request]):
+        if not session.measure_in_time(in_time, winner.suggestion):
             session.note(NoteKind.NOT_REACHED)
             return
     if other_processes:
@@ -312,8 +310,7 @@ def take_apart_worst(session: Session) -> None:
     if not session.ledger.is_open(request) or in_time is None:
         return
     session.announce()
-    with session.leaving_out_what_has_no_room():
-        session.measure(Trial(in_time, worst.suggestion), done=0, total=1)
+    session.measure_in_time(in_time, worst.suggestion)
 
 
 def _worst(session: Session) -> TrialRecord | None:
@@ -458,10 +455,7 @@ def verify(session: Session) -> None:
         # a new worker group costs its start, which cannot be cut short
         start_s = session.budget.start_s if request.config.environment != default else 0.0
         in_time = session.forecast.fit([request], fixed_s=start_s)
-        if in_time is not None:
-            with session.leaving_out_what_has_no_room(changes=(proposal.change,)):
-                session.measure(Trial(in_time), done=done, total=len(asked))
-        if in_time is None or session.ledger.cut_of([request]):
+        if not session.measure_in_time(in_time, done=done, total=len(asked), changes=(proposal.change,)):
             late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller
     if late:
         session.note(NoteKind.NOT_REACHED, changes=tuple(late))
