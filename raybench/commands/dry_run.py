@@ -53,8 +53,8 @@ def plan_lines(
             yield f"  stopped early by Optuna's pruner {study.search.pruner}"
     if verify:
         limited = study.time_budget_seconds is not None
-        number = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
-        yield f"verification: the changes that the first findings propose, {number}, interleaved"
+        most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
+        yield f"verification: the changes that the first findings propose, {most}, interleaved"
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"

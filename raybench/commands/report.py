@@ -176,7 +176,7 @@ def _of_study(
     from raybench.analysis.results import with_left_out
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
-    from raybench.plan.left_out import left_out
+    from raybench.plan.notes import left_out
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
     from raybench.report.document import write_report

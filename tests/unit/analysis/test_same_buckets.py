@@ -16,8 +16,7 @@ from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.commands.notes import note_words
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
-from raybench.plan.left_out import left_out
-from raybench.plan.notes import Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
