@@ -12,7 +12,7 @@ from rich.console import Console
 from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
-from raybench.commands.measuring import interruptible, measure_and_report, teller, workers
+from raybench.commands.measuring import measure_and_report, teller, workers
 from raybench.commands.options import Options
 from raybench.commands.request import needs_of, open_results, resources_there
 from raybench.errors import RequestError
@@ -31,7 +31,6 @@ from raybench.spec.toml import received
 from raybench.spec.typed import check_typed
 
 
-@interruptible
 def run_communication(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     tell, sweep = teller(console, quiet=options.quiet), sweep_of(options)

@@ -7,9 +7,8 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import Literal, ParamSpec
+from typing import Literal
 
 from rich.console import Console
 
@@ -35,22 +34,6 @@ from raybench.run.in_flight import GroupPlan
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
-
-Arguments = ParamSpec("Arguments")
-
-
-def interruptible(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    """Return exit code 130 where ``command`` is interrupted with nothing to keep, or a second time."""
-
-    @wraps(command)
-    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> int:
-        with interrupt.raising():
-            try:
-                return command(*args, **kwargs)
-            except Interrupted:
-                return INTERRUPTED
-
-    return run
 
 
 def measure_and_report(

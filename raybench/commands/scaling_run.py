@@ -15,7 +15,7 @@ from raybench.analysis.labels import weights_words
 from raybench.commands.console import say
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines, sizes_left_out
-from raybench.commands.measuring import interruptible, measure_and_report, teller, workers
+from raybench.commands.measuring import measure_and_report, teller, workers
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
 from raybench.commands.progress import StudyGauges, StudyProgress
@@ -46,7 +46,6 @@ from raybench.spec.study import Study
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
-@interruptible
 def run_scaling(options: ScalingOptions, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     cluster, study, made_of = request_of(options)
