@@ -48,4 +48,5 @@ def communication(*, options: Options, fields: dict[str, Any]) -> None:
     seconds = fields.get("measure.max_seconds")
     if seconds is not None:
         fields["measure.timeout_seconds"] = TIMEOUT_FACTOR * seconds
-    leave(run_communication(replace(options, overrides=tuple(fields.items())), make_console()))
+    typed = replace(options, overrides=tuple(fields.items()))
+    leave(lambda: run_communication(typed, make_console()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import argument, option, parse_path, parse_percent
+from raybench.commands.options import argument, option, parse_new_folder, parse_percent
 from raybench.commands.process import DONE, SLOWER
 from raybench.errors import RequestError
 from raybench.spec.user_input import real_path
@@ -45,7 +45,10 @@ def compare(
     output: Annotated[
         Path | None,
         option(
-            "--output", "DIR", parse_path, "Write report.html, report.md, summary.csv, summary.tex and plots."
+            "--output",
+            "DIR",
+            parse_new_folder,
+            "Write report.html, report.md, summary.csv, summary.tex and plots.",
         ),
     ] = None,
 ) -> None:
@@ -74,20 +77,14 @@ def compare_directories(
 
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, nothing to fail by, or an
-            ``output`` that holds something or cannot be written.
+            ``output`` that cannot be written.
     """
     from raybench.analysis.comparison import side_by_side
-    from raybench.records.whole_files import cannot, not_written
+    from raybench.records.whole_files import not_written
     from raybench.report.comparison import loads_words, print_comparison, starts_words, write_comparison
     from raybench.report.format import share, times
     from raybench.report.pages import anew, quoted
 
-    try:
-        is_free = output is None or not output.exists() or (output.is_dir() and not any(output.iterdir()))
-    except OSError as error:
-        raise RequestError(f"--output: {cannot(output or Path(), 'be read', error)}") from None
-    if not is_free:
-        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
     resolved = [real_path(directory) for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)

@@ -19,6 +19,7 @@ from typer.models import ArgumentInfo
 
 from raybench.errors import RequestError
 from raybench.records.record import State
+from raybench.records.whole_files import cannot
 from raybench.spec.knobs import MAX, Setting
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import DEEPEST, parse_toml, received
@@ -158,6 +159,18 @@ def parse_above_0(text: str, option: str) -> float:
     if not 0 < value < math.inf:
         raise RequestError(f"{option}: a number above 0 (received {received(text)})")
     return value
+
+
+def parse_new_folder(text: str, option: str) -> Path:
+    """A directory that is new or empty."""
+    path = Path(text)
+    try:
+        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    except OSError as error:
+        raise RequestError(f"{option}: {cannot(path, 'be read', error)}") from None
+    if not is_free:
+        raise RequestError(f"{option}: a new or empty directory, nothing is overwritten (received {path})")
+    return path
 
 
 def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:

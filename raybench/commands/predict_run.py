@@ -33,17 +33,14 @@ from raybench.spec.user_input import received
 if TYPE_CHECKING:
     from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.measured import MeasuredStudy
-    from raybench.records.record import TrialRecord
 
+Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
-def swept_links(
-    directory: Path, devices: Iterable[str] = (), names: Iterable[str | None] = ()
-) -> Mapping[LinkKey, Link]:
-    """The lines of the sweep in ``directory``.
+def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, Link]:
+    """The lines of the sweep in ``directory``; ``trials``: their devices.
 
-    ``devices`` (cpu, cuda) and ``names`` of them are those of the trials; what is not known is not compared.
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
     from raybench.analysis.collectives import link
@@ -52,23 +49,17 @@ def swept_links(
     with ResultsDirectory.open_readonly(directory) as store:
         store.sweep()  # a study is refused
         records = list(store.latest().values())
-    _compare("backend", _backends(devices), _backends(each.request.config.device for each in records))
-    _compare("devices", _known(names), _known(each.device_name for each in records))
+    own, swept = list(trials), [(each.request.config.device, each.device_name) for each in records]
+    _compare("backend", ({BACKENDS[device] for device, _ in each if device} for each in (own, swept)))
+    _compare("devices", ({name for _, name in each if name} for each in (own, swept)))
     return link(records)
 
 
-def _compare(what: str, trials: set[str], swept: set[str]) -> None:
+def _compare(what: str, trials_and_swept: Iterable[set[str]]) -> None:
+    trials, swept = trials_and_swept
     if trials and swept and not trials & swept:
         asked, received = (", ".join(sorted(each)) for each in (trials, swept))
         raise RequestError(f"--communication: a sweep of the trials' {what}, {asked} (received {received})")
-
-
-def _backends(devices: Iterable[str]) -> set[str]:
-    return {BACKENDS[each] for each in devices}
-
-
-def _known(names: Iterable[str | None]) -> set[str]:
-    return {each for each in names if each}
 
 
 @dataclass(frozen=True)
@@ -81,8 +72,7 @@ class Source:
     epoch_samples: int | None = None
     epochs: int | None = None
     notes: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()  # cpu or cuda, and their names, where they are known
-    device_names: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
 
 
 def run_predict(options: PredictOptions, console: Console) -> int:
@@ -97,7 +87,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
         raise RequestError("--for-at-most: needs --price-per-device-hour or --price-per-node-hour")
     work, link = _work(options, source), None
     if options.communication is not None:
-        link = swept_links(options.communication, source.devices, source.device_names)
+        link = swept_links(options.communication, source.devices)
     outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
@@ -121,8 +111,8 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
     if not path.exists():
         raise RequestError(f"{path}: no such directory or file")
     table = read_measured_csv(path)
-    names = tuple(dict(row.context)["device_name"] for row in table.rows)
-    return Source(groups_of_table(table, scaling, setting), device_names=names)
+    devices = tuple((None, dict(row.context)["device_name"]) for row in table.rows)
+    return Source(groups_of_table(table, scaling, setting), devices=devices)
 
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
@@ -151,8 +141,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         epoch_samples=results.epoch_samples,
         epochs=study.training.epochs if study.training else None,
         notes=notes,
-        devices=tuple(record.config.device for record in results.tried),
-        device_names=tuple(record.device_name for record in results.tried if record.device_name),
+        devices=tuple((each.config.device, each.device_name) for each in results.tried),
     )
 
 
@@ -285,11 +274,9 @@ def run_what_if(
     found = links = None
     if communication is not None:
         asked = results.complete if record is None else [record]
-        links = swept_links(
-            communication, (each.config.device for each in asked), (each.device_name for each in asked)
-        )
+        links = swept_links(communication, ((each.config.device, each.device_name) for each in asked))
     if record is not None:
-        others = _of_the_study(results.measured, record)
+        others = [each for each in results.measured if each.trial_id != record.trial_id] + [record]
         found = what_if(record, changes, others=others, measured=others, links=links)
     if found is None:
         raise RequestError(
@@ -304,10 +291,6 @@ def run_what_if(
             console.print(point_words(point), highlight=False, markup=False)
     console.print(table.caption, highlight=False, markup=False)
     return DONE
-
-
-def _of_the_study(measured: Sequence[TrialRecord], record: TrialRecord) -> list[TrialRecord]:
-    return [each for each in measured if each.trial_id != record.trial_id] + [record]
 
 
 def _rates(text: str, option: str) -> tuple[float, ...]:
@@ -346,10 +329,8 @@ def report_file(
     """Print what the file says and write its report to ``output``; the exit code.
 
     Raises:
-        RequestError: the file cannot be read, or ``output`` holds something or cannot be written.
+        RequestError: the file cannot be read, or ``output`` cannot be written.
     """
-    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
     models = [_next_doublings(group) for group in groups_of_table(read_measured_csv(file), scaling)]
     if quiet:
         say(console, imported_answer(models))

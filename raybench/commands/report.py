@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import PricePerDevice, PricePerNode, Quiet, Source, option, parse_path
+from raybench.commands.options import (
+    PricePerDevice,
+    PricePerNode,
+    Quiet,
+    Source,
+    option,
+    parse_new_folder,
+    parse_path,
+)
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
 from raybench.records.whole_files import not_written
@@ -28,7 +36,7 @@ def report(
     directory: Source,
     output: Annotated[
         Path | None,
-        option("--output", "DIR", parse_path, "Of a CSV file: where the report goes; new or empty."),
+        option("--output", "DIR", parse_new_folder, "Of a CSV file: where the report goes; new or empty."),
     ] = None,
     scaling: Annotated[
         Literal["weak", "strong"] | None,
@@ -70,12 +78,8 @@ def report(
         if communication is not None:
             from raybench.commands.predict_run import swept_links
 
-            records = store.latest().values()
-            links = swept_links(
-                communication,
-                (each.request.config.device for each in records),
-                (each.device_name for each in records),
-            )
+            devices = [(each.request.config.device, each.device_name) for each in store.latest().values()]
+            links = swept_links(communication, devices)
         code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links, prices=prices)
     raise typer.Exit(code)
 
@@ -84,29 +88,26 @@ def _option(prices: Mapping[str, float]) -> str:
     return f"--{next(iter(prices)).replace('_', '-')}"
 
 
-@dataclass(frozen=True)
-class GoingOn:
-    """The one command after a run that stopped early, and what it does where that is not plain."""
+def going_on_from(findings: Sequence[Finding], goes_on: str) -> tuple[str, str]:
+    """The one command after a run that stopped early, and what it does where that is not plain.
 
-    command: str
-    words: str = ""
-
-
-def going_on_from(findings: Sequence[Finding], goes_on: str) -> GoingOn:
-    """``goes_on``, the plain one, unless code raised: it is mended first, so what crashed is tried again.
-
-    What failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
+    ``goes_on``, the plain one, unless code raised: it is mended first, so what crashed is tried again. What
+    failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
     """
     from raybench.analysis.findings.finding import FindingName
     from raybench.analysis.findings.of_study import FAILED
 
     failed = [each for each in findings if each.name in FAILED.values() and each.command]
-    of_code = [each for each in failed if each.name == FindingName.CRASHED and each.frames]
-    if of_code:
-        words = "Once the code is mended, this tries what crashed again and measures the rest:"
-        return GoingOn(of_code[0].command, words)
-    words = "This measures the rest; how to try again what failed is in diagnosis.md:" if failed else ""
-    return GoingOn(goes_on, words)
+    for each in failed:
+        if each.name == FindingName.CRASHED and each.frames:
+            return (
+                each.command,
+                "Once the code is mended, this tries what crashed again and measures the rest:",
+            )
+    return (
+        goes_on,
+        "This measures the rest; how to try again what failed is in diagnosis.md:" if failed else "",
+    )
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,9 @@ class _Report:
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
     write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
+    going_on: tuple[str, str]  # the command after a run that stopped, and what it does
     hint: str = ""  # what else is in the report
     told: Sequence[str] = ()  # notes that stand in it
-    going_on: GoingOn = GoingOn("")
 
 
 def write_and_print(
@@ -142,7 +143,7 @@ def write_and_print(
     goes_on = resume_command(store.path, command)
     says_last = stopped and store.is_there
     if store.is_sweep:
-        report = replace(_of_sweep(store), going_on=GoingOn(goes_on))
+        report = _of_sweep(store, goes_on)
     else:
         report = _of_study(store, links or {}, prices or {}, goes_on, quiet=quiet, said_last=says_last)
     if quiet:
@@ -160,9 +161,10 @@ def write_and_print(
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     say_to_copy(console, f"Results: {shown_path(store.path)}")
     if says_last:
-        if report.going_on.words:
-            say(console, report.going_on.words)
-        say_to_copy(console, f"To go on: {report.going_on.command}")
+        line, words = report.going_on
+        if words:
+            say(console, words)
+        say_to_copy(console, f"To go on: {line}")
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
@@ -180,7 +182,7 @@ def _of_study(
     from raybench.analysis.results import with_left_out
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
-    from raybench.plan.left_out import left_out
+    from raybench.plan.notes import left_out
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
     from raybench.report.document import write_report
@@ -198,13 +200,13 @@ def _of_study(
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
         lambda environment: write_report(store.path, results, environment, store.path / "samples", missing),
+        going_on_from(results.findings, goes_on),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],
-        going_on_from(results.findings, goes_on),
     )
 
 
-def _of_sweep(store: ResultsDirectory) -> _Report:
+def _of_sweep(store: ResultsDirectory, goes_on: str) -> _Report:
     from raybench.analysis.collectives import analyse_sweep
     from raybench.report.communication import print_sweep, sweep_answer, write_sweep_report
 
@@ -214,6 +216,7 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
         bool(results.complete),
         lambda console: print_sweep(results, console),
         lambda environment: write_sweep_report(store.path, results, environment),
+        (goes_on, ""),
     )
 
 

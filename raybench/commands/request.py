@@ -8,12 +8,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from raybench.commands.options import Options
 from raybench.commands.scaling import ScalingOptions
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.store import Asked, ResultsDirectory, made_of
+from raybench.spec.counted import counted
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
@@ -91,6 +93,24 @@ def places_named(asked: Study | Sweep) -> int:
 
 
 DEFAULT_FOLDER = Path("results")
+
+
+def resources_there(
+    cluster: Cluster, asked: Study | Sweep, options: Options, tell: Callable[[str], None]
+) -> Resources:
+    """What the cluster has for ``asked``, whose kind of device is known, once it has the places it names."""
+    needs = needs_of(asked.resources)
+    if asked.resources.oversubscribe:
+        cluster.refuse_oversubscribing()
+    cluster.await_places(places_named(asked), needs, asked.resources.wait_seconds, tell)
+    resources = cluster.resources(needs)
+    if cluster.is_local:
+        return resources
+    # what "auto" and "all" stand for here
+    there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
+    nodes = counted(resources.num_nodes, "node")
+    tell(f"{nodes} with {resources.num_devices} {there}: {resources.device_name}")
+    return as_it_began(options.output, resources, tell) if options.resume else resources
 
 
 def as_it_began(output: Path | None, resources: Resources, tell: Callable[[str], None]) -> Resources:

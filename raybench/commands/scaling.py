@@ -79,4 +79,4 @@ def scaling(
     from raybench.commands.scaling_run import run_scaling
 
     overrides = (*fields.items(), *(parsed.parse_assignment(text) for text in set_ or ()))
-    leave(run_scaling(replace(options, overrides=overrides), make_console()))
+    leave(lambda: run_scaling(replace(options, overrides=overrides), make_console()))

@@ -28,7 +28,7 @@ from raybench.commands.console import make_console
 from raybench.commands.notes import left_out_words
 from raybench.commands.predict import PredictOptions
 from raybench.errors import RequestError
-from raybench.plan.left_out import left_out
+from raybench.plan.notes import left_out
 from raybench.records.store import ResultsDirectory
 from raybench.report.prediction import prediction_rows
 

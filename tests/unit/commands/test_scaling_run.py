@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raybench.commands import scaling_run
+from raybench.commands import measuring, scaling_run
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.request import as_it_began
@@ -37,7 +37,8 @@ def plan_of(**workload: Any) -> Plan:
 
 def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All that a run prints, with planted times in the place of processes."""
-    monkeypatch.setattr(scaling_run, "_runner", lambda *_: FakeRunner(noise=QUIET, num_devices=2))
+    fake = FakeRunner(noise=QUIET, num_devices=2)
+    monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: fake)
     monkeypatch.setattr(scaling_run, "time", SimpleNamespace(time=lambda: 1000.0))
     options: Any = SimpleNamespace(began=1000.0, retry=(), runner="group", verify=False)
     cluster: Any = SimpleNamespace(prepare=lambda needs, **_: None)
