@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 
 from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_log, t_quantile
 from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
-from raybench.records.collectives import CollectivesResult, MessageBlock, NotMeasured
 from raybench.records.record import LEAST_ROUNDS, TrialRecord
+from raybench.records.results import CollectivesResult, MessageBlock, NotMeasured
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective, Sweep, SweepMeasureSpec

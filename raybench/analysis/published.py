@@ -25,7 +25,7 @@ from raybench.analysis.stats.efficiency import epochs_time
 from raybench.analysis.stats.statistics import POSITIVE, SHARE, Estimate
 from raybench.analysis.training import TrainedGroup, TrainedRun, over_seeds
 from raybench.records.record import TrialRecord
-from raybench.records.trainings import Epoch
+from raybench.records.results import Epoch
 from raybench.spec.load import studies_folder
 
 if TYPE_CHECKING:

@@ -29,10 +29,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from raybench.errors import StoreError
 from raybench.records.base import Duration, Frozen, Whole, Workers
-from raybench.records.collectives import CollectivesResult
-from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
-from raybench.records.trainings import TrainingResult
+from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import received
 
 SCHEMA_VERSION = 4

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from raybench.analysis.collectives import LinkKey, bus_factor, link, messages
 from raybench.machine import host
 from raybench.machine.host import allowed_cores
-from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
+from raybench.records.results import CollectivesResult
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
 from raybench.worker.collectives import collectives_trial, operations
 from raybench.worker.communicators import Communicators

@@ -26,7 +26,8 @@ from raybench.errors import RequestError, StoreError
 from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
 from raybench.plan.search import SHOWN
-from raybench.records import collectives, measurements, requests, store, trainings
+from raybench.records import requests, store
+from raybench.records import results as kept
 from raybench.records.epochs_csv import COLUMNS
 from raybench.records.measured_csv import OPTIONAL, REQUIRED
 from raybench.records.record import SCHEMA_VERSION, State, TrialRecord, TrialResult
@@ -44,27 +45,27 @@ CONTRACT = ROOT / "docs" / "contract.md"
 PACKAGE = ROOT / "raybench"
 CODE = re.compile(r"`([^`]+)`")
 RESULTS = {
-    "steps": measurements.StepsResult,
-    "probe": measurements.ProbeResult,
-    "training": trainings.TrainingResult,
-    "collectives": collectives.CollectivesResult,
+    "steps": kept.StepsResult,
+    "probe": kept.ProbeResult,
+    "training": kept.TrainingResult,
+    "collectives": kept.CollectivesResult,
 }
 COLUMN_OF_A_SWEEP = "column of `communication.csv`"
 PARTS: dict[str, type[BaseModel]] = {
     "field of a record": TrialRecord,
     "field of `config`": requests.Configuration,
-    "field of a round": measurements.Round,
-    "field of a block": measurements.Block,
-    "field of a block of phases": measurements.PhaseBlock,
-    "field of `gradient_timeline`": measurements.GradientTimeline,
-    "field of `contention`": measurements.Contention,
-    "field of a turn of `contention`": measurements.ContentionTurn,
-    "field of `profile`": measurements.TracedRank,
-    "field of `parity`": measurements.LossParity,
-    "field of an epoch": trainings.Epoch,
-    "field of a round of messages": collectives.MessageRound,
-    "field of a block of messages": collectives.MessageBlock,
-    "field of a message not measured": collectives.NotMeasured,
+    "field of a round": kept.Round,
+    "field of a block": kept.Block,
+    "field of a block of phases": kept.PhaseBlock,
+    "field of `gradient_timeline`": kept.GradientTimeline,
+    "field of `contention`": kept.Contention,
+    "field of a turn of `contention`": kept.ContentionTurn,
+    "field of `profile`": kept.TracedRank,
+    "field of `parity`": kept.LossParity,
+    "field of an epoch": kept.Epoch,
+    "field of a round of messages": kept.MessageRound,
+    "field of a block of messages": kept.MessageBlock,
+    "field of a message not measured": kept.NotMeasured,
 } | {f"field of a `{kind}` result": model for kind, model in RESULTS.items()}
 
 Row = dict[str, str]  # a table's cell by the heading of its column
@@ -385,7 +386,7 @@ def test_fields_of_a_record(heading: str) -> None:
 
 def test_fields_of_gradient_norms() -> None:
     (noise,) = (row for row in rows("field of an epoch") if row["field of an epoch"] == "`noise`")
-    assert CODE.findall(noise["meaning"]) == list(trainings.GradientNorms.model_fields)
+    assert CODE.findall(noise["meaning"]) == list(kept.GradientNorms.model_fields)
 
 
 def members(union: Any) -> list[type[BaseModel]]:
@@ -421,12 +422,12 @@ def test_closed_lists_of_words(heading: str, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("heading", "field", "words"),
     [
-        ("field of a `steps` result", "stopped_by", get_args(measurements.StopReason)),
-        ("field of a block of phases", "seconds", get_args(measurements.Phase)),
+        ("field of a `steps` result", "stopped_by", get_args(kept.StopReason)),
+        ("field of a block of phases", "seconds", get_args(kept.Phase)),
         (
             "field of a block of phases",
             "variant",
-            get_args(measurements.PhaseBlock.model_fields["variant"].annotation),
+            get_args(kept.PhaseBlock.model_fields["variant"].annotation),
         ),
     ],
 )
@@ -524,4 +525,4 @@ def test_why_a_message_is_not_measured() -> None:
     heading = "field of a message not measured"
     (row,) = (row for row in rows(heading) if row[heading] == "`why`")
     told = [word for word in CODE.findall(row["meaning"]) if "." not in word]
-    assert told == list(get_args(collectives.WhyNot))
+    assert told == list(get_args(kept.WhyNot))

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.stats.statistics import relative_half_width
-from raybench.records.measurements import Block, Round, StopReason
 from raybench.records.requests import Variant
+from raybench.records.results import Block, Round, StopReason
 from raybench.spec.study import MeasureSpec
 
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none

@@ -8,8 +8,8 @@ from functools import partial
 from time import perf_counter
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, PATIENCE
-from raybench.records.collectives import NotMeasured, WhyNot
 from raybench.records.requests import CollectivesRequest
+from raybench.records.results import NotMeasured, WhyNot
 from raybench.spec.sweep import Collective, message_in_shares
 from raybench.worker.collectives.operations import Buffers, Operation
 from raybench.worker.communicators import Team

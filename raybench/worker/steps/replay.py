@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from raybench.records.measurements import Contention, ContentionTurn
+from raybench.records.results import Contention, ContentionTurn
 from raybench.worker.communicators import Team
 from raybench.worker.strategies.ddp import Communication, bucket_bytes
 from raybench.worker.strategies.models import StrategyModels

@@ -12,10 +12,10 @@ import pytest
 from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import Environment
 from raybench.records import store
-from raybench.records.measurements import Block, Round, StepsResult
 from raybench.records.messages import BlockStepTimes
 from raybench.records.record import SCHEMA_VERSION, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
+from raybench.records.results import Block, Round, StepsResult
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.load import resolve

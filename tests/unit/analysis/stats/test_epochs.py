@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.stats.efficiency import epochs_time, restart_time, steps_time
-from raybench.records.measurements import Restart
 from raybench.records.record import TrialRecord
+from raybench.records.results import Restart
 from tests.support.planted import QUIET
 from tests.unit.studies import SIXTEEN_TENTHS, measured
 

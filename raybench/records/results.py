@@ -1,8 +1,9 @@
-"""What a trial of steps, or a probe, brings: raw measurements; statistics are computed on reading."""
+"""What complete trials bring, by kind of request: raw measurements; statistics are computed on reading."""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,12 +13,16 @@ from raybench.records.base import (
     Count,
     Difference,
     Duration,
+    Finite,
     Frozen,
     Ratio,
+    Samples,
     Seconds,
     Whole,
 )
-from raybench.records.requests import Variant
+from raybench.records.requests import LearningCurve, Variant
+from raybench.spec.study import Pruner
+from raybench.spec.sweep import Collective
 
 StopReason = Literal["half_width", "max_seconds", "steps"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
@@ -242,3 +247,181 @@ class ProbeResult(Frozen):
     memory_limit_bytes: tuple[Count, ...] | None = None  # the GPU's memory, the rank's share of the host's
     # what does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
     fixed_memory_bytes: tuple[Bytes, ...] | None = None
+
+
+class GradientNorms(Frozen):
+    """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
+
+    small_batch: Count  # samples
+    small_square: Ratio  # mean over the small batches
+    big_batch: Count  # samples, of all small ones together
+    big_square: Ratio
+
+    @model_validator(mode="after")
+    def _one_is_bigger(self) -> Self:
+        if self.big_batch <= self.small_batch:
+            raise ValueError(f"big_batch: above small_batch, {self.small_batch} (received {self.big_batch})")
+        return self
+
+
+class Epoch(Frozen):
+    """One pass over the training samples, all ranks together."""
+
+    epoch: Count  # from 1
+    steps: Count  # of the optimizer
+    skipped_steps: Whole = 0  # of these, left out by the scaler of fp16: a gradient was not finite
+    samples: tuple[Samples, ...]  # that each rank trained on
+    learning_rate: Finite  # of the first parameter group, in the epoch's last step
+    train_loss: Finite  # mean over samples, each as the model was when it trained on it
+    train_correct: Samples | None = None  # None: the workload has no metric
+    train_s: Seconds  # on the slowest rank
+    test_loss: Finite | None = None  # None: not evaluated after this epoch
+    test_correct: Samples | None = None
+    test_samples: Samples | None = None
+    evaluation_s: Duration | None = None
+    noise: tuple[GradientNorms, ...] = ()
+    noise_s: Duration = 0.0
+    checkpoint_s: Duration = 0.0
+
+    @model_validator(mode="after")
+    def _has_samples(self) -> Self:
+        if not sum(self.samples):
+            raise ValueError("samples: above 0 in all")
+        if (self.train_correct or 0) > sum(self.samples):
+            raise ValueError(f"train_correct: at most {sum(self.samples)} (received {self.train_correct})")
+        if (self.test_correct or 0) > (self.test_samples or 0):
+            raise ValueError(f"test_correct: at most {self.test_samples} (received {self.test_correct})")
+        return self
+
+    @property
+    def train_accuracy(self) -> float | None:
+        """Share of the training samples, 0 to 1."""
+        return None if self.train_correct is None else self.train_correct / sum(self.samples)
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Share of the test samples, 0 to 1."""
+        if self.test_correct is None or not self.test_samples:
+            return None
+        return self.test_correct / self.test_samples
+
+    @property
+    def elapsed_s(self) -> float:
+        """Training and evaluation, as a user waits for them; what raybench measures beside is left out."""
+        return self.train_s + (self.evaluation_s or 0.0)
+
+    def words(self, num_epochs: int) -> str:
+        """One line: "epoch 2/3, test accuracy 81.2%"."""
+        words = f"epoch {self.epoch}/{num_epochs}"
+        if self.test_accuracy is not None:
+            return f"{words}, test accuracy {self.test_accuracy:.1%}"
+        if self.test_loss is not None:
+            return f"{words}, test loss {self.test_loss:.4g}"
+        return f"{words}, training loss {self.train_loss:.4g}"
+
+
+def learning_curve(epochs: Sequence[Epoch]) -> LearningCurve:
+    """The scores of the evaluated ones of ``epochs``."""
+    scores = ((each.epoch, each.test_accuracy, each.test_loss) for each in epochs)
+    return tuple(
+        (epoch, accuracy if accuracy is not None else -loss)
+        for epoch, accuracy, loss in scores
+        if loss is not None
+    )
+
+
+class Pruned(Frozen):
+    """Why a training was stopped early."""
+
+    epoch: Count  # after which
+    pruner: Pruner
+    compared: Count  # trainings that had come so far, this one included
+
+
+class TrainingResult(Frozen):
+    """What a complete training trial has."""
+
+    kind: Literal["training"] = "training"
+    epochs: tuple[Epoch, ...] = Field(min_length=1)
+    global_batch_size: Count
+    reference_batch: Count
+    peak_learning_rate: Finite  # after scaling and warm-up
+    setup_s: Duration
+    resumed_after: Whole = 0  # epochs that came from a checkpoint
+    stopped_by: Pruned | None = None  # None: all epochs were trained
+    peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
+    device_memory_bytes: tuple[Bytes, ...] | None = None  # as the device (CPU: the process) counts it
+    device_utilization: tuple[Duration | None, ...] = ()  # each rank, while training; CPUs: of its cores
+    weights_difference: Ratio | None = None  # largest between two ranks, at the end
+    model: str | None = None  # where the trained model is, below the results directory
+    missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why
+
+    @model_validator(mode="after")
+    def _one_of_each_rank(self) -> Self:
+        ranks = len(self.epochs[0].samples)
+        of_ranks = {
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "device_memory_bytes": self.device_memory_bytes,
+            "device_utilization": self.device_utilization,
+            **{f"epochs.{place}.samples": each.samples for place, each in enumerate(self.epochs)},
+        }
+        for name, values in of_ranks.items():
+            if values and len(values) != ranks:
+                raise ValueError(f"{name}: one of each of {ranks} ranks (received {len(values)})")
+        return self
+
+
+# oom: no memory for its buffers. time: its rounds would not fit into the time. unsupported: the backend has
+# no such collective. wrong: its result is. uneven: the ranks cannot have equal shares of it.
+WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
+OfRanks = Annotated[tuple[Ratio, ...], Field(min_length=1)]
+
+
+class MessageBlock(Frozen):
+    """Operations of one collective on one message, one after the other, after those thrown away."""
+
+    collective: Collective
+    message_bytes: Count  # as nccl-tests counts it: of all_gather's output, of reduce_scatter's input
+    # of one operation: the mean over the block, one for each rank of the team
+    time_s: tuple[Seconds, ...] = Field(min_length=1)
+    num_operations: Count
+    # as ``time_s``, on CPUs; None on GPUs, and where it is not told
+    busy_cores: OfRanks | None = None  # that each rank's process used, all its threads, mean
+    host_busy: OfRanks | None = None  # share of the host's cores at work for whomever
+
+    @property
+    def slowest_s(self) -> float:
+        """Of the slowest rank: the time of the operation."""
+        return max(self.time_s)
+
+
+class MessageRound(Frozen):
+    """One block of each collective and message, in the order in which they ran."""
+
+    blocks: tuple[MessageBlock, ...] = Field(min_length=1)
+    at_s: Duration  # since the first round began
+
+
+class NotMeasured(Frozen):
+    """A message that was left out, and why; without ``message_bytes`` the collective at every size."""
+
+    collective: Collective
+    message_bytes: Count | None = None
+    why: WhyNot
+    reason: str
+
+
+class CollectivesResult(Frozen):
+    """What a complete part of a sweep has."""
+
+    kind: Literal["collectives"] = "collectives"
+    backend: str  # that carried the messages
+    rounds: tuple[MessageRound, ...] = Field(min_length=1)
+    stopped_by: StopReason  # "steps": the part has the rounds that it was asked for
+    missing: tuple[NotMeasured, ...] = ()
+    hosts: tuple[Whole, ...] = ()  # of each rank, the leader's is 0
+    # that each rank's process may use; None on GPUs
+    host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    setup_s: Duration
+    warmup_s: Duration
+    measure_s: Duration
