@@ -91,7 +91,7 @@ def write_results(path: Path, trials: int, step_times: int = 0) -> None:
                 record = measured[number % MEASURED].model_copy(
                     update={"request": request, "trial_id": request.trial_id, "suggestion": number}
                 )
-            file.write(record.to_line() + "\n")
+            file.write(record.model_dump_json() + "\n")
 
 
 def _request(

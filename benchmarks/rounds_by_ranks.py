@@ -22,8 +22,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from raybench.analysis.stats.statistics import trimmed_mean
-from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
+from raybench.records.results import StepsResult
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators

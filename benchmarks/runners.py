@@ -26,9 +26,9 @@ from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.tune_runner import TuneRunner
 from raybench.machine import gpus
 from raybench.machine.host import DeviceKind, WorkerNeeds
-from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
+from raybench.records.results import StepsResult
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
 
 WIDTH = 768

@@ -37,7 +37,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from raybench.records.store import StoredResults
+from raybench.records.store import ResultsDirectory
 from tests.support.accounts import Accounts, accounts
 from tests.support.commands import Command
 from tests.support.planted.faults import (
@@ -297,7 +297,7 @@ def main() -> None:
         began = time.monotonic()
         try:
             soak.run(options.trials)
-            records = StoredResults.open_readonly(soak.output).records()
+            records = ResultsDirectory.open_readonly(soak.output).records()
         finally:
             Command.end_all()
             if options.directory is not None:

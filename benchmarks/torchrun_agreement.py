@@ -30,8 +30,8 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import gpus
 from raybench.machine.host import DeviceKind, WorkerNeeds
-from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
+from raybench.records.results import StepsResult
 from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
 
 BLOCKS = 5

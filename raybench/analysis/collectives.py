@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 
 from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_log, t_quantile
 from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
-from raybench.records.collectives import CollectivesResult, MessageBlock, NotMeasured
-from raybench.records.record import LEAST_ROUNDS, TrialRecord
+from raybench.records.record import TrialRecord
+from raybench.records.results import CollectivesResult, MessageBlock, NotMeasured
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective, Sweep, SweepMeasureSpec
@@ -51,6 +51,8 @@ FULL = 0.9  # of a host's cores: nothing is left
 # programs: 0.04 to 0.07 where 1 to 16 MiB reach 0.91 to 1.00 of 1 Gbit/s, 0.14 to 0.20 at 0.57 to 0.59 of
 # 5 Gbit/s.
 LEAST_OWN = 0.1
+
+LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from raybench.analysis.reference import between_starts
 from raybench.analysis.stats.efficiency import one_device
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate, inverse, simultaneous_ratio
-from raybench.records.measurements import Round, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.records.results import Round, StepsResult
 from raybench.spec.placement import Placement
 
 LOADED = 0.10  # of the cores of a host, by other processes

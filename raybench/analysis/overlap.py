@@ -16,9 +16,9 @@ from raybench.analysis.stats.efficiency import one_device
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate, over_starts
 from raybench.analysis.stats.waterfall import Waterfall
-from raybench.records.measurements import TracedRank
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.records.results import TracedRank
 
 MOST_SHOWN = 8  # settings: a search of many suggestions leaves thousands
 HIDDEN = 0.05  # of the step: less exposed communication counts as hidden

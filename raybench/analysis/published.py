@@ -26,7 +26,7 @@ from raybench.analysis.stats.phases import phase_times
 from raybench.analysis.stats.statistics import POSITIVE, SHARE, Estimate
 from raybench.analysis.training import TrainedGroup, TrainedRun, over_seeds
 from raybench.records.record import TrialRecord
-from raybench.records.trainings import Epoch
+from raybench.records.results import Epoch
 from raybench.spec.load import studies_folder
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from operator import attrgetter
 from raybench.analysis.simulate.timeline import BucketCap, assign
 from raybench.analysis.stats.efficiency import Gain, Scaling, one_device
 from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, inverse, simultaneous_ratio
-from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role, StudyRequest
+from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 

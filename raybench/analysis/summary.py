@@ -18,8 +18,8 @@ from raybench.analysis.stats.repeated import (
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.waterfall import Waterfall
 from raybench.analysis.training import TrainedRun
-from raybench.records.measurements import Phase, ProbeResult, StepsResult
 from raybench.records.record import TrialRecord
+from raybench.records.results import Phase, ProbeResult, StepsResult
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_text
 from raybench.spec.workloads import WorkloadSpec

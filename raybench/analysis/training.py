@@ -27,7 +27,7 @@ from raybench.analysis.stats.statistics import (
 )
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.records.trainings import Epoch, Pruned, TrainingResult
+from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec

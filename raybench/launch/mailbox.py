@@ -10,9 +10,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Begun, Kept, Message, Outcome, Progress, Task
-from raybench.records.trainings import TrainingResult
+from raybench.records.results import StepsResult, TrainingResult
 from raybench.worker.failures import first_cause
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import optuna
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
 
-from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch, LearningCurve, Pruned, learning_curve
+from raybench.records.requests import LearningCurve, TrainingRequest
+from raybench.records.results import Epoch, Pruned, learning_curve
 from raybench.spec.study import Pruner
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -10,7 +10,7 @@ from raybench.analysis.stats.efficiency import throughput
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest, TrialRequest
-from raybench.records.trainings import learning_curve
+from raybench.records.results import learning_curve
 from raybench.spec.training import TrainingSpec
 
 

@@ -23,7 +23,6 @@ History of the schema, newest first; a raybench reads its own version only:
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -31,14 +30,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from raybench.errors import StoreError
 from raybench.records.base import Duration, Frozen, Whole, Workers
-from raybench.records.collectives import CollectivesResult
-from raybench.records.measurements import ProbeResult, StepsResult
-from raybench.records.requests import Configuration, StudyRequest, TrialRequest, Variant
-from raybench.records.trainings import TrainingResult
+from raybench.records.requests import Configuration, StudyRequest, TrialRequest
+from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import received
 
-SCHEMA_VERSION = 5
-LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
+SCHEMA_VERSION: Literal[5] = 5
 
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host
@@ -56,7 +52,7 @@ class TrialRecord(Frozen):
     """One line of ``trials.jsonl``."""
 
     #: version of this format; other versions are refused
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[5] = SCHEMA_VERSION
     #: name of the study; `communication` of a sweep
     study: str
     #: twelve hexadecimal digits: a hash of the question, `kind` and `role` included; how long it may take,
@@ -138,38 +134,6 @@ class TrialRecord(Frozen):
             raise ValueError(f"nodes: at most one for each of {workers} workers (received {self.nodes})")
         return self
 
-    @property
-    def lacks_rounds(self) -> str:
-        """Why no step time can be told of a complete trial of steps, in words; else empty."""
-        result, request = self.steps, self.request
-        if result is None or request.kind != "steps":
-            return ""
-        needed: tuple[Variant, ...] = ("synced", "versus") if request.versus else ("synced",)
-        there = [{block.variant for block in each.blocks} for each in result.rounds]
-        if request.versus is None and sum("plain" in each for each in there) > 1:
-            needed = ()
-        full = sum(each.issuperset(needed) for each in there)
-        if full >= LEAST_ROUNDS:
-            return ""
-        return f"result.rounds: at least {LEAST_ROUNDS} with {' and '.join(needed)} (received {full})"
-
-    def to_line(self) -> str:
-        """One line of JSON, without the line's end."""
-        return self.model_dump_json()
-
-    @classmethod
-    def from_line(cls, line: bytes) -> TrialRecord:
-        """The record of one line; raises ``ValueError`` on a foreign one or another version's."""
-        record = cls.model_validate_json(line)
-        if record.schema_version != SCHEMA_VERSION or "schema_version" not in record.model_fields_set:
-            raise ValueError(f"schema_version {record.schema_version}")
-        return record
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> TrialRecord:
-        """The record of one line, decoded; raises pydantic's ``ValidationError`` on a foreign one."""
-        return cls.model_validate(data)
-
 
 class DamagedLineError(StoreError):
     """A line that is no record; whoever only reads can do without it."""
@@ -179,28 +143,15 @@ def record_of_line(path: Path, number: int, line: bytes) -> TrialRecord:
     """The record of line ``number``, from 1 on.
 
     Raises:
-        DamagedLineError: it is no record of this version.
+        DamagedLineError: it is no record.
         StoreError: it is of another version.
     """
     try:
-        record = TrialRecord.from_line(line)
-    except ValueError:
-        record = _looked_at(path, number, line)  # which says what is wrong with it
-    if record.lacks_rounds:
-        raise DamagedLineError(f"{path}: line {number} is damaged: {record.lacks_rounds}")
-    return record
-
-
-def _looked_at(path: Path, number: int, line: bytes) -> TrialRecord:
-    try:
-        data = json.loads(line)
-        version = data["schema_version"]
-    except (ValueError, KeyError, TypeError):
-        raise DamagedLineError(f"{path}: line {number} is damaged, no record") from None
-    refuse_other_version(path, version)
-    try:
-        return TrialRecord.from_json(data)
+        return TrialRecord.model_validate_json(line)
     except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["loc"] == ("schema_version",):
+            refuse_other_version(path, first["input"])
         raise DamagedLineError(f"{path}: line {number} is damaged: {first_fault(error)}") from None
 
 

@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from raybench.records.base import Count, Difference, Frozen, Whole, Workers
-from raybench.records.trainings import LearningCurve
+from raybench.records.base import Count, Difference, Finite, Frozen, Whole, Workers
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Pruner
@@ -40,6 +39,10 @@ StepsRole = Literal["search", "scaling", "confirmation", "verification"]
 #: replay: the all-reduces of the real buckets, without compute
 #: versus: the real thing with the setting that a confirmation compares with
 Variant = Literal["plain", "base", "crowd", "local", "synced", "replay", "versus"]
+
+# Evaluated epochs of one training, each with its score, the larger the better: the test accuracy, without
+# one the negative test loss.
+LearningCurve = tuple[tuple[Count, Finite], ...]
 
 
 def _hashable(value: Any) -> Hashable:

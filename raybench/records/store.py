@@ -16,7 +16,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 from filelock import FileLock
 from pydantic import ValidationError
 
-from raybench.errors import RequestError, StoreError
+from raybench.errors import StoreError
 from raybench.machine.environment import Environment, differences_on_resume, unlike_before
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import (
@@ -45,7 +46,6 @@ from raybench.records.whole_files import (
     unlock_directory,
     write_synced,
 )
-from raybench.spec.counted import counted
 from raybench.spec.load import header, load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
@@ -68,16 +68,25 @@ _MADE_OF = "made of "  # first words of the header of a study that is kept here
 Asked = Study | Sweep  # what a results directory answers
 
 
-class StoredResults:
-    """The results of one study or sweep, as they are on the disk.
+@contextmanager
+def _named(path: Path, what: str = "be written", but: str = "") -> Iterator[None]:
+    """What the system refuses within it becomes a ``StoreError`` that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{cannot(path, what, error)}{but}") from None
 
-    A line that is no record is left out. ``warnings`` has a line for each thing that was survived, such as a
-    torn last line.
+
+class ResultsDirectory:
+    """The results of one study or sweep, open for writing (``create``, ``resume``) or for reading only.
+
+    A context manager: leaving it releases the lock, which the kernel also does when the process dies.
+    ``warnings`` has a line for each thing that was survived, such as a torn last line.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: FileLock | None = None) -> None:
         self.path = path
-        self.torn: str | None = None
+        self._lock = lock
         self.warnings: list[str] = []
         self._records: list[TrialRecord] = []
         self._good_end = 0  # bytes of trials.jsonl that hold whole records
@@ -129,15 +138,12 @@ class StoredResults:
     def environment(self) -> Environment:
         """The machine as the study found it; raises ``StoreError`` where the file was damaged."""
         path = self.path / ENVIRONMENT
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise StoreError(f"{path}: not a file")
         try:
-            data = json.loads(path.read_bytes())
+            with _named(path, "be read"):
+                data = json.loads(path.read_bytes())
             refuse_other_version(path, data.pop("schema_version", None))
             return Environment.model_validate(data)
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, OSError):
-                raise StoreError(cannot(path, "be read", error)) from None
+        except (ValueError, TypeError, AttributeError):
             raise StoreError(f"{path}: damaged, no description of a machine") from None
 
     def records(self) -> list[TrialRecord]:
@@ -154,105 +160,24 @@ class StoredResults:
 
     def _read(self, *, without_damaged: bool = True) -> None:
         """Read the records; a damaged line is left out with a warning, or else refused."""
-        path, name = self.path / TRIALS, self._name_asked()
-        number = 0
-        try:
-            with path.open("rb") as file:
-                for number, line in enumerate(file, start=1):
-                    if not line.endswith(b"\n"):
-                        self._cut_off(number, line)
-                        break
-                    self._good_end += len(line)
-                    try:
-                        record = record_of_line(path, number, line[:-1])
-                        if record.study != (name or record.study):
-                            told = f"study: {name} here (received {received(record.study)})"
-                            raise DamagedLineError(f"{path}: line {number} is of another study: {told}")
-                    except DamagedLineError as error:
-                        if not without_damaged:
-                            raise
-                        self.warnings.append(f"{error.problems[0]}; it is left out")
-                        continue
-                    self._records.append(record)
-        except OSError as error:
-            raise StoreError(cannot(path, "be read", error)) from None
+        path = self.path / TRIALS
+        with _named(path, "be read"), path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):  # of a process that was killed, or is writing
+                    self.warnings.append(
+                        f"{path}: line {number} was cut off while it was written and is left out; "
+                        f"{number - 1} whole records"
+                    )
+                    break
+                self._good_end += len(line)
+                try:
+                    self._records.append(record_of_line(path, number, line[:-1]))
+                except DamagedLineError as error:
+                    if not without_damaged:
+                        raise
+                    self.warnings.append(f"{error.problems[0]}; it is left out")
         if self._good_end and not self._records:
             raise StoreError(*self.warnings[:3], f"{path}: no whole record")
-
-    def _name_asked(self) -> str | None:
-        """What every record is to have as its study; None where that cannot be read, which ``study`` says."""
-        if self.is_sweep:
-            return Sweep.name
-        try:
-            name = read_toml(self.path / STUDY).get("name")
-        except RequestError:
-            return None
-        return name if isinstance(name, str) else None
-
-    def _cut_off(self, number: int, line: bytes) -> None:
-        """Leave out what a process that was killed, or is writing, has not ended."""
-        self.torn = line.decode(errors="replace")
-        self.warnings.append(
-            f"{self.path / TRIALS}: line {number} was cut off while it was written and is left out; "
-            f"{number - 1} whole records"
-        )
-
-
-def refuse_foreign(path: Path) -> None:
-    """Raise ``StoreError`` where there is no results directory of raybench."""
-    if not path.exists():
-        raise StoreError(f"{path}: no such directory")
-    if not path.is_dir():
-        raise StoreError(f"{path}: a file, not a results directory")
-    if reason := foreign(path):
-        raise StoreError(f"{path}: {reason}")
-
-
-def foreign(path: Path) -> str | None:
-    """Why a directory is not one of raybench's, or None."""
-    names = (SWEEP if (path / SWEEP).is_file() else STUDY, TRIALS)
-    absent = [name for name in names if not (path / name).is_file()]
-    return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
-
-
-def kept_header(typed: Path | None) -> str:
-    """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
-    return f"# {_MADE_OF}{typed}\n\n" if typed is not None else ""
-
-
-def made_of(study_file: Path) -> Path:
-    """The file that was typed: of a study that a results directory keeps the one that it was made of."""
-    is_kept = study_file.name == STUDY and foreign(study_file.parent) is None
-    first = next(iter(header(study_file)), "") if is_kept else ""
-    return Path(first.removeprefix(_MADE_OF)) if first.startswith(_MADE_OF) else real_path(study_file)
-
-
-__all__ = ["CHECKPOINTS", "MODELS", "OPTUNA_JOURNAL", "TRACES", "Asked", "ResultsDirectory", "cannot"]
-
-
-def refuse_occupied(path: Path) -> None:
-    """Raise ``StoreError`` where ``path`` is a file, not empty or cannot be read."""
-    path = path.absolute()
-    if path.exists() and not path.is_dir():
-        raise StoreError(f"{path}: a file, not a directory")
-    try:
-        is_occupied = path.is_dir() and any(entry.name not in (LOCK, OWNER) for entry in path.iterdir())
-    except OSError as error:
-        raise StoreError(cannot(path, "be written", error)) from None
-    if is_occupied:
-        ours = "--resume goes on in it, or name another --output"
-        raise StoreError(f"{path}: not empty: {foreign(path) or ours}")
-
-
-class ResultsDirectory(StoredResults):
-    """The results of one study or sweep, open for writing (``create``, ``resume``) or for reading only.
-
-    A context manager: leaving it releases the lock, which the kernel also does when the process dies.
-    """
-
-    def __init__(self, path: Path, lock: FileLock | None = None) -> None:
-        super().__init__(path)
-        self._lock = lock
 
     @classmethod
     def create(cls, path: Path, asked: Asked, environment: Environment, made_of: Path | None = None) -> Self:
@@ -262,28 +187,25 @@ class ResultsDirectory(StoredResults):
             StoreError: it exists and is not empty, is no directory, cannot be written or is in use.
         """
         path = path.absolute()
-        try:
-            refuse_occupied(path)
+        refuse_occupied(path)
+        with _named(path):
             path.mkdir(parents=True, exist_ok=True)
             directory = cls(path, lock_directory(path))
-        except OSError as error:
-            raise StoreError(cannot(path, "be written", error)) from None
         try:
-            if not isinstance(asked, Sweep):  # which has no steps
-                (path / SAMPLES).mkdir(exist_ok=True)
-            described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
-            write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-            write_synced(path / _file_of(asked), _text(asked, made_of))
-            write_synced(path / TRIALS, "")
-        except BaseException as error:
+            with _named(path):
+                if not isinstance(asked, Sweep):  # which has no steps
+                    (path / SAMPLES).mkdir(exist_ok=True)
+                described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
+                write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
+                write_synced(path / _file_of(asked), _text(asked, made_of))
+                write_synced(path / TRIALS, "")
+        except BaseException:
             for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
                 (path / name).unlink(missing_ok=True)
             if (path / SAMPLES).is_dir():
                 (path / SAMPLES).rmdir()
             directory.close()
-            if not isinstance(error, OSError):
-                raise
-            raise StoreError(cannot(path, "be written", error)) from None
+            raise
         return directory
 
     @classmethod
@@ -295,10 +217,8 @@ class ResultsDirectory(StoredResults):
         """
         path = path.absolute()
         refuse_foreign(path)
-        try:
+        with _named(path):
             directory = cls(path, lock_directory(path))
-        except OSError as error:
-            raise StoreError(cannot(path, "be written", error)) from None
         try:
             # what is gone would be measured again: that is for the user to decide
             directory._read(without_damaged=False)
@@ -324,10 +244,8 @@ class ResultsDirectory(StoredResults):
     def write_asked(self, asked: Asked, made_of: Path | None = None) -> None:
         """``asked`` in the place of what is here, for a run that goes on with other time-outs."""
         path = self.path / _file_of(asked)
-        try:
+        with _named(path):
             replace_whole(path, _text(asked, made_of))
-        except OSError as error:
-            raise StoreError(cannot(path, "be written", error)) from None
 
     def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         """Write one record, then its step times; when this returns they are on the disk.
@@ -337,52 +255,33 @@ class ResultsDirectory(StoredResults):
         """
         if self._lock is None:
             raise StoreError(f"{self.path}: opened for reading only")
-        line = record.to_line().encode() + b"\n"
-        try:
-            self._write_line(line)
-        except OSError as error:
-            whether = "kept" if self.is_there else "gone with it"
-            kept = f"{counted(len(self._records), 'record')} before it {whether}"
-            raise StoreError(
-                f"{cannot(self.path, 'be written', error)}: trial {record.trial_id} is lost, {kept}"
-            ) from None
+        with _named(self.path, but=f": trial {record.trial_id} is lost"):
+            self._write_line(record.model_dump_json().encode() + b"\n")
         self._records.append(record)
         if record.request.kind == "training":
             self._write_epochs()
         path = self.samples_path(record.trial_id)
-        try:
+        with _named(path, but=f": the record of trial {record.trial_id} is kept, its step times are not"):
             path.unlink(missing_ok=True)  # of an earlier attempt
             if step_times:
                 write_step_times(path, step_times)
-        except OSError as error:
-            raise StoreError(
-                f"{cannot(path, 'be written', error)}: "
-                f"the record of trial {record.trial_id} is kept, its step times are not"
-            ) from None
 
     def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None:
         """Write what the ranks of a trial made for people to open; raises ``StoreError`` as ``append``."""
         folder = self.path / TRACES / trial_id
-        try:
+        with _named(folder, but=f": the record of trial {trial_id} is kept, its traces are not"):
             folder.mkdir(parents=True, exist_ok=True)
             for file in files:
                 replace_whole(folder / file.name, file.content)
-        except OSError as error:
-            raise StoreError(
-                f"{cannot(folder, 'be written', error)}: "
-                f"the record of trial {trial_id} is kept, its traces are not"
-            ) from None
 
     def _write_epochs(self) -> None:
         """epochs.csv, made anew of the records that count; whole or as it was."""
         path, text = self.path / EPOCHS, epochs_csv(self.latest().values())
-        try:
-            if not text:
+        with _named(path, but=": the records are kept"):
+            if text:
+                replace_whole(path, text)
+            else:
                 path.unlink(missing_ok=True)
-                return
-            replace_whole(path, text)
-        except OSError as error:
-            raise StoreError(f"{cannot(path, 'be written', error)}: the records are kept") from None
 
     def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
@@ -426,6 +325,47 @@ class ResultsDirectory(StoredResults):
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
         for line in unlike_before(machine_before, environment):
             self.warnings.append(f"{self.path}: goes on, though not as it began: {line}")
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise ``StoreError`` where there is no results directory of raybench."""
+    if not path.exists():
+        raise StoreError(f"{path}: no such directory")
+    if not path.is_dir():
+        raise StoreError(f"{path}: a file, not a results directory")
+    if reason := foreign(path):
+        raise StoreError(f"{path}: {reason}")
+
+
+def foreign(path: Path) -> str | None:
+    """Why a directory is not one of raybench's, or None."""
+    names = (SWEEP if (path / SWEEP).is_file() else STUDY, TRIALS)
+    absent = [name for name in names if not (path / name).is_file()]
+    return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
+
+
+def kept_header(typed: Path | None) -> str:
+    """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
+    return f"# {_MADE_OF}{typed}\n\n" if typed is not None else ""
+
+
+def made_of(study_file: Path) -> Path:
+    """The file that was typed: of a study that a results directory keeps the one that it was made of."""
+    is_kept = study_file.name == STUDY and foreign(study_file.parent) is None
+    first = next(iter(header(study_file)), "") if is_kept else ""
+    return Path(first.removeprefix(_MADE_OF)) if first.startswith(_MADE_OF) else real_path(study_file)
+
+
+def refuse_occupied(path: Path) -> None:
+    """Raise ``StoreError`` where ``path`` is a file, not empty or cannot be read."""
+    path = path.absolute()
+    if path.exists() and not path.is_dir():
+        raise StoreError(f"{path}: a file, not a directory")
+    with _named(path):
+        is_occupied = path.is_dir() and any(entry.name not in (LOCK, OWNER) for entry in path.iterdir())
+    if is_occupied:
+        ours = "--resume goes on in it, or name another --output"
+        raise StoreError(f"{path}: not empty: {foreign(path) or ours}")
 
 
 def _file_of(asked: Asked) -> str:

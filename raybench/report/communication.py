@@ -22,8 +22,8 @@ from raybench.analysis.collectives import (
     SweptPlace,
 )
 from raybench.analysis.labels import devices_words
-from raybench.records.collectives import NotMeasured
 from raybench.records.record import TrialRecord
+from raybench.records.results import NotMeasured
 from raybench.report import render
 from raybench.report.answer import Clause
 from raybench.report.contents import Place, make_sections

@@ -13,8 +13,8 @@ from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
-from raybench.records.measurements import StopReason
 from raybench.records.record import TrialRecord
+from raybench.records.results import StopReason
 from raybench.report.format import share
 from raybench.report.sections.waterfall import restart_words
 from raybench.spec.counted import counted

@@ -19,9 +19,9 @@ from raybench.analysis.stats.efficiency import epochs_time
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
-from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StepsRole, StudyRequest, TrainingRequest, TrialRequest
+from raybench.records.results import StepsResult
 from raybench.run.ledger import Ledger
 from raybench.spec.knobs import Setting
 

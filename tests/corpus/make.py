@@ -104,7 +104,7 @@ def pack(measured: Path, to: Path) -> None:
 def _new_ids(lines: list[Any], anonymous: list[Any]) -> dict[str, str]:
     """The ids of trials by those before: they are made of what was asked, of which a path is a part."""
     before, after = (
-        [TrialRecord.from_json(copy.deepcopy(each)) for each in all_] for all_ in (lines, anonymous)
+        [TrialRecord.model_validate(copy.deepcopy(each)) for each in all_] for all_ in (lines, anonymous)
     )
     return {
         one.trial_id: other.request.trial_id

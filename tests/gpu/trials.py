@@ -105,8 +105,8 @@ def find_largest(mib: float, devices: int) -> list[str]:
         found = decide(combination, plan.target, map(probe_of, records), plan.rules(combination))
         if found.next_batch is None:
             worker.communicators.drop_team()
-            return [record.to_line() for record in records]
+            return [record.model_dump_json() for record in records]
         records.append(worker.record(plan.probe(combination, found.next_batch)))
-        told: list[Any] = [records[-1].to_line()]
+        told: list[Any] = [records[-1].model_dump_json()]
         dist.broadcast_object_list(told, src=0)
         records[-1] = TrialRecord.model_validate_json(told[0])

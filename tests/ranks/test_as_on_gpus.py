@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, probe_of
-from raybench.records.measurements import ProbeResult, StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.requests import Configuration, ProbeRequest, StepsRequest, TrialRequest, Variant
+from raybench.records.results import ProbeResult, StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import FactorySpec

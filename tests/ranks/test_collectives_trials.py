@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from raybench.analysis.collectives import LinkKey, bus_factor, link, messages
 from raybench.machine import host
 from raybench.machine.host import allowed_cores
-from raybench.records.collectives import CollectivesResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
+from raybench.records.results import CollectivesResult
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
 from raybench.worker.collectives import cases, collectives_trial
 from raybench.worker.communicators import Communicators
@@ -167,7 +167,7 @@ def test_every_message_is_in_every_round_in_an_order_of_its_own(outcomes: Outcom
     assert found.hosts == (0, 0)
     assert found.host_cores == (len(allowed_cores()),) * 2
     record = to_record(REQUESTS["whole"], outcomes["whole"])
-    assert TrialRecord.from_json(record.model_dump(mode="json")) == record
+    assert TrialRecord.model_validate(record.model_dump(mode="json")) == record
 
 
 def test_bandwidths_are_consistent_and_time_grows_with_the_message(outcomes: Outcomes) -> None:

@@ -13,7 +13,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.requests import StudyRequest
-from raybench.records.trainings import TrainingResult
+from raybench.records.results import TrainingResult
 from raybench.spec.load import load_study
 from raybench.spec.study import Study
 from raybench.worker.communicators import Communicators

@@ -8,8 +8,8 @@ import torch.distributed as dist
 
 from raybench.analysis.simulate.timeline import assign
 from raybench.machine.host import allowed_cores
-from raybench.records.measurements import StepsResult
 from raybench.records.requests import Configuration, StepsRequest
+from raybench.records.results import StepsResult
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, TextSpec, WorkloadSpec

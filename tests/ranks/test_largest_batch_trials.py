@@ -64,7 +64,7 @@ def _find_all() -> dict[str, list[str]]:
     torch.set_num_threads(1)
     communicators, cache = Communicators("gloo"), GroupCache()
     lines = {
-        name: [record.to_line() for record in _find(workload, communicators, cache)]
+        name: [record.model_dump_json() for record in _find(workload, communicators, cache)]
         for name, workload in CASES.items()
     }
     communicators.drop_team()

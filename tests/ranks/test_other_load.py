@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from raybench.machine.core_time import busy_core_seconds
-from raybench.records.measurements import StepsResult
 from raybench.records.requests import StepsRequest
+from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import MLPSpec

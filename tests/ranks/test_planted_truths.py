@@ -18,10 +18,10 @@ from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.stats.efficiency import Verdict, gain, scaling
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.analysis.stats.waterfall import Waterfall, waterfall
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
+from raybench.records.results import StepsResult
 from raybench.report.finding_texts import evidence
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec

@@ -13,10 +13,10 @@ import torch
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.stats.statistics import trimmed_mean
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, Variant
+from raybench.records.results import StepsResult
 from raybench.report.finding_texts import evidence
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec

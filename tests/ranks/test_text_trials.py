@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest, Variant
+from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import CausalLMSpec, TextSpec

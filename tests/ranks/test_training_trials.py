@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import TrainingResult
+from raybench.records.results import TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.spec.training import TrainingSpec

@@ -14,9 +14,9 @@ import pytest
 import torch.distributed as dist
 from PIL import Image
 
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest, Variant
+from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import VisionSpec

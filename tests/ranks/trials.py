@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import torch
 
 from raybench.launch.mailbox import PostedTrial
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant
+from raybench.records.results import StepsResult
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device
 from raybench.worker.devices.device import Device

@@ -26,7 +26,7 @@ from raybench.analysis.findings.verifications import Verified
 from raybench.analysis.stats.efficiency import Status, Verdict
 from raybench.analysis.summary import TrialSummary
 from raybench.launch.metrics import METRICS
-from raybench.records import collectives, epochs_csv, measured_csv, record, requests
+from raybench.records import epochs_csv, measured_csv, record, requests, results
 from raybench.records.step_times import write_step_times
 from raybench.report import prediction
 from raybench.spec import validation
@@ -47,7 +47,7 @@ WORDS = {
     "State": (record, record.State),
     "Role": (requests, requests.Role),
     "Variant": (requests, requests.Variant),
-    "WhyNot": (collectives, collectives.WhyNot),
+    "WhyNot": (results, results.WhyNot),
 }
 ENUMS: dict[str, type[StrEnum]] = {
     "Status": Status,

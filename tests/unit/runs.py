@@ -11,10 +11,10 @@ import pytest
 from raybench.analysis.stats.efficiency import Scaling
 from raybench.plan.notes import RepeatReason, Stage
 from raybench.plan.trials import Plan
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
+from raybench.records.results import StepsResult
 from raybench.run import time_budget as budget
 from raybench.run.session import Session
 from raybench.run.stages import run_study

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.records.measurements import LossParity
 from raybench.records.record import TrialRecord
+from raybench.records.results import LossParity
 from raybench.spec import Setting
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study

@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (90, 3),
-    "analysis": (9224, 56),
+    "analysis": (9225, 56),
     "commands": (2280, 20),
-    "launch": (2125, 18),
+    "launch": (2124, 18),
     "machine": (997, 7),
     "plan": (1107, 9),
-    "records": (1413, 13),
+    "records": (1306, 11),
     "report": (6270, 29),
     "run": (1320, 7),
     "spec": (1411, 12),
-    "worker": (4858, 43),
+    "worker": (4857, 43),
     "workloads": (1618, 16),
 }
 ALONE = 15  # modules below 120 lines with one importer

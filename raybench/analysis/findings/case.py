@@ -21,9 +21,9 @@ from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate, of_any_start, simultaneous_difference
 from raybench.analysis.stats.waterfall import Parts, Waterfall, waterfall
 from raybench.machine.environment import Environment
-from raybench.records.measurements import Phase, StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Variant
+from raybench.records.results import Phase, StepsResult
 
 # A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
 # 5%, and what is found must be more than what a study is content not to know.

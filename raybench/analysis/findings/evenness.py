@@ -20,8 +20,8 @@ from raybench.analysis.stats.statistics import (
     simultaneous_difference,
     trimmed_mean,
 )
-from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
+from raybench.records.results import StepsResult
 from raybench.spec.workloads import TextSpec
 
 UNEVEN_LEAST = 0.02  # relative

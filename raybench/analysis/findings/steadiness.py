@@ -14,7 +14,7 @@ from raybench.analysis.stats.rounds import level, mann_kendall, outlying, step_s
 from raybench.analysis.stats.statistics import TRIM, Estimate
 from raybench.analysis.stats.stopping import asked_half_width, reached_half_width
 from raybench.analysis.strategies import ParityVerdict, loss_parity
-from raybench.records.measurements import Beside, StepsResult
+from raybench.records.results import Beside, StepsResult
 
 MOST_TIMES = 10.0  # what the rounds were given: to ask for more of it is no advice
 DRIFT_SIGNIFICANCE = 0.01

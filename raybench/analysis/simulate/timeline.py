@@ -28,8 +28,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.stats.rounds import level, mean_rank_s, series, slowest_step_s
-from raybench.records.measurements import GradientTimeline
 from raybench.records.record import TrialRecord
+from raybench.records.results import GradientTimeline
 
 MEBIBYTE = 2**20
 FIRST_BUCKET_BYTES, DEFAULT_CAP_MB = MEBIBYTE, 25.0

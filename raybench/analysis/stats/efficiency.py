@@ -22,9 +22,9 @@ from raybench.analysis.stats.statistics import (
     unpaired_ratio,
     within,
 )
-from raybench.records.measurements import StepsResult
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Variant
+from raybench.records.results import StepsResult
 
 EXCELLENT = 0.9
 GOOD = 0.75

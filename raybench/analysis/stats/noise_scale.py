@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, student, t_quantile, within
-from raybench.records.trainings import Epoch, GradientNorms
+from raybench.records.results import Epoch, GradientNorms
 
 DECAY = 0.9  # of the moving averages, from one big batch to the next
 MOST_GROUPS = 20  # of measurements that are left out in turn

@@ -25,8 +25,8 @@ from raybench.analysis.stats.statistics import (
     within,
 )
 from raybench.analysis.stats.waterfall import Waterfall
-from raybench.records.measurements import Phase, PhaseBlock, StepsResult
 from raybench.records.record import TrialRecord
+from raybench.records.results import Phase, PhaseBlock, StepsResult
 
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
 SYNCHRONIZATION = "gradient synchronization"

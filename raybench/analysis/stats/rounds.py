@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from raybench.analysis.stats.statistics import Estimate, device_factors, geometric
-from raybench.records.measurements import Block, StepsResult
 from raybench.records.requests import Variant
+from raybench.records.results import Block, StepsResult
 
 Series = NDArray[np.float64]
 ALONE: tuple[Variant, ...] = ("plain", "base")  # on one device at a time, which changes in turn

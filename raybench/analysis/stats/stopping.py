@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.stats.statistics import relative_half_width
-from raybench.records.measurements import Block, Round, StopReason
 from raybench.records.requests import Variant
+from raybench.records.results import Block, Round, StopReason
 from raybench.spec.study import MeasureSpec
 
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
-LEAST_MEASURED = 3  # rounds, whatever the time; of ``record.LEAST_ROUNDS`` alone nothing is stopped
+LEAST_MEASURED = 3  # rounds, whatever the time; of two alone nothing is stopped
 PATIENCE = 2.0  # times max_seconds, after which even too few rounds must do
 # Beside what the interval is asked for: one device at the global batch, the other setting, one device.
 REFERENCES: tuple[Variant, ...] = ("base", "versus", "plain")

@@ -17,9 +17,9 @@ import numpy as np
 from raybench.analysis.stats.efficiency import speedup_in_its_rounds, step_time
 from raybench.analysis.stats.rounds import Series, level, mean_rank_s, paired, series, slowest_step_s
 from raybench.analysis.stats.statistics import Estimate, geometric, inverse, trimmed_mean
-from raybench.records.measurements import Beside, Block
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Variant
+from raybench.records.results import Beside, Block
 
 
 @dataclass(frozen=True)

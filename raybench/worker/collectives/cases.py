@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, PATIENCE
-from raybench.records.collectives import NotMeasured, WhyNot
 from raybench.records.requests import CollectivesRequest
+from raybench.records.results import NotMeasured, WhyNot
 from raybench.spec.sweep import ELEMENT_BYTES, Collective, message_in_shares
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device

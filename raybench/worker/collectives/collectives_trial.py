@@ -13,10 +13,9 @@ from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.errors import InvalidTrialError
 from raybench.machine.core_time import busy_core_seconds
 from raybench.machine.host import allowed_cores, host_id, numbered
-from raybench.records.collectives import CollectivesResult, MessageBlock, MessageRound
-from raybench.records.measurements import StopReason
 from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import CollectivesRequest
+from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
 from raybench.worker.collectives.cases import Case, Cases, Preparation
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import Beside, StepsResult
 from raybench.records.messages import RankFile
 from raybench.records.requests import StepsRequest, Variant
+from raybench.records.results import Beside, StepsResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, drop_frames

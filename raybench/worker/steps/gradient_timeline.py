@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import GradientTimeline, Phase
+from raybench.records.results import GradientTimeline, Phase
 from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device

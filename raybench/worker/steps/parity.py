@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import nn
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import LossParity
 from raybench.records.requests import Configuration
+from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Team

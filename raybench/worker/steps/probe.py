@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter
 
-from raybench.records.measurements import ProbeResult
 from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import ProbeRequest
+from raybench.records.results import ProbeResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache

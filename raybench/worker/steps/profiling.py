@@ -21,8 +21,8 @@ from typing import Any, Literal
 import torch.profiler
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import Phase, PhaseBlock, TracedRank
 from raybench.records.messages import RankFile
+from raybench.records.results import Phase, PhaseBlock, TracedRank
 from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import Restart
+from raybench.records.results import Restart
 from raybench.worker.batches import RealBatches, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.strategies.models import StrategyModels

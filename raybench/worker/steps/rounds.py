@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from raybench.analysis.stats.stopping import decide
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import Block, Round, StopReason
 from raybench.records.messages import BlockStepTimes
 from raybench.records.requests import Variant
+from raybench.records.results import Block, Round, StopReason
 from raybench.spec.placement import alternating
 from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import drop_ready, whole_turns

@@ -8,9 +8,9 @@ from time import perf_counter
 from typing import Any
 
 from raybench.errors import InvalidTrialError
-from raybench.records.measurements import Beside, StepsResult
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import StepsRequest, Variant
+from raybench.records.results import Beside, StepsResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from raybench.records.measurements import Phase
+from raybench.records.results import Phase
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches
 from raybench.workloads.protocol import Workload

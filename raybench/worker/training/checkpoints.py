@@ -17,7 +17,7 @@ from torch import nn
 
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch
+from raybench.records.results import Epoch
 from raybench.records.whole_files import UNFINISHED, replace_directory
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import GradientNorms
+from raybench.records.results import GradientNorms
 from raybench.worker.communicators import Team
 from raybench.worker.failures import describe
 from raybench.worker.strategies.models import StrategyModels

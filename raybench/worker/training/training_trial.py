@@ -15,7 +15,7 @@ import torch.distributed as dist
 from raybench.errors import CODE_FAILS
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import TrainingRequest
-from raybench.records.trainings import Epoch, Pruned, TrainingResult
+from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory

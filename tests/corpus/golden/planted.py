@@ -16,10 +16,10 @@ from raybench.errors import Interrupted
 from raybench.launch.runner import OnProgress
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
-from raybench.records.measurements import LossParity, StepsResult
 from raybench.records.messages import GroupInfo, Member, Outcome
 from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest
+from raybench.records.results import LossParity, StepsResult
 from raybench.records.store import ResultsDirectory
 from raybench.run.session import Session
 from raybench.run.stages import run_study

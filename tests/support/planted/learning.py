@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raybench.records.requests import Configuration, TrainingRequest
-from raybench.records.trainings import Epoch, GradientNorms, TrainingResult
+from raybench.records.results import Epoch, GradientNorms, TrainingResult
 from tests.support.planted.hardware import StepCosts, truth
 from tests.support.planted.noise import Noise
 

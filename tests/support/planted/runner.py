@@ -14,7 +14,6 @@ import numpy as np
 
 from raybench.launch.runner import OnProgress, Submitted
 from raybench.machine.host import DeviceKind, Resources
-from raybench.records.measurements import ProbeResult
 from raybench.records.messages import BlockStepTimes, GroupInfo, Member, Outcome, Progress
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import (
@@ -24,6 +23,7 @@ from raybench.records.requests import (
     TrainingRequest,
     TrialRequest,
 )
+from raybench.records.results import ProbeResult
 from tests.support.planted.hardware import CostModel, FakeHardware, truth
 from tests.support.planted.learning import FakeLearning
 from tests.support.planted.noise import Noise

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from raybench.analysis.collectives import bus_factor
-from raybench.records.collectives import CollectivesResult, MessageBlock, MessageRound, NotMeasured
 from raybench.records.requests import CollectivesRequest
+from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, NotMeasured
 from raybench.spec.sweep import Collective, message_in_shares
 from tests.support.planted.noise import Noise
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.stopping import decide
-from raybench.records.measurements import (
+from raybench.records.messages import BlockStepTimes
+from raybench.records.requests import StepsRequest, Variant
+from raybench.records.results import (
     Block,
     GradientTimeline,
     Phase,
@@ -20,8 +22,6 @@ from raybench.records.measurements import (
     StepsResult,
     StopReason,
 )
-from raybench.records.messages import BlockStepTimes
-from raybench.records.requests import StepsRequest, Variant
 from tests.support.planted.hardware import CostModel, StepCosts
 from tests.support.planted.noise import Noise
 

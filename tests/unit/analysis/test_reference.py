@@ -24,7 +24,7 @@ from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.commands.notes import note_words
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
-from raybench.plan.notes import Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord

@@ -10,8 +10,8 @@ import pytest
 from raybench.analysis import analyse, to_pandas
 from raybench.analysis.labels import label
 from raybench.analysis.stats.phases import PHASES, phase_times
-from raybench.records.measurements import PhaseBlock
 from raybench.records.record import TrialRecord
+from raybench.records.results import PhaseBlock
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLearning
 from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, grid, measured, planted, study, trained_study

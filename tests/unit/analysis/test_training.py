@@ -8,7 +8,7 @@ from raybench.analysis.training import Parity, ToTarget, TrainedRun, parity
 from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
-from raybench.records.trainings import Epoch, TrainingResult
+from raybench.records.results import Epoch, TrainingResult
 from tests.support.planted import FakeLearning, FakeRunner, to_record
 from tests.unit.studies import cured_study, planned_training, trained_study
 

@@ -160,7 +160,7 @@ def test_a_clear_line(name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch)
         compare_directories([damaged, other], told, fail_if_slower=None, between_starts=0.07)
 
 
-@pytest.mark.parametrize("name", ["environment.json", "study.toml", "trials.jsonl"])
+@pytest.mark.parametrize("name", ["study.toml", "trials.jsonl"])
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
     name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

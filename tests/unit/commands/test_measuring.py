@@ -38,7 +38,7 @@ def test_a_directory_that_is_deleted_meanwhile_is_said(
         code, lines = _said(store, measure, monkeypatch)
     assert code == CANNOT_WRITE
     assert f"{tmp_path / 'results'}: cannot be written: No such file or directory" in lines
-    assert f"trial {records[1].trial_id} is lost, 1 record before it gone with it" in lines
+    assert f"trial {records[1].trial_id} is lost" in lines
     assert "no report: " in lines
     assert "To go on" not in lines
 

@@ -3,8 +3,8 @@
 import pytest
 
 from raybench.launch.mailbox import PostedTrial
-from raybench.records.measurements import StepsResult
 from raybench.records.messages import Begun, Kept, Message, Outcome, Progress
+from raybench.records.results import StepsResult
 from tests.support.planted import StepCosts
 from tests.unit import studies
 

@@ -14,7 +14,7 @@ from raybench.plan.training import with_peers
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
-from raybench.records.trainings import Epoch
+from raybench.records.results import Epoch
 from raybench.report.answer import answer_of
 from raybench.report.code import use_it
 from raybench.report.sections.training import changed_words, changes_table, training_table

@@ -95,4 +95,4 @@ def test_whatever_an_error_said_becomes_a_record_that_can_be_written_and_read(re
     outcome = Outcome("crashed", 1.0, reason)
     made = outcome.to_record(request(), study="x", suggestion=None, started_at="2026-01-01T00:00:00+00:00")
     assert made.reason == kept
-    assert TrialRecord.from_json(json.loads(made.to_line().encode())) == made
+    assert TrialRecord.model_validate(json.loads(made.model_dump_json().encode())) == made

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from raybench.analysis.simulate.timeline import BucketCap, assign
-from raybench.records.measurements import GradientTimeline
 from raybench.records.record import TrialRecord
+from raybench.records.results import GradientTimeline
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured

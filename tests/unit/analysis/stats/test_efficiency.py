@@ -17,9 +17,9 @@ from raybench.analysis.stats.efficiency import (
     throughput,
 )
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
-from raybench.records.measurements import Restart
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.records.results import Restart
 from raybench.spec.knobs import Setting
 from tests.support.planted import (
     QUIET,

@@ -10,7 +10,7 @@ from raybench.analysis.stats.noise_scale import (
     statistical_efficiency,
     two_batch,
 )
-from raybench.records.trainings import Epoch, GradientNorms
+from raybench.records.results import Epoch, GradientNorms
 
 
 def norms(small: float, big: float) -> GradientNorms:

@@ -16,8 +16,8 @@ from raybench.analysis.stats.stopping import (
     decide,
     reached_half_width,
 )
-from raybench.records.measurements import Block, Round
 from raybench.records.requests import Variant
+from raybench.records.results import Block, Round
 from raybench.spec.study import MeasureSpec
 
 WIDE = [1.0, 1.5, 0.7, 1.4, 0.8]  # ratios far apart, repeated: a half-width of more than 10%

@@ -6,8 +6,8 @@ from typing import Any
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.records.measurements import TracedRank
 from raybench.records.record import TrialRecord
+from raybench.records.results import TracedRank
 from raybench.report.sections.overlap import overlap_table
 from raybench.report.table import NONE
 from raybench.spec import Setting

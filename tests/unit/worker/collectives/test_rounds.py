@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from raybench.records.measurements import StopReason
+from raybench.records.results import StopReason
 from raybench.worker.collectives.cases import Case, Operation
 from raybench.worker.collectives.collectives_trial import MeasuredRounds, MessageRounds
 from raybench.worker.communicators import Team
