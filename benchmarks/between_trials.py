@@ -26,7 +26,7 @@ from raybench.records.messages import GroupInfo, Outcome
 from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.run.session import Session
-from raybench.run.study import run_study
+from raybench.run.stages import run_study
 from raybench.spec.load import resolve
 
 TRIALS = 50

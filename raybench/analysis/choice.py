@@ -37,14 +37,6 @@ def default_setting(study: Study, largest: LargestBatch | None = None) -> Settin
     ``largest`` says what "max" stands for; it must be given where that is the first batch. A study that is
     not resolved yet (``resources.device = "auto"``) is taken to run on GPUs.
     """
-    return _first_values(study) if largest is None else _first_values_of(study, largest)
-
-
-def _first_values(study: Study) -> Setting:
-    return _first_values_of(study, None)
-
-
-def _first_values_of(study: Study, largest: LargestBatch | None) -> Setting:
     device = "cpu" if study.resources.device == "cpu" else "cuda"
     setting: Setting = study.knobs.default(device, largest)
     return setting

@@ -137,26 +137,49 @@ class Message:
         return self.algorithm_bandwidth_bytes_per_s.scaled(factor)
 
     def row(self) -> dict[str, KnobValue]:
-        """A row of ``communication.csv``: the columns of docs/contract.md."""
+        """A row of ``communication.csv``: the columns of docs/reference.md."""
         return {
+            #: as torch.distributed names it
             "collective": self.collective,
+            #: `gloo` or `nccl`
             "backend": self.place.backend,
+            #: number of devices
             "world_size": self.place.world_size,
+            #: number of nodes
             "nodes": self.place.nodes,
+            #: `pack` or `spread`
             "placement": placement_text(self.place.placement),
+            #: message as nccl-tests counts it: of all_gather the output, of reduce_scatter the input; a
+            #: multiple of 4 bytes for each device
             "message_bytes": self.message_bytes,
+            #: time of one operation on the slowest rank, trimmed mean over rounds
             "time_s": self.time_s.value,
+            #: lower end of its 95% interval
             "time_low_s": self.time_s.low,
+            #: upper end of its interval
             "time_high_s": self.time_s.high,
+            #: message over time
             "algorithm_bandwidth_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.value,
+            #: lower end of its interval
             "algorithm_bandwidth_low_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.low,
+            #: upper end of its interval
             "algorithm_bandwidth_high_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.high,
+            #: algorithm bandwidth times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, 1
+            #: for broadcast: compares with the rate of each device's link
             "bus_bandwidth_bytes_per_s": self.bus_bandwidth_bytes_per_s.value,
+            #: lower end of its interval
             "bus_bandwidth_low_bytes_per_s": self.bus_bandwidth_bytes_per_s.low,
+            #: upper end of its interval
             "bus_bandwidth_high_bytes_per_s": self.bus_bandwidth_bytes_per_s.high,
+            #: rounds of which the time is made
             "rounds": self.time_s.n,
+            #: cores that the process of the busiest rank used, all its threads; empty: unknown, as on GPUs
             "busy_cores": self.cores.busy_cores if self.cores else None,
+            #: busy share of the busiest host's cores, by any process; empty: unknown
             "host_busy": self.cores.host_share if self.cores else None,
+            #: `cores`: `busy_cores` is 0.5 or more (the two ends of a transfer work in turn), or `host_busy`
+            #: 0.9 and the ranks themselves use a tenth of the host's cores, so a faster link would hardly
+            #: help. Else `link`; empty: unknown
             "decided_by": self.cores.decided_by if self.cores else None,
         }
 

@@ -185,7 +185,7 @@ def _beside(first: Side, other: Side, between_starts: float) -> FurtherSide:
     return FurtherSide(
         side=other,
         same_trials=common,
-        headline=_headline(first, common),
+        headline=headline_in_common(first, common),
         change=between(first.results, other.results, between_starts) if other_workload else None,
         under_load=_under_load(first, other) or _under_load(other, first),
     )
@@ -245,13 +245,8 @@ def _in_both(
     return SameTrial(first.results.label(mine), mine, speed, efficiency, starts, loads)
 
 
-def headline_in_common(first: Side, other: Side, between_starts: float = BETWEEN_STARTS) -> SameTrial | None:
-    """The first side's default at its target world size, where both measured it."""
-    return _headline(first, same_trials(first, other, between_starts))
-
-
-def _headline(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:
-    """Of the trials in common, of which the first side's headline leads."""
+def headline_in_common(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:
+    """The first side's default at its target world size, if it is in ``same_trials``, which it leads."""
     headline = first.results.headline
     if not common or headline is None or _work(common[0].record.config) != _work(headline.config):
         return None

@@ -22,6 +22,7 @@ from raybench.analysis.choice import default_setting
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.stats.efficiency import epochs_time
+from raybench.analysis.stats.phases import phase_times
 from raybench.analysis.stats.statistics import POSITIVE, SHARE, Estimate
 from raybench.analysis.training import TrainedGroup, TrainedRun, over_seeds
 from raybench.records.record import TrialRecord
@@ -182,8 +183,17 @@ def _of_waterfall(name: str) -> Value:
     return find
 
 
-# By quantity: what a trial of steps says of it. What the summary and the tables of phases, cost and energy
-# say in other words (phases' shares, prices, savings) stays in the file alone.
+def _largest(name: str) -> Value:
+    """Of what each rank has, the largest; it has no interval."""
+
+    def find(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+        values = [each for each in getattr(record.steps, name) or () if each is not None]
+        return Estimate(max(values), max(values), max(values), 0) if values else None
+
+    return find
+
+
+# By quantity: what a trial of steps says of it. Prices and savings are in the table of costs alone.
 OF_STEPS: dict[str, Value] = {
     "step_time": lambda results, record: results.reported[record.trial_id].step_time_s,
     "throughput": lambda results, record: results.reported[record.trial_id].throughput_samples_per_s,
@@ -196,13 +206,17 @@ OF_STEPS: dict[str, Value] = {
     "compute_time": lambda results, record: (
         found.parts.ideal if (found := results.waterfalls[record.trial_id]) else None
     ),
+    "memory": _largest("peak_memory_bytes"),
+    "utilization": _largest("device_utilization"),
 }
+PHASE_SHARE = "phase_share"  # of the step
 OF_EPOCH: dict[str, Callable[[Epoch], float | None]] = {
     "loss": lambda epoch: epoch.train_loss,
     "train_loss": lambda epoch: epoch.train_loss,
     "test_loss": lambda epoch: epoch.test_loss,
     "train_accuracy": lambda epoch: epoch.train_accuracy,
     "accuracy": lambda epoch: epoch.test_accuracy,
+    "best_accuracy": lambda epoch: epoch.test_accuracy,
 }
 
 
@@ -237,7 +251,7 @@ def published_rows(results: StudyResults, published: Sequence[Figure]) -> list[P
         epochs = results.study.training.epochs
     ends: dict[tuple[object, ...], PublishedRow] = {}
     for figure in published:
-        known_here = figure.quantity in (*OF_STEPS, *OF_EPOCH, *TRAINED)
+        known_here = figure.quantity in (*OF_STEPS, *OF_EPOCH, *TRAINED, PHASE_SHARE)
         if figure.world_size is None or figure.origin == "chosen" or not known_here:
             continue
         end = (*_of(figure), figure.source, figure.table, figure.hardware)
@@ -331,6 +345,11 @@ def _value(
     if quantity in OF_EPOCH or figure.epoch is not None:
         bounds = SHARE if quantity.endswith("accuracy") else POSITIVE
         return over_seeds((_learned(run, figure) for run in group.runs), bounds) if group else None, False
+    if quantity == PHASE_SHARE:
+        phases = phase_times(record, results.waterfalls[record.trial_id]) if record.steps else {}
+        times_s = {str(name): time_s for name, time_s in phases.items()}
+        step_s = results.reported[record.trial_id].step_time_s.value if times_s else 1.0
+        return times_s[figure.of].scaled(1 / step_s) if figure.of in times_s else None, False
     if quantity in OF_STEPS:
         if group is None:
             return OF_STEPS[quantity](results, record), False
@@ -349,7 +368,7 @@ def _value(
 
 def _learned(run: TrainedRun, figure: Figure) -> float | None:
     """The figure's quantity with one seed, in its epoch, else in the last."""
-    number = figure.epoch or len(run.epochs)
+    number = run.best_epoch if figure.quantity == "best_accuracy" else figure.epoch or len(run.epochs)
     epoch = next((each for each in run.epochs if each.epoch == number), None)
     if epoch is None:
         return None

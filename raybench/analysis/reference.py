@@ -69,12 +69,6 @@ class Related:
         self._measured = tuple(record for record in records if record.steps is not None)
 
     @cached_property
-    def has_starts(self) -> bool:
-        """Whether any trial was repeated in a further start of the workers."""
-        requests = (record.request for record in self._measured)
-        return any(request.kind == "steps" and request.start > 0 for request in requests)
-
-    @cached_property
     def _of_question(self) -> dict[Hashable, list[tuple[int, TrialRecord]]]:
         found: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
         for place, record in enumerate(self._measured):

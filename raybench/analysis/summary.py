@@ -1,4 +1,4 @@
-"""One row a trial: the columns of ``summary.csv``, as docs/contract.md has them."""
+"""One row a trial: the columns of ``summary.csv``, as docs/reference.md has them."""
 
 from __future__ import annotations
 
@@ -40,70 +40,131 @@ class TrialSummary:
     energy of one alone.
     """
 
+    #: name of the study
     study: str
+    #: the model's name, the workload's, or the factory's path
     model: str
+    #: name of the device
     device_name: str | None
+    #: `synthetic` or `real`
     input: str
+    #: id of the record
     trial_id: str
+    #: what the trial was for
     role: str
+    #: how it ended; the reason is in the record
     state: str
+    #: the efficiency in one word
     status: str | None = None
+    #: how the model is spread
     strategy: str
+    #: `weak` or `strong`
     scaling: str
+    #: number of devices
     world_size: int
+    #: number of nodes
     nodes: int | None
+    #: `pack`, `spread`, or ranks with spaces between them
     placement: str
+    #: samples of one device's micro-batch, under strong scaling of all devices in an optimizer step
     batch_size: int
+    #: samples of all devices in an optimizer step
     global_batch_size: int
+    #: size of DDP's buckets in MiB, or `default`
     bucket_cap_mb: float | str
+    #: as the knob
     precision: str
+    #: micro-batches of an optimizer step
     gradient_accumulation: int
+    #: as the knob
     gradient_compression: str
+    #: from one optimizer step to the next, on the slowest rank
     step_time_s: float | None = None
+    #: lower end of its interval
     step_time_low_s: float | None = None
+    #: upper end of its interval
     step_time_high_s: float | None = None
+    #: samples of all ranks in a step over the step time
     throughput_samples_per_s: float | None = None
+    #: the same in tokens, padding left out
     throughput_tokens_per_s: float | None = None
+    #: world size that the speed-up is over: one device, or the fewest that were measured
     baseline_world_size: int | None = None
+    #: strategy of the baseline
     baseline_strategy: str | None = None
+    #: step time of the baseline, in the rounds of this trial where it has them: over `step_time_s` it is the
+    #: `speedup` under strong scaling, and the speed-up over the ratio of world sizes under weak scaling
     baseline_step_time_s: float | None = None
+    #: over the baseline: of the throughput (weak scaling) or the step time (strong)
     speedup: float | None = None
+    #: speed-up over the ratio of world sizes, 1 is ideal
     efficiency: float | None = None
+    #: lower end of its interval
     efficiency_low: float | None = None
+    #: upper end of its interval
     efficiency_high: float | None = None
+    #: the step that perfect scaling would have
     ideal_s: float | None = None
+    #: what the smaller batch of each device costs (strong scaling)
     small_batch_s: float | None = None
+    #: what computing on all devices at once costs
     contention_s: float | None = None
+    #: what DDP's copies and hooks cost
     wrapper_s: float | None = None
+    #: waiting for the slowest rank
     skew_s: float | None = None
+    #: communication, as the report calls it: transfers that no compute hides
     exposed_communication_s: float | None = None
+    #: transfers that compute hides; negative: interference costs more than it hides
     hidden_communication_s: float | None = None
+    #: exposed communication over the step time
     communication_fraction: float | None = None
+    #: what one rank sends in a step
     gradient_bytes: int | None = None
+    #: bus bandwidth of the all-reduces alone, as nccl-tests defines it
     bus_bandwidth_bytes_per_s: float | None = None
+    #: phase of the step: getting the batch
     data_s: float | None = None
+    #: phase: forward pass and loss
     forward_s: float | None = None
+    #: phase: backward pass, without communication where that was measured
     backward_s: float | None = None
+    #: phase: optimizer step
     optimizer_s: float | None = None
+    #: phase: the rest
     other_s: float | None = None
+    #: what a restart of the loader of real input adds to an epoch's steps; in trials of the curve
     restart_s: float | None = None
+    #: floating-point operations a second that one device achieves
     flops_per_s: float | None = None
+    #: memory as torch counts it, of the rank that takes most
     peak_memory_bytes: int | None = None
+    #: memory as the device (on CPUs the process) counts it, of the rank that takes most
     device_memory_bytes: int | None = None
+    #: busy share of the device, mean over ranks, 0 to 1
     device_utilization: float | None = None
+    #: energy of all devices, for one step
     energy_joules: float | None = None
+    #: energy of one device alone, for one step of its own
     plain_energy_joules: float | None = None
+    #: training: mean time of an epoch without evaluation, the first epoch left out where there are more
     epoch_time_s: float | None = None
+    #: training: accuracy on the test samples after the last epoch, 0 to 1
     accuracy: float | None = None
+    #: training: time of training and evaluation until the target accuracy; empty: not reached
     time_to_target_s: float | None = None
+    #: whether the group had more workers than there are cores
     oversubscribed: bool
+    #: rounds of which the estimates are made, of all starts
     rounds: int | None = None
+    #: starts of the workers in these rounds
     starts: int | None = None
+    #: time that the trial took altogether, in all starts
     wall_time_s: float
     varying: dict[str, KnobValue]
 
     def row(self) -> dict[str, KnobValue]:
-        """The values by column, in the order of docs/contract.md."""
+        """The values by column, in the order of docs/reference.md."""
         row: dict[str, KnobValue] = {}
         for name in _COLUMNS:
             row[name] = getattr(self, name)
@@ -138,8 +199,7 @@ def summarize(
                 divided = known_waterfalls[record.trial_id]
             else:
                 divided = waterfall_over_starts(record, related.of(record))
-            if related.has_starts:
-                wall_time_s = sum(each.wall_time_s for each in starts_of(record, related.of(record)))
+            wall_time_s = sum(each.wall_time_s for each in starts_of(record, related.of(record)))
         values = _asked(record, names) | _answered(record, scaled, divided) | {"wall_time_s": wall_time_s}
         rows.append(TrialSummary(**values))
     return rows

@@ -79,11 +79,6 @@ class TrainedRun:
         return self.epochs[-1].test_accuracy
 
     @property
-    def final_loss(self) -> float | None:
-        """Of the test samples after the last epoch."""
-        return self.epochs[-1].test_loss
-
-    @property
     def best_epoch(self) -> int | None:
         """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
         by_accuracy = {e.epoch: e.test_accuracy for e in self.epochs if e.test_accuracy is not None}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from dataclasses import replace
+from typing import Any, Literal
 
 from raybench.commands import options as parsed
-from raybench.commands.options import FieldOption, with_fields
+from raybench.commands.options import FieldOption, Options, with_options
 from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.sweep import COLLECTIVES, NODE_PLACEMENTS, Sweep
@@ -41,41 +39,14 @@ FIELDS = (
 )
 
 
-@with_fields(Sweep, *FIELDS)
-def communication(
-    output: Annotated[
-        Path | None,
-        typer.Option(parser=Path, metavar="PATH", help="Results directory; it must be new or empty."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
-    ] = False,
-    retry: Annotated[str, typer.Option(help="With --resume: states to try again, as crashed,timeout.")] = "",
-    *,
-    fields: dict[str, Any],
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
-) -> None:
+@with_options(Options, Sweep, *FIELDS)
+def communication(*, options: Options, fields: dict[str, Any]) -> None:
     """Sweep collectives over message sizes, world sizes and placements: time, bandwidths, latency."""
     from raybench.commands.communication_run import run_communication
     from raybench.commands.console import make_console
-    from raybench.commands.request import Options
 
-    if retry and not resume:
-        raise RequestError(f"--retry: goes with --resume (received {retry!r})")
-    if resume and output is None:
-        raise RequestError("--resume: needs --output DIR, the directory to go on in")
     seconds = fields.get("measure.max_seconds")
     if seconds is not None:
         fields["measure.timeout_seconds"] = TIMEOUT_FACTOR * seconds
-    options = Options(
-        output=output,
-        resume=resume,
-        retry=parsed.parse_states(retry),
-        overrides=tuple(fields.items()),
-        address=address,
-        quiet=quiet,
-    )
-    leave(run_communication(options, make_console()))
+    typed = replace(options, overrides=tuple(fields.items()))
+    leave(lambda: run_communication(typed, make_console()))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,11 +12,11 @@ from rich.console import Console
 from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
 from raybench.commands.display import Display
-from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
-from raybench.commands.request import Options, as_it_began, needs_of, open_results, places_named
+from raybench.commands.measuring import measure_and_report, teller, workers
+from raybench.commands.options import Options
+from raybench.commands.request import needs_of, open_results, resources_there
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
-from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import of_nodes
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
@@ -27,26 +25,20 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.format import share
 from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.counted import counted
+from raybench.spec.placement import placement_words
 from raybench.spec.sweep import Sweep
 from raybench.spec.user_input import received
 
 
-@interruptible
 def run_communication(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     tell, sweep = teller(console, quiet=options.quiet), sweep_of(options)
     with closing(Cluster(address=options.address, name=Sweep.name)) as cluster:
         device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
         resources = sweep.resources.model_copy(update={"device": device})
-        needs = needs_of(resources)
-        if resources.oversubscribe:
-            cluster.refuse_oversubscribing()
-        cluster.await_places(places_named(sweep), needs, resources.wait_seconds, tell)
-        there = cluster.resources(needs)
-        if options.resume and not cluster.is_local:
-            there = as_it_began(options.output, there, tell)
-        plan = make_sweep_plan(sweep.model_copy(update={"resources": resources}), there)
-        now = of_nodes(cluster.environments(needs))
+        sweep = sweep.model_copy(update={"resources": resources})
+        plan = make_sweep_plan(sweep, resources_there(cluster, sweep, options, tell))
+        now = of_nodes(cluster.environments(needs_of(resources)))
         with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
             return measure_and_report(
                 store,
@@ -81,27 +73,21 @@ def _measure(
     options: Options, plan: SweepPlan, cluster: Cluster, store: ResultsDirectory, display: Display
 ) -> list[str]:
     """Run the sweep and end every process; the notes on the results."""
-    backend = "NCCL" if plan.device == "cuda" else "gloo"
-    kind = "GPU" if plan.device == "cuda" else "CPU"
-    display.stage(f"raybench {Sweep.name}: starting Ray and {plan.group_size} {kind} workers on {backend}")
-    workers, needs = plan.group_size if plan.oversubscribed else 0, needs_of(plan.sweep.resources)
-    cluster.prepare(needs, oversubscribed_workers=workers, tell=display.line)
-    # what Ray Train keeps of a run is of no use afterwards
-    with tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True) as storage:
-        runner = _runner(plan, cluster, Path(storage), store.path)
+    sweep = plan.sweep
+    with workers(cluster, sweep, plan, store, display) as runner:
+        collectives = counted(len(sweep.collectives), "collective")
+        display.stage(f"Sweeping {collectives} over {counted(len(sweep.message_bytes), 'size')}")
         session = SweepSession(plan, runner, store, SweepProgress(display), frozenset(options.retry))
-        with ending(runner):
-            session.run()
-    return [*plan.notes, *session.notes]
-
-
-def _runner(plan: SweepPlan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
-    from raybench.launch.group_runner import WorkerGroupRunner
-
-    needs, wait_s = needs_of(plan.sweep.resources), plan.sweep.resources.wait_seconds
-    return WorkerGroupRunner(
-        cluster, needs=needs, storage=storage, results=results, name=Sweep.name, wait_s=wait_s
-    )
+        session.run()
+    notes = [
+        f"placement {name}: on one node the same as {plan.placements[0]}, not measured"
+        for name in sweep.placement
+        if name not in plan.placements
+    ]
+    for place, reason in session.lost:
+        where = f"{place.world_size} devices, {placement_words(place.placement)}"
+        notes.append(f"not measured, since nodes are gone: {where} ({reason})")
+    return notes
 
 
 class SweepProgress:
@@ -109,10 +95,6 @@ class SweepProgress:
 
     def __init__(self, display: Display) -> None:
         self._display = display
-
-    def stage(self, text: str) -> None:
-        """What the sweep is at."""
-        self._display.stage(text)
 
     def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
         """A part of a place's rounds begins."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_percent
+from raybench.commands.options import argument, option, parse_new_folder, parse_percent
 from raybench.commands.process import DONE, SLOWER
 from raybench.errors import RequestError
 from raybench.spec.user_input import real_path
@@ -21,35 +21,34 @@ if TYPE_CHECKING:
 
 
 def compare(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(parser=Path, metavar="DIR DIR...", help="Results directories."),
-    ],
+    directories: Annotated[list[Path], argument("DIR DIR...", "Results directories.")],
     fail_if_slower: Annotated[
-        str | None,
-        typer.Option(
+        float | None,
+        option(
             "--fail-if-slower",
-            metavar="PERCENT",
-            help="Exit 1 where a default is slower than the first DIR's by more than this, its whole "
+            "PERCENT",
+            parse_percent,
+            "Exit 1 where a default is slower than the first DIR's by more than this, its whole "
             "interval: 3%.",
         ),
     ] = None,
     between_starts: Annotated[
-        str | None,
-        typer.Option(
+        float | None,
+        option(
             "--between-starts",
-            metavar="PERCENT",
-            help="Standard deviation of a speed from start to start, taken where a DIR has one start.  "
+            "PERCENT",
+            parse_percent,
+            "Standard deviation of a speed from start to start, taken where a DIR has one start.  "
             "[default: 7%]",
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--output",
-            parser=Path,
-            metavar="DIR",
-            help="Write report.html, report.md, summary.csv, summary.tex and plots.",
+            "DIR",
+            parse_new_folder,
+            "Write report.html, report.md, summary.csv, summary.tex and plots.",
         ),
     ] = None,
 ) -> None:
@@ -57,10 +56,9 @@ def compare(
     from raybench.analysis.stats.statistics import BETWEEN_STARTS
     from raybench.commands.console import make_console
 
-    slower = None if fail_if_slower is None else parse_percent(fail_if_slower, "--fail-if-slower")
-    starts = BETWEEN_STARTS if between_starts is None else parse_percent(between_starts, "--between-starts")
+    starts = BETWEEN_STARTS if between_starts is None else between_starts
     code = compare_directories(
-        directories, make_console(), fail_if_slower=slower, between_starts=starts, output=output
+        directories, make_console(), fail_if_slower=fail_if_slower, between_starts=starts, output=output
     )
     raise typer.Exit(code)
 
@@ -79,20 +77,14 @@ def compare_directories(
 
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, nothing to fail by, or an
-            ``output`` that holds something or cannot be written.
+            ``output`` that cannot be written.
     """
     from raybench.analysis.comparison import side_by_side
-    from raybench.records.whole_files import cannot, not_written
+    from raybench.records.whole_files import not_written
     from raybench.report.comparison import loads_words, print_comparison, starts_words, write_comparison
     from raybench.report.format import share, times
     from raybench.report.pages import anew, quoted
 
-    try:
-        is_free = output is None or not output.exists() or (output.is_dir() and not any(output.iterdir()))
-    except OSError as error:
-        raise RequestError(f"--output: {cannot(output or Path(), 'be read', error)}") from None
-    if not is_free:
-        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
     resolved = [real_path(directory) for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -22,24 +21,15 @@ NOT_READ = "nobody reads this output any more"
 LEAST_NAME = 12  # characters of a trial's name, without which its line is not kept to one
 
 
-@dataclass
-class _State:
-    stage: str = ""
-    trial: str = ""
-    phase: str = ""
-    done: int = 0
-    total: int | None = None
-    best: str = ""
-    left_s: float | None = None
-    since: float = field(default_factory=monotonic)
-
-
 class Display:
     """Writes through a console of its own, so that Ray's lines never tear it."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console, self._quiet = console, quiet
-        self._state = _State()
+        self._stage = self._trial = self._phase = self._best = ""
+        self._done, self._since = 0, monotonic()
+        self._total: int | None = None
+        self._left_s: float | None = None
         self._live: Live | None = None
 
     def __enter__(self) -> Display:
@@ -63,23 +53,22 @@ class Display:
 
     def stage(self, text: str) -> None:
         """What the study is at."""
-        self._state.stage, self._state.trial, self._state.phase = text, "", ""
+        self._stage, self._trial, self._phase = text, "", ""
         if self._live is None:
             self.line(text)
 
     def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None:
         """A trial begins."""
-        state = self._state
-        state.trial, state.phase, state.done, state.total, state.left_s = words, "", done, total, left_s
-        state.since = monotonic()
+        self._trial, self._phase, self._done, self._total, self._left_s = words, "", done, total, left_s
+        self._since = monotonic()
 
     def progress(self, progress: Progress) -> None:
         """The trial's phase; a study that nobody follows any more is asked to end, as by a signal."""
         if not is_read(self.console):
             interrupt.ask(NOT_READ)
         phase = f"{progress.phase} {progress.detail}".strip()
-        if phase != self._state.phase:
-            self._state.phase, self._state.since = phase, monotonic()
+        if phase != self._phase:
+            self._phase, self._since = phase, monotonic()
 
     def trial_done(self, names: Sequence[str], outcome: str) -> None:
         """A trial has ended; one line that stays.
@@ -96,17 +85,16 @@ class Display:
 
     def best(self, words: str) -> None:
         """The best so far."""
-        self._state.best = words
+        self._best = words
 
     def _render(self) -> Group:
-        state = self._state
-        count = f"{state.done + 1}" + (f" of {state.total}" if state.total else "")
-        left = "" if state.left_s is None else f", about {clock(state.left_s)} left"
-        lines = [f"{state.stage}: trial {count}{left}" if state.trial else state.stage]
-        if state.trial:
-            for_s = monotonic() - state.since
+        count = f"{self._done + 1}" + (f" of {self._total}" if self._total else "")
+        left = "" if self._left_s is None else f", about {clock(self._left_s)} left"
+        lines = [f"{self._stage}: trial {count}{left}" if self._trial else self._stage]
+        if self._trial:
+            for_s = monotonic() - self._since
             since = f", {clock(for_s)}" if for_s >= LONG_PHASE_S else ""
-            lines.append(f"  {state.trial}: {state.phase or 'waiting'}{since}")
-        if state.best:
-            lines.append(f"  best so far: {state.best}")
+            lines.append(f"  {self._trial}: {self._phase or 'waiting'}{since}")
+        if self._best:
+            lines.append(f"  best so far: {self._best}")
         return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))

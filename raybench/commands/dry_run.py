@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-
 from raybench.analysis.labels import devices_words, trial_words, weights_words
-from raybench.commands.console import say
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
@@ -20,26 +17,13 @@ from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec
 
 
-def print_plan(
-    plan: Plan,
-    console: Console,
-    *,
-    verify: bool = False,
-    own_processes: bool = False,
-    known: Sequence[TrialRecord] = (),
-) -> None:
+def plan_lines(
+    plan: Plan, *, verify: bool = False, own_processes: bool = False, known: Sequence[TrialRecord] = ()
+) -> Iterator[str]:
     """World sizes, trials, the values to explore, the time.
 
     ``own_processes``: of each trial. ``known``: of a run that goes on, what it does not measure again.
     """
-    for line in plan_lines(plan, verify=verify, own_processes=own_processes, known=known):
-        say(console, line)
-
-
-def plan_lines(
-    plan: Plan, *, verify: bool = False, own_processes: bool = False, known: Sequence[TrialRecord] = ()
-) -> Iterator[str]:
-    """The same, line by line."""
     study, is_open = plan.study, open_trials(plan, known)
     yield from filter(None, [weights_words(study)])
     if known:
@@ -47,7 +31,12 @@ def plan_lines(
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
     yield from sizes_left_out(plan)
     if study.knobs.has_max:
-        yield _largest_batch_words(plan)
+        number = len(plan.combinations())
+        each = f", for each of {number} combinations of the knobs that change memory" if number > 1 else ""
+        yield (
+            f"batch_size max: found first, the largest that fits in memory at world size {plan.target}, "
+            f"up to {study.search.max_batch_size:,}{each}"
+        )
     yield from (_search_lines if study.search.method == "optuna" else _grid_lines)(plan, known)
     yield from _batch_lines(plan)
     for request in filter(is_open, training_requests(plan)):
@@ -58,9 +47,14 @@ def plan_lines(
             f"training: {request.trial_id}  {trial_words(study, request)}, "
             f"global batch {request.config.global_batch_size:,}, {_rate_words(study, factor)}"
         )
-    yield from _more_trainings_lines(plan)
+    if study.training is not None and study.training.settings != "default":
+        yield f"training: of the other settings that learn alike the fastest, at world size {plan.target}"
+        if study.search.pruner != "none":
+            yield f"  stopped early by Optuna's pruner {study.search.pruner}"
     if verify:
-        yield _verify_words(plan)
+        limited = study.time_budget_seconds is not None
+        most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
+        yield f"verification: the changes that the first findings propose, {most}, interleaved"
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"
@@ -73,13 +67,13 @@ def plan_lines(
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     """The time budget, and what becomes of the study where it is short."""
     words = f"time budget: {exact_clock(budget_s)}"
-    least_s, most_s = found.outside_trials_s
-    if budget_s < most_s:
-        starts = "{:.0f} to {:.0f} s".format(*found.until_first_s)
-        is_none = "does not cover" if budget_s <= least_s else "may not even cover"
+    least_s, most_s = found.until_first_s
+    if budget_s < most_s + FINISH_S:
+        starts = f"{least_s:.0f} to {most_s:.0f} s"
+        is_none = "does not cover" if budget_s <= least_s + FINISH_S else "may not even cover"
         return (
             f"{words}; it {is_none} starting the workers, which takes {starts}, and the end with its report, "
-            f"{FINISH_S:.0f} s: give it more than {math.ceil(most_s)} s"
+            f"{FINISH_S:.0f} s: give it more than {math.ceil(most_s + FINISH_S)} s"
         )
     shorter = found.most_s > budget_s
     return f"{words}; where that is not enough trials are shortened, then left out" if shorter else words
@@ -113,14 +107,10 @@ def _time_words(plan: Plan, found: TimeEstimate) -> str:
     missing = ["the trainings"] if study.training is not None else []
     missing += ["the search for the largest batch"] if study.knobs.has_max else []
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
-    least = f"estimated time: {clock(found.least_s)}"
-    to = " at least" if fixed else f" to {clock(found.most_s)}"
-    return f"{least}{to}, for about {counted(found.num_trials, 'trial')} of {most}, {_starts(found)}{without}"
-
-
-def _starts(found: TimeEstimate) -> str:
-    groups = counted(found.num_starts, "start")
-    return f"{groups} of the workers and the report"
+    time = f"{clock(found.least_s)}{' at least' if fixed else f' to {clock(found.most_s)}'}"
+    trials, starts = counted(found.num_trials, "trial"), counted(found.num_starts, "start")
+    whole = f"{trials} of {most}, {starts} of the workers and the report"
+    return f"estimated time: {time}, for about {whole}{without}"
 
 
 def sizes_left_out(plan: Plan) -> list[str]:
@@ -129,30 +119,6 @@ def sizes_left_out(plan: Plan) -> list[str]:
         return []
     sizes = ", ".join(map(str, plan.left_out))
     return [f"world sizes left out, as a global batch cannot be divided evenly over them: {sizes}"]
-
-
-def _largest_batch_words(plan: Plan) -> str:
-    number = len(plan.combinations())
-    each = f", for each of {number} combinations of the knobs that change memory" if number > 1 else ""
-    return (
-        f"batch_size max: found first, the largest that fits in memory at world size {plan.target}, "
-        f"up to {plan.study.search.max_batch_size:,}{each}"
-    )
-
-
-def _verify_words(plan: Plan) -> str:
-    limited = plan.study.time_budget_seconds is not None
-    number = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
-    return f"verification: the changes that the first findings propose, {number}, interleaved"
-
-
-def _more_trainings_lines(plan: Plan) -> Iterator[str]:
-    spec = plan.study.training
-    if spec is None or spec.settings == "default":
-        return
-    yield f"training: of the other settings that learn alike the fastest, at world size {plan.target}"
-    if plan.study.search.pruner != "none":
-        yield f"  stopped early by Optuna's pruner {plan.study.search.pruner}"
 
 
 def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from raybench.commands.scaling import StudyName
+from raybench.commands.options import StudyName
 from raybench.spec.load import find_study, load_study, question, studies
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
-from typing import ParamSpec
+from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -15,6 +16,7 @@ from raybench.commands.console import is_read, own_output, say, say_to_copy, sho
 from raybench.commands.display import NOT_READ, Display
 from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
 from raybench.commands.report import resume_command, write_and_print
+from raybench.commands.request import needs_of
 from raybench.errors import (
     GroupLostError,
     Interrupted,
@@ -24,25 +26,14 @@ from raybench.errors import (
     StoreError,
 )
 from raybench.launch import signals as interrupt
+from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
-
-Arguments = ParamSpec("Arguments")
-
-
-def interruptible(command: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    """Return exit code 130 where ``command`` is interrupted with nothing to keep, or a second time."""
-
-    @wraps(command)
-    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> int:
-        with interrupt.raising():
-            try:
-                return command(*args, **kwargs)
-            except Interrupted:
-                return INTERRUPTED
-
-    return run
+from raybench.run.in_flight import GroupPlan
+from raybench.spec.counted import counted
+from raybench.spec.study import Study
+from raybench.spec.sweep import Sweep
 
 
 def measure_and_report(
@@ -77,9 +68,9 @@ def measure_and_report(
                 notes += error.problems
         try:
             with interrupt.held(second_raises=True):
-                stopped = goes_on or ended != DONE  # an interrupt from now on is told of below
-                code = write_and_print(store, own, notes, quiet=quiet, command=command, stopped=stopped)
-                told = stopped
+                goes_on = goes_on or ended != DONE  # an interrupt from now on is told of below
+                code = write_and_print(store, own, notes, quiet=quiet, command=command, stopped=goes_on)
+                told = goes_on
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
         except OSError as error:
@@ -136,6 +127,54 @@ def ending(runner: TrialRunner) -> Iterator[None]:
         except Interrupted:
             runner.abandon()
         raise
+
+
+@contextmanager
+def workers(
+    cluster: Cluster,
+    asked: Study | Sweep,
+    plan: GroupPlan,
+    store: ResultsDirectory,
+    display: Display,
+    kind: Literal["group", "tune"] = "group",
+    suffix: str = "",
+) -> Iterator[TrialRunner]:
+    """Start Ray; the runner of ``plan``, whose processes all end with the block.
+
+    ``suffix``: of the line that says what starts.
+    """
+    needs = needs_of(asked.resources)
+    device, backend = ("GPU", "NCCL") if needs.device == "cuda" else ("CPU", "gloo")
+    if kind == "tune":
+        what = f"Ray Tune; every trial gets {device} workers of its own"
+    else:
+        what = counted(plan.group_size, f"{device} worker")
+    display.stage(f"raybench {asked.name}: starting Ray and {what} on {backend}{suffix}")
+    crowd = plan.group_size if plan.oversubscribed else 0
+    cluster.prepare(needs, oversubscribed_workers=crowd, tell=display.line)
+    # what Ray Train keeps of a run is of no use afterwards
+    with tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True) as storage:
+        runner = runner_class(kind)(
+            cluster,
+            needs=needs,
+            storage=Path(storage),
+            results=store.path,
+            name=asked.name,
+            wait_s=asked.resources.wait_seconds,
+        )
+        with ending(runner):
+            yield runner
+
+
+def runner_class(kind: Literal["group", "tune"]) -> Callable[..., TrialRunner]:
+    """The class of runners of a kind; Ray Tune is imported only where it serves."""
+    if kind == "tune":
+        from raybench.launch.tune_runner import TuneRunner
+
+        return TuneRunner
+    from raybench.launch.group_runner import WorkerGroupRunner
+
+    return WorkerGroupRunner
 
 
 def teller(console: Console, *, quiet: bool) -> Callable[[str], None]:

@@ -56,9 +56,26 @@ def stage_words(study: Study, stage: Stage, number: int, why: Sequence[RepeatRea
             return f"Verifying {counted(number, 'change')} that the diagnosis proposes, interleaved"
 
 
+PLAIN = {
+    NoteKind.ALL_FAIL: "no more was measured: the first {first} failed, and would whatever the setting",
+    NoteKind.NO_BATCH_FITS: "no batch fits, in no combination of the knobs: nothing else was measured",
+    NoteKind.SPACE_EXHAUSTED: "{note.number} of {note.total} suggestions were made: no others differ from "
+    "them and may fit",
+    NoteKind.OTHER_PROCESSES: "the best suggestion differs in process knobs, which need other processes: its "
+    "curve stands against the default's, not interleaved; more starts (measure.starts) make that exact",
+    NoteKind.DEFAULT_FAILED: "the best suggestion was not confirmed: the default, to measure it against, has "
+    "no numbers itself ({note.reason})",
+    NoteKind.NO_DIAGNOSIS: "nothing to verify: no trial on which a diagnosis could stand",
+    NoteKind.OVERSUBSCRIBED: "not verified: with more workers than cores nothing is recommended",
+    NoteKind.NOTHING_PROPOSED: "nothing to verify: no finding proposes a change that was not confirmed yet",
+    NoteKind.SIDE_BY_SIDE: "up to {note.number} trainings ran side by side: that changes nothing of what "
+    "they learned, but their times are those of a machine that is shared",
+    NoteKind.FROM_TRIAL: "{note.reason}",
+}
+
+
 def note_words(study: Study, note: Note) -> str:
     """The sentence of a note; ``study`` has numbers in the place of "max"."""
-    first = "trial" if note.number == 1 else counted(note.number, "trial")
     match note.kind:
         case NoteKind.NOT_REACHED | NoteKind.NOT_PLANNED:
             return f"not reached: {left_out_words(study, note)}"
@@ -74,36 +91,8 @@ def note_words(study: Study, note: Note) -> str:
                 f"no profile of trial {request.trial_id} ({trial_words(study, request)}): it was measured "
                 "before one was requested, and nothing is measured twice"
             )
-        case NoteKind.ALL_FAIL:
-            return f"no more was measured: the first {first} failed, and would whatever the setting"
-        case NoteKind.NO_BATCH_FITS:
-            return "no batch fits, in no combination of the knobs: nothing else was measured"
-        case NoteKind.SPACE_EXHAUSTED:
-            made = f"{note.number} of {note.total} suggestions were made"
-            return f"{made}: no others differ from them and may fit"
-        case NoteKind.OTHER_PROCESSES:
-            return (
-                "the best suggestion differs in process knobs, which need other processes: its curve stands "
-                "against the default's, not interleaved; more starts (measure.starts) make that exact"
-            )
-        case NoteKind.DEFAULT_FAILED:
-            return (
-                "the best suggestion was not confirmed: the default, to measure it against, has no numbers "
-                f"itself ({note.reason})"
-            )
-        case NoteKind.NO_DIAGNOSIS:
-            return "nothing to verify: no trial on which a diagnosis could stand"
-        case NoteKind.OVERSUBSCRIBED:
-            return "not verified: with more workers than cores nothing is recommended"
-        case NoteKind.NOTHING_PROPOSED:
-            return "nothing to verify: no finding proposes a change that was not confirmed yet"
-        case NoteKind.SIDE_BY_SIDE:
-            return (
-                f"up to {note.number} trainings ran side by side: that changes nothing of what they learned, "
-                "but their times are those of a machine that is shared"
-            )
-        case NoteKind.FROM_TRIAL:
-            return note.reason
+    first = "trial" if note.number == 1 else counted(note.number, "trial")
+    return PLAIN[note.kind].format(note=note, first=first)
 
 
 def left_out_words(study: Study, note: Note) -> str:

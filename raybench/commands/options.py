@@ -9,13 +9,17 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from typer.models import ArgumentInfo
 
 from raybench.errors import RequestError
+from raybench.records.record import State
+from raybench.records.whole_files import cannot
 from raybench.spec.knobs import MAX, Setting
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import DEEPEST, parse_toml, received
@@ -30,75 +34,6 @@ _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>B|KiB|MiB|GiB|kB|MB|GB)?", re.ASCII)
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-@dataclass(frozen=True)
-class FieldOption:
-    """An option that sets a field of a study or sweep: its help is what the field says of itself."""
-
-    name: str  # as typed
-    field: str  # dotted
-    example: str = "N"
-    # of what is typed, and the option's name; none: a flag, a word of the field's list, or a whole number
-    parse: Callable[[str, str], Any] | None = None
-    envvar: str | None = None
-
-    def parameter(self, model: type[BaseModel]) -> inspect.Parameter:
-        """The parameter that typer reads."""
-        info = _field_of(model, self.field)
-        text = f"{str(info.description)[0].upper()}{str(info.description)[1:]}."
-        kind: Any = info.annotation
-        default: bool | None = None
-        option = typer.Option(self.name, help=text, envvar=self.envvar)
-        if kind is bool:
-            default = False
-        elif get_origin(kind) is Literal:
-            kind = kind | None
-        else:
-            kind = Any
-            parse = self.parse
-            option.parser = parse_whole(self.name) if parse is None else lambda text: parse(text, self.name)
-            option.metavar = self.example
-        return inspect.Parameter(
-            self.key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
-        )
-
-    @property
-    def key(self) -> str:
-        """The name of its parameter."""
-        return self.name.removeprefix("--").replace("-", "_")
-
-
-def with_fields(model: type[BaseModel], *options: FieldOption) -> Callable[[Callable[..., None]], Any]:
-    """A command whose parameter ``fields`` becomes these options of ``model``.
-
-    The command gets the values that were typed, by dotted field.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def typed(**values: Any) -> None:
-            given = {each.field: values.pop(each.key) for each in options}
-            fields = {
-                name: value for name, value in given.items() if value is not None and value is not False
-            }
-            command(**values, fields=fields)
-
-        parameters = list[inspect.Parameter]()
-        for own in inspect.signature(command, eval_str=True).parameters.values():
-            mine = [each.parameter(model) for each in options] if own.name == "fields" else [own]
-            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in mine]
-        typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        typed.__annotations__ = {each.name: each.annotation for each in parameters}
-        return typed
-
-    return decorate
-
-
-def _field_of(model: type[BaseModel], dotted: str) -> FieldInfo:
-    table, _, rest = dotted.partition(".")
-    info = model.model_fields[table]
-    return _field_of(info.annotation, rest) if rest else info  # type: ignore[arg-type]
 
 
 def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
@@ -202,31 +137,40 @@ def parse_percent(text: str, option: str) -> float:
     return share
 
 
-def parse_whole(option: str) -> Callable[[str], int]:
-    """A parser that says what it received; typer's does not."""
-
-    def parse(text: str) -> int:
-        try:
-            return int(text)
-        except ValueError:
-            raise RequestError(f"{option}: a whole number (received {received(text)})") from None
-
-    return parse
+def parse_path(text: str, option: str) -> Path:
+    """A path as it was typed."""
+    return Path(text)
 
 
-def parse_above_0(option: str) -> Callable[[str], float]:
-    """A parser of a finite number above 0."""
+def parse_whole(text: str, option: str) -> int:
+    """A whole number; typer's own parser does not say what it received."""
+    try:
+        return int(text)
+    except ValueError:
+        raise RequestError(f"{option}: a whole number (received {received(text)})") from None
 
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not 0 < value < math.inf:
-            raise RequestError(f"{option}: a number above 0 (received {received(text)})")
-        return value
 
-    return parse
+def parse_above_0(text: str, option: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise RequestError(f"{option}: a number above 0 (received {received(text)})")
+    return value
+
+
+def parse_new_folder(text: str, option: str) -> Path:
+    """A directory that is new or empty."""
+    path = Path(text)
+    try:
+        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    except OSError as error:
+        raise RequestError(f"{option}: {cannot(path, 'be read', error)}") from None
+    if not is_free:
+        raise RequestError(f"{option}: a new or empty directory, nothing is overwritten (received {path})")
+    return path
 
 
 def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
@@ -238,11 +182,6 @@ def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ..
         return word
 
     return parse_list(text, convert, option, ", ".join(known))
-
-
-def parse_states(text: str) -> Any:
-    """The states that ``--retry`` takes."""
-    return parse_words(text, ("oom", "timeout", "crashed", "invalid"), "--retry") if text else ()
 
 
 def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
@@ -308,3 +247,145 @@ def _bucket(text: str) -> float | str:
     if not 0 < value < math.inf:
         raise ValueError(text)
     return value
+
+
+def option(name: str, metavar: str, parse: Callable[[str, str], Any], text: str) -> Any:
+    """Return an option whose value is what ``parse`` makes of the typed text and the option's name."""
+    return typer.Option(name, metavar=metavar, parser=lambda typed: parse(typed, name), help=text)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Return an argument that is a path."""
+    return typer.Argument(metavar=metavar, parser=Path, help=text)
+
+
+def parse_states(text: str, option: str = "--retry") -> Any:
+    """The states that ``--retry`` takes."""
+    return parse_words(text, ("oom", "timeout", "crashed", "invalid"), option) if text else ()
+
+
+StudyName = Annotated[
+    str | None,
+    typer.Argument(metavar="[STUDY]", help="A name that `list` shows, or the path of a TOML file."),
+]
+Source = Annotated[Path, argument("DIR|FILE.csv", "A results directory, or a CSV file of step times.")]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the answer only.")]
+
+
+PricePerDevice = Annotated[
+    float | None, option("--price-per-device-hour", "P", parse_above_0, "In any currency.")
+]
+PricePerNode = Annotated[
+    float | None, option("--price-per-node-hour", "P", parse_above_0, "Beside the devices'.")
+]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of every command that measures; ``overrides``: values of fields of what it measures."""
+
+    output: Annotated[
+        Path | None,
+        option("--output", "PATH", parse_path, "Results directory; it must be new or empty."),
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")] = (
+        False
+    )
+    retry: Annotated[
+        tuple[State, ...],
+        option("--retry", "TEXT", parse_states, "With --resume: states to try again, as crashed,timeout."),
+    ] = ()
+    address: Address = None
+    quiet: Quiet = False
+    overrides: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ``RequestError`` for options that do not go together."""
+        if self.retry and not self.resume:
+            raise RequestError(f"--retry: goes with --resume (received {','.join(self.retry)!r})")
+        if self.resume and self.output is None:
+            raise RequestError("--resume: needs --output DIR, the directory to go on in")
+
+
+@dataclass(frozen=True)
+class FieldOption:
+    """An option that sets a field of a study or sweep: its help is what the field says of itself."""
+
+    name: str  # as typed
+    field: str  # dotted
+    example: str = "N"
+    # of what is typed, and the option's name; none: a flag, a word of the field's list, or a whole number
+    parse: Callable[[str, str], Any] | None = None
+    envvar: str | None = None
+
+    def parameter(self, model: type[BaseModel]) -> inspect.Parameter:
+        """The parameter that typer reads."""
+        info = _field_of(model, self.field)
+        text = f"{str(info.description)[0].upper()}{str(info.description)[1:]}."
+        kind: Any = info.annotation
+        if kind is bool or get_origin(kind) is Literal:
+            made = typer.Option(self.name, help=text, envvar=self.envvar)
+            kind = kind if kind is bool else kind | None
+        else:
+            kind, made = Any, option(self.name, self.example, self.parse or parse_whole, text)
+            made.envvar = self.envvar
+        return _parameter(self.key, Annotated[kind, made], False if kind is bool else None)
+
+    @property
+    def key(self) -> str:
+        """The name of its parameter."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+def with_options(
+    record: type, model: type[BaseModel] | None = None, *fields: FieldOption
+) -> Callable[[Callable[..., None]], Any]:
+    """A command whose parameter ``options`` becomes the annotated fields of the dataclass ``record``.
+
+    Its parameter ``fields``, where it has one, becomes these options of ``model``: it gets the values that
+    were typed, by dotted field.
+    """
+    declared = {
+        name: _parameter(name, hint, record.__dataclass_fields__[name].default)  # type: ignore[attr-defined]
+        for name, hint in get_type_hints(record, include_extras=True).items()
+        if get_origin(hint) is Annotated
+    }
+    of_model = {} if model is None else {each.field: each.parameter(model) for each in fields}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def typed(**values: Any) -> None:
+            values = {name: value for name, value in values.items() if value is not None}
+            values["options"] = record(**{name: values.pop(name) for name in declared if name in values})
+            if fields:
+                given = {field: values.pop(each.name, False) for field, each in of_model.items()}
+                values["fields"] = {field: value for field, value in given.items() if value is not False}
+            command(**values)
+
+        parameters = list[inspect.Parameter]()
+        for own in inspect.signature(command, eval_str=True).parameters.values():
+            expanded = {"options": declared, "fields": of_model}.get(own.name)
+            parameters += [own] if expanded is None else expanded.values()
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        typed.__annotations__ = {each.name: each.annotation for each in parameters}
+        return typed
+
+    return decorate
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """A parameter as typer reads it: one with a parser takes what that returns, and None is its default."""
+    (info,) = annotation.__metadata__
+    if isinstance(info, ArgumentInfo) and info.parser is not None:
+        default = inspect.Parameter.empty
+    elif info.parser is not None:
+        annotation, default = Annotated[Any, info], None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _field_of(model: type[BaseModel], dotted: str) -> FieldInfo:
+    table, _, rest = dotted.partition(".")
+    info = model.model_fields[table]
+    return _field_of(info.annotation, rest) if rest else info  # type: ignore[arg-type]

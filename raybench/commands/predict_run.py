@@ -14,14 +14,18 @@ from rich.console import Console
 from raybench.analysis.cost import Work, works
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.sources import groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_bucket_sizes, parse_list, parse_words, whole_above_0
+from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
+from raybench.records.measured_csv import read_measured_csv
 from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
+from raybench.report.imported import imported_answer, print_imported, write_imported_report
 from raybench.report.prediction import prediction_rows, print_outlooks
 from raybench.spec.counted import counted
 from raybench.spec.user_input import received
@@ -29,17 +33,14 @@ from raybench.spec.user_input import received
 if TYPE_CHECKING:
     from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.measured import MeasuredStudy
-    from raybench.records.record import TrialRecord
 
+Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
-def swept_links(
-    directory: Path, devices: Iterable[str] = (), names: Iterable[str | None] = ()
-) -> Mapping[LinkKey, Link]:
-    """The lines of the sweep in ``directory``.
+def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, Link]:
+    """The lines of the sweep in ``directory``; ``trials``: their devices.
 
-    ``devices`` (cpu, cuda) and ``names`` of them are those of the trials; what is not known is not compared.
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
     from raybench.analysis.collectives import link
@@ -48,59 +49,17 @@ def swept_links(
     with ResultsDirectory.open_readonly(directory) as store:
         store.sweep()  # a study is refused
         records = list(store.latest().values())
-    _compare("backend", _backends(devices), _backends(each.request.config.device for each in records))
-    _compare("devices", _known(names), _known(each.device_name for each in records))
+    own, swept = list(trials), [(each.request.config.device, each.device_name) for each in records]
+    _compare("backend", ({BACKENDS[device] for device, _ in each if device} for each in (own, swept)))
+    _compare("devices", ({name for _, name in each if name} for each in (own, swept)))
     return link(records)
 
 
-def _compare(what: str, trials: set[str], swept: set[str]) -> None:
+def _compare(what: str, trials_and_swept: Iterable[set[str]]) -> None:
+    trials, swept = trials_and_swept
     if trials and swept and not trials & swept:
         asked, received = (", ".join(sorted(each)) for each in (trials, swept))
         raise RequestError(f"--communication: a sweep of the trials' {what}, {asked} (received {received})")
-
-
-def _backends(devices: Iterable[str]) -> set[str]:
-    return {BACKENDS[each] for each in devices}
-
-
-def _known(names: Iterable[str | None]) -> set[str]:
-    return {each for each in names if each}
-
-
-@dataclass(frozen=True)
-class PredictOptions:
-    """What was typed."""
-
-    source: Path
-    world_sizes: tuple[int, ...] | None = None
-    devices_per_node: int | None = None
-    nodes: tuple[int, ...] | None = None
-    scaling: ScalingMode | None = None
-    setting: Mapping[str, str] = field(default_factory=dict)
-    communication: Path | None = None
-    price_per_device_hour: float | None = None
-    price_per_node_hour: float | None = None
-    samples_per_epoch: int | None = None
-    epochs: float | None = None
-    within_s: float | None = None
-    for_at_most: float | None = None
-    output: Path | None = None
-    quiet: bool = False
-
-    @property
-    def asks_for_costs(self) -> bool:
-        """Whether costs are shown."""
-        return any(
-            each is not None
-            for each in (
-                self.price_per_device_hour,
-                self.price_per_node_hour,
-                self.samples_per_epoch,
-                self.epochs,
-                self.within_s,
-                self.for_at_most,
-            )
-        )
 
 
 @dataclass(frozen=True)
@@ -113,8 +72,7 @@ class Source:
     epoch_samples: int | None = None
     epochs: int | None = None
     notes: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()  # cpu or cuda, and their names, where they are known
-    device_names: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
 
 
 def run_predict(options: PredictOptions, console: Console) -> int:
@@ -129,7 +87,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
         raise RequestError("--for-at-most: needs --price-per-device-hour or --price-per-node-hour")
     work, link = _work(options, source), None
     if options.communication is not None:
-        link = swept_links(options.communication, source.devices, source.device_names)
+        link = swept_links(options.communication, source.devices)
     outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
@@ -152,12 +110,9 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
         return _of_directory(path, setting)
     if not path.exists():
         raise RequestError(f"{path}: no such directory or file")
-    from raybench.analysis.simulate.sources import groups_of_table
-    from raybench.records.measured_csv import read_measured_csv
-
     table = read_measured_csv(path)
-    names = tuple(dict(row.context)["device_name"] for row in table.rows)
-    return Source(groups_of_table(table, scaling, setting), device_names=names)
+    devices = tuple((None, dict(row.context)["device_name"]) for row in table.rows)
+    return Source(groups_of_table(table, scaling, setting), devices=devices)
 
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
@@ -186,8 +141,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         epoch_samples=results.epoch_samples,
         epochs=study.training.epochs if study.training else None,
         notes=notes,
-        devices=tuple(record.config.device for record in results.tried),
-        device_names=tuple(record.device_name for record in results.tried if record.device_name),
+        devices=tuple((each.config.device, each.device_name) for each in results.tried),
     )
 
 
@@ -237,7 +191,7 @@ def _outlook(
     per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
     shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
     found = forecast(group, shapes, options.scaling, link)
-    return outlook(found, work, prices, options.within_s, options.for_at_most)
+    return outlook(found, work, prices, options.within, options.for_at_most)
 
 
 def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
@@ -320,11 +274,9 @@ def run_what_if(
     found = links = None
     if communication is not None:
         asked = results.complete if record is None else [record]
-        links = swept_links(
-            communication, (each.config.device for each in asked), (each.device_name for each in asked)
-        )
+        links = swept_links(communication, ((each.config.device, each.device_name) for each in asked))
     if record is not None:
-        others = _of_the_study(results.measured, record)
+        others = [each for each in results.measured if each.trial_id != record.trial_id] + [record]
         found = what_if(record, changes, others=others, measured=others, links=links)
     if found is None:
         raise RequestError(
@@ -339,10 +291,6 @@ def run_what_if(
             console.print(point_words(point), highlight=False, markup=False)
     console.print(table.caption, highlight=False, markup=False)
     return DONE
-
-
-def _of_the_study(measured: Sequence[TrialRecord], record: TrialRecord) -> list[TrialRecord]:
-    return [each for each in measured if each.trial_id != record.trial_id] + [record]
 
 
 def _rates(text: str, option: str) -> tuple[float, ...]:
@@ -370,3 +318,39 @@ _PARSERS: dict[str, tuple[str, Any]] = {
     "gradient_compression": ("gradient_compression", _compressions),
     "link": ("link_bits_per_s", _rates),
 }
+
+
+# --- ``report FILE.csv``
+
+
+def report_file(
+    file: Path, output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
+) -> int:
+    """Print what the file says and write its report to ``output``; the exit code.
+
+    Raises:
+        RequestError: the file cannot be read, or ``output`` cannot be written.
+    """
+    models = [_next_doublings(group) for group in groups_of_table(read_measured_csv(file), scaling)]
+    if quiet:
+        say(console, imported_answer(models))
+    else:
+        print_imported(models, console)
+    for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
+        say(console, f"note: {note}")
+    if output is None:
+        told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
+        say(console, f"note: {told}")
+        return DONE
+    try:
+        files = write_imported_report(output, file, models)
+    except OSError as error:
+        raise RequestError(f"--output: {not_written(output, error)}") from None
+    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
+    return DONE
+
+
+def _next_doublings(group: MeasuredGroup) -> Outlook:
+    """The next doublings, on nodes as full as the fullest that was measured."""
+    found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
+    return outlook(found, works(), Prices())

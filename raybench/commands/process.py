@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from raybench.errors import WRITING, printable, system_words
+from raybench.errors import WRITING, Interrupted, printable, system_words
 
 DONE, NOTHING_COMPLETED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
 SLOWER = 1  # of ``compare --fail-if-slower``
@@ -17,8 +17,18 @@ CANNOT_WRITE = 2  # a full disk or one that is gone: the request cannot be carri
 RAY_DIED = 3  # a process of Ray's without which nothing goes on
 
 
-def leave(code: int) -> NoReturn:
-    """End the command; at once where Ray was abandoned: its threads would wait, or abort."""
+def leave(command: Callable[[], int]) -> NoReturn:
+    """End with the exit code of ``command``, at once where Ray was abandoned: its threads would wait.
+
+    The code is 130 where it is interrupted with nothing to keep, or a second time.
+    """
+    from raybench.launch import signals
+
+    with signals.raising():
+        try:
+            code = command()
+        except Interrupted:
+            code = INTERRUPTED
     if code in (INTERRUPTED, RAY_DIED):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,16 +1,21 @@
-"""What is said while a study runs: the session's events in words, for the display."""
+"""What a study shows while it runs: the session's events in words for the display, and as gauges."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from raybench.analysis import choice
-from raybench.analysis.labels import short_trial_words, trial_words
+from raybench.analysis.labels import label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.simulate.what_if import bucket_choice
 from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.waterfall import waterfall
 from raybench.commands.display import Display
 from raybench.commands.notes import stage_words
+from raybench.launch import metrics
+from raybench.launch.metrics import Metric, RayMetrics
 from raybench.plan.notes import RepeatReason, Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
@@ -24,10 +29,10 @@ GIBIBYTE = 2**30
 
 
 class StudyProgress:
-    """The ``Watcher`` of a run: puts its events into words, and shows them."""
+    """The ``Watcher`` of a run: puts its events into words, shows them, and sets the gauges."""
 
-    def __init__(self, study: Study, display: Display) -> None:
-        self._study, self._display = study, display
+    def __init__(self, study: Study, display: Display, gauges: StudyGauges | None = None) -> None:
+        self._study, self._display, self._gauges = study, display, gauges
         self._said_what_if = False
         self._training: str | None = None  # the training under way whose epochs have no line above them yet
         self._has_epochs = False  # lines of the training under way stand there
@@ -36,6 +41,8 @@ class StudyProgress:
     def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
         """What the study is at."""
         self._display.stage(stage_words(self._study, stage, number, why))
+        if self._gauges:
+            self._gauges.progress()
 
     def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
@@ -45,6 +52,8 @@ class StudyProgress:
         self._training = words if request.kind == "training" and not beside else None
         self._has_epochs, self._so_far = False, ""
         self._display.trial(words, done=done, total=total, left_s=left_s)
+        if self._gauges:
+            self._gauges.progress(done, total, left_s)
 
     def group(self, num_workers: int, seconds: float | None) -> None:
         """Workers start, or have started."""
@@ -78,22 +87,17 @@ class StudyProgress:
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         """A trial has ended."""
+        if self._gauges:
+            self._gauges.trial_done(record, scaling)
         request = record.study_request
         if self._has_epochs:
             self._display.line(f"    {_trained_words(record)}")
             self._has_epochs = False
             return
         names = trial_words(self._study, request), short_trial_words(self._study, request)
-        self._display.trial_done(names, outcome_words(record, scaling, by_itself=self._is_by_itself(record)))
+        self._display.trial_done(names, outcome_words(record, scaling))
         if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
             self._say_what_if(record)
-
-    def _is_by_itself(self, record: TrialRecord) -> bool:
-        """Whether the report has another figure: one device in the rounds of several, not known by now."""
-        config = record.config
-        is_base = config.world_size == 1 and isinstance(config.placement, str)
-        sizes = self._study.scaling.world_sizes
-        return is_base and record.request.role == "scaling" and (sizes == "all" or max(sizes) > 1)
 
     def _say_what_if(self, record: TrialRecord) -> None:
         """Once, by the trial by which the report says it, before other buckets are measured there."""
@@ -111,10 +115,8 @@ class StudyProgress:
         self._display.best(f"{trial_words(self._study, record.study_request)}: {rate_words(scaling)}")
 
 
-def outcome_words(record: TrialRecord, scaling: Scaling | None, *, by_itself: bool = False) -> str:
+def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     """What came out of a trial; ``scaling`` is that of a complete trial of steps.
-
-    ``by_itself``: the figure is not that of the report.
 
     The interval beside a speed-up is its efficiency's: one is the other times a whole number.
     """
@@ -135,7 +137,7 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None, *, by_itself: bo
     if record.request.role == "verification":
         return f"{rate} with the change, {rounds}"
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
-        return f"{rate} by itself, {rounds}" if by_itself else f"{rate}, {rounds}"
+        return f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"
 
 
@@ -156,3 +158,64 @@ def _probe_words(probe: Probe) -> str:
     memory = f"{probe.memory_bytes / GIBIBYTE:.2f} GiB" if probe.memory_bytes else "memory unknown"
     share = "" if probe.share is None else f", {probe.share:.0%} of the memory"
     return f"{'too large' if probe.failure else 'fits'} ({memory}{share})"
+
+
+# --- gauges for Ray's dashboard, Prometheus and Grafana
+
+
+class StudyGauges:
+    """raybench's gauges of a study, set between trials only."""
+
+    def __init__(self, study: Study, sent: RayMetrics) -> None:
+        self._study, self._sent = study, sent
+        self._ended: Counter[str] = Counter()
+        self._done = 0
+
+    def progress(self, done: int = 0, total: int | None = None, left_s: float | None = None) -> None:
+        """How far the stage is; of a stage that begins nothing is known yet."""
+        self._done = done
+        study = self._study.name
+        self._sent.set(metrics.STAGE_DONE, done, study=study)
+        self._sent.set(metrics.STAGE_PLANNED, total, study=study)
+        self._sent.set(metrics.LEFT, left_s, study=study)
+
+    def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
+        """How the trial ended, and what came out."""
+        self._ended[record.state] += 1
+        self._done += 1
+        self._sent.set(metrics.TRIALS, self._ended[record.state], study=self._study.name, state=record.state)
+        self._sent.set(metrics.STAGE_DONE, self._done, study=self._study.name)
+        if scaling is None:
+            return
+        config = record.config
+        for metric, value in trial_values(record, scaling).items():
+            self._sent.set(
+                metric,
+                value,
+                study=self._study.name,
+                world_size=str(config.world_size),
+                strategy=config.setting.strategy,
+                setting=label(self._study, config),
+            )
+
+
+def trial_values(record: TrialRecord, scaling: Scaling) -> dict[Metric, float]:
+    """What a complete trial of steps has of the gauges.
+
+    A search's trials have no transfers apart from compute, and a confirmation no device alone.
+    """
+    parts = waterfall(record)
+    # in a confirmation's rounds there was no base: what others measured is theirs
+    without_base = record.request.role in ("confirmation", "verification")
+    efficiency = None if without_base else scaling.efficiency
+    found: dict[Metric, Estimate | None] = {
+        metrics.STEP_TIME: scaling.step_time_s,
+        metrics.THROUGHPUT: scaling.throughput_samples_per_s,
+        metrics.EFFICIENCY: efficiency,
+        metrics.EXPOSED: parts.parts.exposed_communication if parts else None,
+        metrics.BUS_BANDWIDTH: parts.bus_bandwidth_bytes_per_s if parts else None,
+    }
+    values = {metric: estimate.value for metric, estimate in found.items() if estimate is not None}
+    if efficiency is not None:
+        values |= {metrics.EFFICIENCY_LOW: efficiency.low, metrics.EFFICIENCY_HIGH: efficiency.high}
+    return values

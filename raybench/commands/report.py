@@ -1,28 +1,28 @@
-"""``report FILE.csv``: the report of measurements made elsewhere."""
+"""The command ``report``, and the report at the end of every run."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
-from raybench.analysis.cost import works
-from raybench.analysis.objectives import Prices
-from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
-from raybench.analysis.simulate.sources import groups_of_table
-from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_above_0
+from raybench.commands.options import (
+    PricePerDevice,
+    PricePerNode,
+    Quiet,
+    Source,
+    option,
+    parse_new_folder,
+    parse_path,
+)
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
-from raybench.records.measured_csv import read_measured_csv
 from raybench.records.whole_files import not_written
-from raybench.report.imported import imported_answer, print_imported, write_imported_report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,79 +32,28 @@ if TYPE_CHECKING:
     from raybench.records.store import ResultsDirectory
 
 
-def report_file(
-    file: Path, output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
-) -> int:
-    """Print what the file says and write its report to ``output``; the exit code.
-
-    Raises:
-        RequestError: the file cannot be read, or ``output`` holds something or cannot be written.
-    """
-    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise RequestError(f"--output: a new or empty directory, nothing is overwritten (received {output})")
-    models = [_outlook(group) for group in groups_of_table(read_measured_csv(file), scaling)]
-    if quiet:
-        say(console, imported_answer(models))
-    else:
-        print_imported(models, console)
-    for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
-        say(console, f"note: {note}")
-    if output is None:
-        told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
-        say(console, f"note: {told}")
-        return DONE
-    try:
-        files = write_imported_report(output, file, models)
-    except OSError as error:
-        raise RequestError(f"--output: {not_written(output, error)}") from None
-    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
-    return DONE
-
-
-def _outlook(group: MeasuredGroup) -> Outlook:
-    """The next doublings, on nodes as full as the fullest that was measured."""
-    found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
-    return outlook(found, works(), Prices())
-
-
 def report(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            parser=Path,
-            metavar="DIR|FILE.csv",
-            help="A results directory, or a CSV file of step times.",
-        ),
-    ],
+    directory: Source,
     output: Annotated[
         Path | None,
-        typer.Option(
-            parser=Path,
-            metavar="DIR",
-            help="Of a CSV file: where the report goes; new or empty.",
-        ),
+        option("--output", "DIR", parse_new_folder, "Of a CSV file: where the report goes; new or empty."),
     ] = None,
     scaling: Annotated[
         Literal["weak", "strong"] | None,
         typer.Option(help="Of a CSV file: batches are per device (weak) or global.  [default: weak]"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
+    quiet: Quiet = False,
     communication: Annotated[
         Path | None,
-        typer.Option(
-            parser=Path,
-            metavar="DIR",
-            help="Results of a sweep of the same devices: what their link can do.",
+        option(
+            "--communication",
+            "DIR",
+            parse_path,
+            "Results of a sweep of the same devices: what their link can do.",
         ),
     ] = None,
-    price_per_device_hour: Annotated[
-        float | None,
-        typer.Option(metavar="P", parser=parse_above_0("--price-per-device-hour"), help="In any currency."),
-    ] = None,
-    price_per_node_hour: Annotated[
-        float | None,
-        typer.Option(metavar="P", parser=parse_above_0("--price-per-node-hour"), help="Beside the devices'."),
-    ] = None,
+    price_per_device_hour: PricePerDevice = None,
+    price_per_node_hour: PricePerNode = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     one_blas_thread()
@@ -116,7 +65,7 @@ def report(
     if directory.is_file():
         if prices:
             raise RequestError(f"{_option(prices)}: of a results directory; of a file predict tells the cost")
-        from raybench.commands.report import report_file
+        from raybench.commands.predict_run import report_file
 
         raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
     if output is not None or scaling is not None:
@@ -129,12 +78,8 @@ def report(
         if communication is not None:
             from raybench.commands.predict_run import swept_links
 
-            records = store.latest().values()
-            links = swept_links(
-                communication,
-                (each.request.config.device for each in records),
-                (each.device_name for each in records),
-            )
+            devices = [(each.request.config.device, each.device_name) for each in store.latest().values()]
+            links = swept_links(communication, devices)
         code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links, prices=prices)
     raise typer.Exit(code)
 
@@ -143,31 +88,26 @@ def _option(prices: Mapping[str, float]) -> str:
     return f"--{next(iter(prices)).replace('_', '-')}"
 
 
-@dataclass(frozen=True)
-class GoingOn:
-    """The one command after a run that stopped early, and what it does where that is not plain."""
+def going_on_from(findings: Sequence[Finding], goes_on: str) -> tuple[str, str]:
+    """The one command after a run that stopped early, and what it does where that is not plain.
 
-    command: str
-    words: str = ""
-
-
-def going_on_from(findings: Sequence[Finding], goes_on: str) -> GoingOn:
-    """``goes_on``, the plain one, unless code raised: it is mended first, so what crashed is tried again.
-
-    What failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
+    ``goes_on``, the plain one, unless code raised: it is mended first, so what crashed is tried again. What
+    failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
     """
     from raybench.analysis.findings.finding import FindingName
     from raybench.analysis.findings.of_study import FAILED
 
-    failed = [
-        each for each in findings if each.name in {name for name, _ in FAILED.values()} and each.command
-    ]
-    of_code = [each for each in failed if each.name == FindingName.CRASHED and each.frames]
-    if of_code:
-        words = "Once the code is mended, this tries what crashed again and measures the rest:"
-        return GoingOn(of_code[0].command, words)
-    words = "This measures the rest; how to try again what failed is in diagnosis.md:" if failed else ""
-    return GoingOn(goes_on, words)
+    failed = [each for each in findings if each.name in FAILED.values() and each.command]
+    for each in failed:
+        if each.name == FindingName.CRASHED and each.frames:
+            return (
+                each.command,
+                "Once the code is mended, this tries what crashed again and measures the rest:",
+            )
+    return (
+        goes_on,
+        "This measures the rest; how to try again what failed is in diagnosis.md:" if failed else "",
+    )
 
 
 @dataclass(frozen=True)
@@ -178,9 +118,9 @@ class _Report:
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
     write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
+    going_on: tuple[str, str]  # the command after a run that stopped, and what it does
     hint: str = ""  # what else is in the report
     told: Sequence[str] = ()  # notes that stand in it
-    going_on: GoingOn = GoingOn("")
 
 
 def write_and_print(
@@ -203,7 +143,7 @@ def write_and_print(
     goes_on = resume_command(store.path, command)
     says_last = stopped and store.is_there
     if store.is_sweep:
-        report = replace(_of_sweep(store), going_on=GoingOn(goes_on))
+        report = _of_sweep(store, goes_on)
     else:
         report = _of_study(store, links or {}, prices or {}, goes_on, quiet=quiet, said_last=says_last)
     if quiet:
@@ -217,15 +157,14 @@ def write_and_print(
     try:
         files = report.write(store.environment().model_dump(mode="json"))
     except OSError as error:
-        from raybench.records.whole_files import not_written
-
         raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     say_to_copy(console, f"Results: {shown_path(store.path)}")
     if says_last:
-        if report.going_on.words:
-            say(console, report.going_on.words)
-        say_to_copy(console, f"To go on: {report.going_on.command}")
+        line, words = report.going_on
+        if words:
+            say(console, words)
+        say_to_copy(console, f"To go on: {line}")
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
@@ -243,7 +182,7 @@ def _of_study(
     from raybench.analysis.results import with_left_out
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
-    from raybench.plan.left_out import left_out
+    from raybench.plan.notes import left_out
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
     from raybench.report.document import write_report
@@ -261,13 +200,13 @@ def _of_study(
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
         lambda environment: write_report(store.path, results, environment, store.path / "samples", missing),
+        going_on_from(results.findings, goes_on),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],
-        going_on_from(results.findings, goes_on),
     )
 
 
-def _of_sweep(store: ResultsDirectory) -> _Report:
+def _of_sweep(store: ResultsDirectory, goes_on: str) -> _Report:
     from raybench.analysis.collectives import analyse_sweep
     from raybench.report.communication import print_sweep, sweep_answer, write_sweep_report
 
@@ -277,6 +216,7 @@ def _of_sweep(store: ResultsDirectory) -> _Report:
         bool(results.complete),
         lambda console: print_sweep(results, console),
         lambda environment: write_sweep_report(store.path, results, environment),
+        (goes_on, ""),
     )
 
 

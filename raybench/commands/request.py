@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
 
-import psutil
-
+from raybench.commands.options import Options
+from raybench.commands.scaling import ScalingOptions
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources, WorkerNeeds
-from raybench.records.record import State
 from raybench.records.store import Asked, ResultsDirectory, made_of
+from raybench.spec.counted import counted
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
@@ -34,27 +33,7 @@ def search_folders(study_file: Path) -> None:
     sys.path[:] = [*folders, *(path for path in sys.path if path not in folders)]
 
 
-@dataclass(frozen=True)
-class Options:
-    """What was typed."""
-
-    study: str | None = None
-    output: Path | None = None
-    resume: bool = False
-    retry: tuple[State, ...] = ()
-    smoke: bool = False
-    device: Literal["auto", "cpu", "cuda"] | None = None
-    overrides: tuple[tuple[str, Any], ...] = ()
-    runner: Literal["group", "tune"] = "group"
-    address: str | None = None
-    working_dir: Path | None = None
-    verify: bool = False
-    dry_run: bool = False
-    quiet: bool = False
-    began: float = field(default_factory=lambda: psutil.Process().create_time())
-
-
-def request_of(options: Options) -> tuple[Cluster, Study, Path | None]:
+def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
     """The cluster, not yet started, the study for its kind of device, and the file whose folder has its code.
 
     A cluster is joined to learn its kind of device; the file is None where the workload is none of one's own.
@@ -72,8 +51,7 @@ def request_of(options: Options) -> tuple[Cluster, Study, Path | None]:
         workload=study.workload,
         name=study.name,
     )
-    asked = options.device or study.resources.device
-    device = cluster.device_kind() if asked == "auto" else asked
+    device = cluster.device_kind() if study.resources.device == "auto" else study.resources.device
     study = load_study(path, device=device, smoke=smoke, overrides=options.overrides)
     resources = study.resources.model_copy(update={"device": device})
     study = study.model_copy(update={"resources": resources})
@@ -87,12 +65,11 @@ def _working_dir(path: Path) -> Path:
     return real_path(path)
 
 
-def _study_path(options: Options) -> tuple[Path, bool]:
+def _study_path(options: ScalingOptions) -> tuple[Path, bool]:
     """Its file, and whether its smoke values apply."""
     if not options.resume:
         return find_study(options.study), options.smoke
-    if options.output is None:
-        raise RequestError("--resume: needs --output DIR, the directory to go on in")
+    assert options.output is not None
     if options.study is not None:
         return find_study(options.study), options.smoke
     with ResultsDirectory.open_readonly(options.output) as store:
@@ -116,6 +93,24 @@ def places_named(asked: Study | Sweep) -> int:
 
 
 DEFAULT_FOLDER = Path("results")
+
+
+def resources_there(
+    cluster: Cluster, asked: Study | Sweep, options: Options, tell: Callable[[str], None]
+) -> Resources:
+    """What the cluster has for ``asked``, whose kind of device is known, once it has the places it names."""
+    needs = needs_of(asked.resources)
+    if asked.resources.oversubscribe:
+        cluster.refuse_oversubscribing()
+    cluster.await_places(places_named(asked), needs, asked.resources.wait_seconds, tell)
+    resources = cluster.resources(needs)
+    if cluster.is_local:
+        return resources
+    # what "auto" and "all" stand for here
+    there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
+    nodes = counted(resources.num_nodes, "node")
+    tell(f"{nodes} with {resources.num_devices} {there}: {resources.device_name}")
+    return as_it_began(options.output, resources, tell) if options.resume else resources
 
 
 def as_it_began(output: Path | None, resources: Resources, tell: Callable[[str], None]) -> Resources:

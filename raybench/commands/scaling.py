@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import psutil
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.options import FieldOption, with_fields
+from raybench.commands.options import FieldOption, Options, StudyName, option, parse_path, with_options
 from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.study import Study
 from raybench.spec.user_input import home_path, real_path
 
-StudyName = Annotated[
-    str | None,
-    typer.Argument(metavar="[STUDY]", help="A name that `list` shows, or the path of a TOML file."),
-]
+
+@dataclass(frozen=True)
+class ScalingOptions(Options):
+    """Options of ``scaling`` that are no fields of the study."""
+
+    study: StudyName = None
+    smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False
+    runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group"
+    working_dir: Annotated[
+        Path | None,
+        option("--working-dir", "PATH", parse_path, "Directory that travels to the workers."),
+    ] = None
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
+    ] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False
+    began: float = field(default_factory=lambda: psutil.Process().create_time())
 
 
 def _data(text: str, option: str) -> str:
@@ -43,39 +58,15 @@ FIELDS = (
 )
 
 
-@with_fields(Study, *FIELDS)
+@with_options(ScalingOptions, Study, *FIELDS)
 def scaling(
-    study: StudyName = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(parser=Path, metavar="PATH", help="Results directory; it must be new or empty."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")
-    ] = False,
-    retry: Annotated[str, typer.Option(help="With --resume: states to try again, as crashed,timeout.")] = "",
     *,
+    options: ScalingOptions,
     fields: dict[str, Any],
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
-    smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False,
-    runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")
-    ] = None,
-    working_dir: Annotated[
-        Path | None,
-        typer.Option(parser=Path, metavar="PATH", help="Directory that travels to the workers."),
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,
 ) -> None:
     """Plan, run, analyse and report a scaling study."""
-    if retry and not resume:
-        raise RequestError(f"--retry: goes with --resume (received {retry!r})")
     if "search.trials" in fields:
         if grid:
             raise RequestError(
@@ -85,25 +76,7 @@ def scaling(
     elif grid:
         fields["search.method"] = "grid"
     from raybench.commands.console import make_console
-    from raybench.commands.request import Options
     from raybench.commands.scaling_run import run_scaling
 
-    options = Options(
-        study=study,
-        output=output,
-        resume=resume,
-        retry=parsed.parse_states(retry),
-        smoke=smoke,
-        device=fields.get("resources.device"),
-        overrides=(
-            *fields.items(),
-            *(parsed.parse_assignment(text) for text in set_ or ()),
-        ),
-        runner=runner,
-        address=address,
-        working_dir=working_dir,
-        verify=verify,
-        dry_run=dry_run,
-        quiet=quiet,
-    )
-    leave(run_scaling(options, make_console()))
+    overrides = (*fields.items(), *(parsed.parse_assignment(text) for text in set_ or ()))
+    leave(lambda: run_scaling(replace(options, overrides=overrides), make_console()))

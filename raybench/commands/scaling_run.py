@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,45 +12,41 @@ from rich.console import Console
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import weights_words
+from raybench.commands.console import say
 from raybench.commands.display import Display
-from raybench.commands.dry_run import print_plan, sizes_left_out
-from raybench.commands.measuring import ending, interruptible, measure_and_report, teller
+from raybench.commands.dry_run import plan_lines, sizes_left_out
+from raybench.commands.measuring import measure_and_report, teller, workers
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
-from raybench.commands.progress import StudyProgress
+from raybench.commands.progress import StudyGauges, StudyProgress
 from raybench.commands.request import (
     DEFAULT_FOLDER,
-    Options,
-    as_it_began,
     needs_of,
     open_results,
-    places_named,
     request_of,
+    resources_there,
 )
-from raybench.commands.watchers import StudyGauges, Watchers
+from raybench.commands.scaling import ScalingOptions
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
-from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import of_nodes, unlike_nodes
-from raybench.plan.resolve import make_plan, searched_or_grid
+from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.format import exact_clock
 from raybench.run.session import Session
-from raybench.run.study import run_study
+from raybench.run.stages import run_study
 from raybench.run.time_budget import FINISH_S, TimeBudget
 from raybench.spec.counted import counted
 from raybench.spec.study import Study
 
-OVERRUN = 1.05  # times the budget, from where it is said though nothing was left out
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
-@interruptible
-def run_scaling(options: Options, console: Console) -> int:
+def run_scaling(options: ScalingOptions, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
     cluster, study, made_of = request_of(options)
     with closing(cluster):
@@ -62,7 +57,8 @@ def run_scaling(options: Options, console: Console) -> int:
             if options.output is not None and not options.resume:
                 refuse_occupied(options.output)
             own, known = options.runner == "tune", _not_again(options) if options.resume else []
-            print_plan(plan, console, verify=options.verify, own_processes=own, known=known)
+            for line in plan_lines(plan, verify=options.verify, own_processes=own, known=known):
+                say(console, line)
             return DONE
         if plan.study.training is not None:
             refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
@@ -77,29 +73,19 @@ def run_scaling(options: Options, console: Console) -> int:
 
 
 def _plan(
-    options: Options, cluster: Cluster, study: Study, tell: Callable[[str], None]
+    options: ScalingOptions, cluster: Cluster, study: Study, tell: Callable[[str], None]
 ) -> tuple[Plan, tuple[int, int] | None]:
     """The plan on what the cluster has, and the samples of the user's data: training, test."""
-    needs = needs_of(study.resources)
-    if study.resources.oversubscribe:
-        cluster.refuse_oversubscribing()
-    cluster.await_places(places_named(study), needs, study.resources.wait_seconds, tell)
-    resources = cluster.resources(needs)
-    if not cluster.is_local:  # what "auto" and "all" stand for here
-        there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
-        nodes = counted(resources.num_nodes, "node")
-        tell(f"{nodes} with {resources.num_devices} {there}: {resources.device_name}")
-        if options.resume:
-            resources = as_it_began(options.output, resources, tell)
-    plan = make_plan(study, resources)
-    grid, words = searched_or_grid(plan)
+    plan = make_plan(study, resources_there(cluster, study, options, tell))
+    grid = grid_of_search(plan)
     # what was begun as a search goes on as one
-    if words and (not options.resume or _was_grid(options.output)):
-        plan = grid
-        tell(words)
+    if grid is not None and (not options.resume or _was_grid(options.output)):
+        trials, (plan, number) = plan.study.search.trials, grid
+        there_are = f"there {'is' if number == 1 else 'are'} {counted(number, 'combination')}"
+        tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
     if options.runner == "tune":
         _refuse_ranks(study)
-    return plan, check_workload(cluster, plan.study, needs)
+    return plan, check_workload(cluster, plan.study, needs_of(study.resources))
 
 
 def _was_grid(output: Path | None) -> bool:
@@ -109,14 +95,14 @@ def _was_grid(output: Path | None) -> bool:
         return store.study().search.method == "grid"
 
 
-def _not_again(options: Options) -> list[TrialRecord]:
+def _not_again(options: ScalingOptions) -> list[TrialRecord]:
     """What a run that goes on in its directory does not measure again."""
     assert options.output is not None
     with ResultsDirectory.open_readonly(options.output) as store:
         return [record for record in store.latest().values() if record.state not in options.retry]
 
 
-def _same_again(options: Options) -> str:
+def _same_again(options: ScalingOptions) -> str:
     """What was typed and is not in the study, as a run that goes on needs it too."""
     words = ["--runner", options.runner] if options.runner != "group" else []
     words += ["--address", options.address] if options.address else []
@@ -126,7 +112,7 @@ def _same_again(options: Options) -> str:
 
 
 def _measure(
-    options: Options,
+    options: ScalingOptions,
     plan: Plan,
     cluster: Cluster,
     store: ResultsDirectory,
@@ -137,39 +123,31 @@ def _measure(
     weights = weights_words(plan.study)
     if weights:
         display.line(weights)
-    display.stage(_what_starts(plan, options))
-    workers = plan.group_size if plan.oversubscribed else 0
-    cluster.prepare(needs_of(plan.study.resources), oversubscribed_workers=workers, tell=display.line)
-    for words in unlike_nodes(store.environment()):
-        display.line(f"the nodes differ in {words}")
-    for words in sizes_left_out(plan):
-        display.line(words)
-    # what Ray Train keeps of a run is of no use afterwards
-    storage = tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True)
-    runner = _runner(options, plan, cluster, Path(storage.name), store.path)
-    metrics = RayMetrics()
-    session = Session(
-        plan=plan,
-        runner=runner,
-        store=store,
-        watcher=Watchers(StudyProgress(plan.study, display), StudyGauges(plan.study, metrics)),
-        budget=TimeBudget(_deadline(options, plan.study), _epoch_samples(plan.study, samples)),
-        retry=frozenset(options.retry),
-        journal=store.path / OPTUNA_JOURNAL,
-        verify=options.verify,
-        around=Around(environment=store.environment()),
-    )
-
-    try:
-        with ending(runner), metrics:  # the gauges end before Ray does
+    budget_s, metrics = plan.study.time_budget_seconds, RayMetrics()
+    suffix = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
+    with workers(cluster, plan.study, plan, store, display, options.runner, suffix) as runner:
+        for words in unlike_nodes(store.environment()):
+            display.line(f"the nodes differ in {words}")
+        for words in sizes_left_out(plan):
+            display.line(words)
+        session = Session(
+            plan=plan,
+            runner=runner,
+            store=store,
+            watcher=StudyProgress(plan.study, display, StudyGauges(plan.study, metrics)),
+            budget=TimeBudget(_deadline(options, plan.study), _epoch_samples(plan.study, samples)),
+            retry=frozenset(options.retry),
+            journal=store.path / OPTUNA_JOURNAL,
+            verify=options.verify,
+            around=Around(environment=store.environment()),
+        )
+        with metrics:  # the gauges end before Ray does
             run_study(session)
-    finally:
-        storage.cleanup()
-    asked_s, took_s = plan.study.time_budget_seconds, time.time() - options.began
+    took_s = time.time() - options.began
     notes = [note_words(session.study, each) for each in session.notes]
-    if asked_s is None or not (session.not_reached or took_s > asked_s):
+    if budget_s is None or not (session.not_reached or took_s > budget_s):
         return notes
-    spent = spent_words(asked_s, took_s, session.budget.starting_s)
+    spent = spent_words(budget_s, took_s, sum(session.budget.starts_s))
     return [*notes, spent, *(note_words(session.study, each) for each in session.not_reached)]
 
 
@@ -190,27 +168,6 @@ def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | Non
     return train + EVALUATION_COST * test / study.training.evaluate_every
 
 
-def _runner(options: Options, plan: Plan, cluster: Cluster, storage: Path, results: Path) -> TrialRunner:
-    make: Callable[..., TrialRunner]
-    if options.runner == "tune":
-        from raybench.launch.tune_runner import TuneRunner
-
-        make = TuneRunner
-    else:
-        from raybench.launch.group_runner import WorkerGroupRunner
-
-        make = WorkerGroupRunner
-    study = plan.study
-    return make(
-        cluster,
-        needs=needs_of(study.resources),
-        storage=storage,
-        results=results,
-        name=study.name,
-        wait_s=study.resources.wait_seconds,
-    )
-
-
 def _refuse_ranks(study: Study) -> None:
     """Raise ``RequestError`` for placements that name ranks of a group that serves the whole study."""
     ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
@@ -221,18 +178,7 @@ def _refuse_ranks(study: Study) -> None:
         )
 
 
-def _what_starts(plan: Plan, options: Options) -> str:
-    kind, backend = ("GPU", "NCCL") if plan.device == "cuda" else ("CPU", "gloo")
-    if options.runner == "tune":
-        what = f"Ray Tune; every trial gets {kind} workers of its own"
-    else:
-        what = counted(plan.group_size, f"{kind} worker")
-    budget_s = plan.study.time_budget_seconds
-    budget = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
-    return f"raybench {plan.study.name}: starting Ray and {what} on {backend}{budget}"
-
-
-def _deadline(options: Options, study: Study) -> float | None:
+def _deadline(options: ScalingOptions, study: Study) -> float | None:
     """When the last trial must be done, on ``monotonic``'s clock."""
     if study.time_budget_seconds is None:
         return None

@@ -53,10 +53,6 @@ class Points:
     values: Array  # shape (settings, knobs)
     ordered: tuple[bool, ...]  # of each knob: the batch
 
-    def __getitem__(self, rows: slice) -> Points:
-        """Some of the settings."""
-        return Points(self.values[rows], self.ordered)
-
 
 def expected_improvement(measured: Points, logs: Array, others: Points) -> tuple[Array, Array]:
     """How much each of ``others`` is expected to exceed the best of ``measured``, and its expected logarithm.

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import Any
 
+from raybench.analysis import choice
+from raybench.analysis.largest_batch import largest_fits_of
+from raybench.analysis.reference import known_buckets
+from raybench.errors import RequestError
+from raybench.machine.host import DeviceKind, Resources
+from raybench.plan.resolve import make_plan
+from raybench.plan.space import SearchSpace
+from raybench.plan.training import training_requests
+from raybench.plan.trials import Plan
+from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.study import Study
 
 
 class Stage(Enum):
@@ -67,3 +79,75 @@ class Note:
 
 
 LEFT_OUT = frozenset({NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED})
+
+
+# --- what a study asks for and has no record of: its time did not reach so far, or it was interrupted
+
+
+def left_out(
+    study: Study, records: Sequence[TrialRecord], num_nodes: int = 1, winners: Sequence[TrialRecord] = ()
+) -> list[Note]:
+    """What there is no record of: suggestions, trials of curves, trainings, the confirmation.
+
+    ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured it;
+    ``winners`` what it found best, whose curves and confirmation belong to it. Trials that were asked and
+    failed are not left out, nor are suggestions beyond the points that fit.
+    """
+    if not records:
+        return []
+    listed = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
+    wanted = max(*(record.config.world_size for record in records), *listed, 1)
+    devices = wanted - any(record.config.oversubscribed for record in records)  # fewer than were wanted
+    device: DeviceKind = "cuda" if study.resources.device == "cuda" else "cpu"
+    name = records[0].device_name or device
+    try:
+        plan = make_plan(study, Resources(device, devices, name, num_nodes))
+    except RequestError as error:
+        return [Note(NoteKind.NOT_PLANNED, Stage.SEARCH, reason=str(error))]
+    known, notes = {record.trial_id for record in records}, list[Note]()
+    buckets = known_buckets(plan.study, records)
+    is_search = study.search.method == "optuna"
+    if is_search:
+        tried = {record.suggestion for record in records if record.request.role == "search"}
+        num_tried = len(tried - {None})
+        missing = _num_open(plan, records, study.search.trials - num_tried)
+        if missing > 0:
+            notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
+    if study.knobs.has_max:  # what "max" stands for may not be known
+        return notes
+    trials = plan.curves(winners) if is_search else plan.trials()
+    asked: dict[Stage, Sequence[StudyRequest]] = {
+        Stage.CURVES: [trial.request for trial in trials],
+        Stage.TRAINING: training_requests(plan, records),
+    }
+    for stage, requests in asked.items():
+        late = [each for each in requests if each.trial_id not in known and buckets.stand_in(each) is None]
+        if late:
+            notes.append(_not_reached(stage, requests=tuple(late), total=len(requests)))
+    failed = choice.default_failure(plan.study_in_numbers, records, plan.target)
+    if failed is None and any(each.trial_id not in known for each in plan.confirmations(winners)):
+        notes.append(_not_reached(Stage.CONFIRMATION))
+    return notes
+
+
+def _not_reached(stage: Stage, **fields: Any) -> Note:
+    return Note(NoteKind.NOT_REACHED, stage, **fields)
+
+
+def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
+    """Points of the search's space that fit and were not tried; counted up to ``most``."""
+    if most <= 0:
+        return 0
+    fits = largest_fits_of(plan.study, records, plan.world_sizes)
+    if plan.study.knobs.has_max and any(each.batch_size for each in fits):
+        plan = replace(plan, fits=tuple(fits))
+    space, searched = SearchSpace(plan, records), [each for each in records if each.request.role == "search"]
+    known = {space.key(space.parameters(plan.suggestion_of(each))) for each in searched}
+    found: set[object] = set()
+    for point in space.points_that_fit(searched):
+        if len(found) >= most:
+            break
+        key = space.key(point)
+        if key not in known:
+            found.add(key)
+    return len(found)

@@ -10,7 +10,6 @@ from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.space import SearchSpace
 from raybench.plan.trials import Plan
-from raybench.spec.counted import counted
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.user_input import home_path, real_path
 
@@ -47,25 +46,24 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     return plan
 
 
-def searched_or_grid(plan: Plan) -> tuple[Plan, str]:
-    """A search for more suggestions than there are combinations as the grid that it is, and words for it.
+def grid_of_search(plan: Plan) -> tuple[Plan, int] | None:
+    """A search for more suggestions than there are combinations as the grid that it is, and their number.
 
-    The plan itself, and nothing to say, where a search has something to choose, or the grid is too large.
+    None where a search has something to choose, or the grid is too large.
     """
     study, trials = plan.study, plan.study.search.trials
     if study.search.method != "optuna":
-        return plan, ""
+        return None
     number = _num_combinations(plan, trials)
     if trials <= number:
-        return plan, ""
+        return None
     search = study.search.model_copy(update={"method": "grid"})
     grid = replace(plan, study=study.model_copy(update={"search": search}))
     try:
         _refuse_too_large(grid)
     except RequestError:
-        return plan, ""
-    there_are = f"there {'is' if number == 1 else 'are'} {counted(number, 'combination')}"
-    return grid, f"search.trials = {trials}, but {there_are}: measured as a grid"
+        return None
+    return grid, number
 
 
 def _num_combinations(plan: Plan, most: int) -> int:

@@ -31,6 +31,29 @@ def _is_number(text: str) -> bool:
     return True
 
 
+#: study: name of the study
+#: trial_id: id of the record
+#: strategy: how the model is spread
+#: world_size: number of devices
+#: placement: `pack`, `spread`, or ranks with spaces between them
+#: seed: seed of weights and order of samples
+#: batch_size: samples of one device's micro-batch, under strong scaling of all devices in an
+#:   optimizer step
+#: global_batch_size: samples of all devices in an optimizer step
+#: precision: as the knob
+#: epoch: number of the epoch, from 1
+#: steps: steps of the optimizer
+#: skipped_steps: of these, left out by the gradient scaler of fp16
+#: learning_rate: learning rate in the epoch's last step
+#: train_loss: mean over the training samples, while the model was trained
+#: train_accuracy: share of the training samples, 0 to 1, while the model was trained
+#: test_loss: mean over the test samples
+#: test_accuracy: share of the test samples, 0 to 1
+#: train_time_s: time of training on the slowest rank, in s
+#: evaluation_time_s: time of the evaluation, in s
+#: elapsed_s: training and evaluation since the first epoch began, in s
+#: samples: samples that all ranks trained on
+#: samples_by_rank: samples that each rank trained on, with spaces between them
 COLUMNS = (
     "study", "trial_id", "strategy", "world_size", "placement", "seed", "batch_size", "global_batch_size",
     "precision", "epoch", "steps", "skipped_steps", "learning_rate", "train_loss", "train_accuracy",

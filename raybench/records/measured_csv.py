@@ -1,7 +1,7 @@
 """Measurements made elsewhere: a CSV file of step times, one row a measurement, checked cell by cell.
 
 Either a ``summary.csv``, or the columns ``nodes, world_size, batch_size, step_time_s`` and optionally
-``communication_s``, ``placement``, ``model``, the step's interval, and any knob as docs/contract.md names it.
+those of ``OPTIONAL`` and any knob, as docs/reference.md names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
 from raybench.spec.user_input import received
 
+#: nodes: number of nodes
+#: world_size: number of devices
+#: batch_size: samples per device; with `--scaling strong`, or where the file says so, of all devices
+#: step_time_s: time from one optimizer step to the next, in s; rows of one batch and shape are repeats
 REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
+#: communication_s: the part of the step that is communication; the rest is compute
+#: placement: one digit a node, the devices there: `44`; else devices stand evenly on the nodes
+#: model: rows of different models are fitted separately
+#: device_name: rows of different devices are fitted separately
+#: step_time_low_s: lower end of the step time's 95% interval
+#: step_time_high_s: upper end of its interval
+#: scaling: `weak` or `strong`, what `batch_size` means; `--scaling` must not contradict it
 OPTIONAL = (
     "communication_s",
     "placement",

@@ -4,10 +4,12 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 
 History of the schema, newest first; a raybench reads its own version only:
 
+5. Without raybench's own early stopping (``rungs``; ``stopped_by`` of a training names a pruner and what it
+   compared with) and without ``half_batch`` and ``contention`` of a timeline.
 4. A further kind of request and result, ``collectives``; its role is ``communication``. What requests of
    every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data). Added
    since, and absent in older records of this version: ``gradient_timeline`` and ``num_parameters`` of a
-   result of steps; ``contention`` of a timeline; ``notes``; ``frames``; ``again`` of a request of steps,
+   result of steps; ``notes``; ``frames``; ``again`` of a request of steps,
    part of the id from 1 on; ``busy_cores`` and ``host_busy`` of a block
    of messages, ``host_cores`` and ``hosts`` of their result.
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
@@ -32,8 +34,14 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import received
 
-SCHEMA_VERSION: Literal[4] = 4
+SCHEMA_VERSION: Literal[5] = 5
 
+#: complete: it has a result; no other state has numbers
+#: oom: out of memory, on a device or on the host
+#: timeout: it took longer than it may
+#: crashed: an exception, a worker that died, or variables of `[environment]` with which no worker group
+#:   starts, as one with others does
+#: invalid: it cannot be had as requested, or what was measured means nothing (a loss that is not finite)
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[
     StepsResult | ProbeResult | TrainingResult | CollectivesResult, Field(discriminator="kind")
@@ -43,22 +51,41 @@ TrialResult = Annotated[
 class TrialRecord(Frozen):
     """One line of ``trials.jsonl``."""
 
-    schema_version: Literal[4] = SCHEMA_VERSION
+    #: version of this format; other versions are refused
+    schema_version: Literal[5] = SCHEMA_VERSION
+    #: name of the study; `communication` of a sweep
     study: str
+    #: twelve hexadecimal digits: a hash of the question, `kind` and `role` included; how long it may take,
+    #: how often, and what is kept with the numbers (a model, a profile) left out
     trial_id: str
-    suggestion: Whole | None = None  # Optuna's number, or the place in the grid
+    #: number of the suggestion, from 0; null where the trial belongs to none
+    suggestion: Whole | None = None
+    #: what was requested
     request: TrialRequest
+    #: how it ended
     state: State
+    #: why it is not complete; null where it is
     reason: str | None = None
-    ranks: tuple[Whole, ...] = ()  # of the worker group, that took part
+    #: ranks of the worker group that took part, ascending
+    ranks: tuple[Whole, ...] = ()
+    #: number of nodes of these ranks
     nodes: Workers | None = None
-    hostnames: tuple[str, ...] = ()  # of each of ``ranks``
+    #: host of each of `ranks`
+    hostnames: tuple[str, ...] = ()
+    #: name of the device
     device_name: str | None = None
-    group: Whole = 0  # counts the worker groups of the study from 1, those of resumed sessions too
-    started_at: str  # ISO 8601, UTC
+    #: which worker group of the study, counted from 1, those of resumed sessions too
+    group: Whole = 0
+    #: ISO 8601, UTC
+    started_at: str
+    #: time that the trial took altogether, in s
     wall_time_s: Duration
-    notes: tuple[str, ...] = ()  # nothing writes them any more
-    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
+    #: always empty; what records of older development versions have here is ignored
+    notes: tuple[str, ...] = ()
+    #: of a crash: the end of its traceback in a few lines, the user's own code first, the rest folded into
+    #: one
+    frames: tuple[str, ...] = ()
+    #: what was measured, of the request's kind; null where the trial is not complete
     result: TrialResult | None = None
 
     @property

@@ -22,11 +22,22 @@ from raybench.spec.sweep import Collective, SweepMeasureSpec
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
+#: search: to find the best suggestion at the target world size, or the largest batch that fits
+#: scaling: the scaling curve of a setting over the world sizes; after a search, where time is left, its
+#:   least efficient suggestion too, at the target, with all variants
+#: confirmation: the best setting against the default, interleaved in the same rounds
+#: training: whole epochs with evaluation
+#: verification: to test what a diagnosis claims: `--verify`
+#: communication: a sweep of collectives
 Role = Literal["search", "scaling", "confirmation", "training", "verification", "communication"]
 StepsRole = Literal["search", "scaling", "confirmation", "verification"]
-# plain: one device alone, no wrapper. base: the same at the global batch (strong scaling).
-# crowd: all devices, no communication. local: DDP without transfers. synced: the real thing.
-# replay: the all-reduces of the real buckets, no compute. versus: synced, with the other setting.
+#: plain: one device alone, without wrapper; another device in each round
+#: base: the same at the global batch (strong scaling)
+#: crowd: all devices at once, without communication
+#: local: DDP with a hook that sends nothing
+#: synced: the real thing
+#: replay: the all-reduces of the real buckets, without compute
+#: versus: the real thing with the setting that a confirmation compares with
 Variant = Literal["plain", "base", "crowd", "local", "synced", "replay", "versus"]
 
 # Evaluated epochs of one training, each with its score, the larger the better: the test accuracy, without
@@ -48,22 +59,34 @@ def _hashable(value: Any) -> Hashable:
 class Place(Frozen):
     """Where something is run, whatever it is: the part that requests of every kind hold."""
 
+    #: one value of each process knob
     environment: dict[str, str] = Field(default_factory=dict)
+    #: number of devices
     world_size: Workers
+    #: `pack`, `spread`, or a list of ranks, as the study has it
     placement: Placement = "pack"
+    #: kind of device
     device: Literal["cpu", "cuda"] = "cpu"
+    #: cores of each worker
     cpus_per_worker: Count = 1
+    #: whether the group had more workers than there are cores
     oversubscribed: bool = False
+    #: seed of weights, batches and the order of blocks
     seed: int = 0
 
 
 class Configuration(Place):
     """What is trained, and where: of the requests of a study."""
 
+    #: the study's `[workload]`
     workload: WorkloadSpec
+    #: the study's `[optimizer]`
     optimizer: OptimizerSpec
+    #: one value of each knob
     setting: Setting
+    #: what stays the same: the batch per device, or the global batch
     scaling: Literal["weak", "strong"] = "weak"
+    #: directory with the data sets
     data: str | None = None
 
     # What may differ, as ``ignore`` of ``key``, between configurations ...
@@ -176,14 +199,18 @@ class StepsRequest(_Request):
 
     config: Configuration
     kind: Literal["steps"] = "steps"
+    #: what the trial was for
     role: StepsRole
+    #: what each round runs
     variants: tuple[Variant, ...]
+    #: the study's `[measure]`
     measure: MeasureSpec
-    versus: Setting | None = None  # measured in the same rounds, by the variant of that name
-    start: Whole = 0  # in which start of the workers, of ``measure.starts``; of the curve only
-    again: Whole = (
-        0  # how often the same was measured before: where measurements disagreed; of the curve only
-    )
+    #: the setting that a confirmation compares with in the same rounds, else null
+    versus: Setting | None = None
+    #: which start of the workers, of `measure.starts`, from 0; of the curve only
+    start: Whole = 0
+    #: how often the same was measured before, because measurements of it disagreed; of the curve only
+    again: Whole = 0
 
     def _asked(self) -> dict[str, Any]:
         """The first start is the trial itself, as is the first time; a further one is another trial."""
@@ -217,6 +244,7 @@ class ProbeRequest(_Request):
     config: Configuration
     kind: Literal["probe"] = "probe"
     role: Literal["search"] = "search"
+    #: after this the trial is ended, in s
     timeout_seconds: float
 
     @property
@@ -237,9 +265,13 @@ class TrainingRequest(_Request):
     config: Configuration
     kind: Literal["training"] = "training"
     role: Literal["training"] = "training"
+    #: the study's `[training]`, with one seed
     training: TrainingSpec
+    #: the study's `search.pruner`
     pruner: Pruner = "none"
-    peers: tuple[LearningCurve, ...] = ()  # ended trainings that the pruner compares it with
+    #: ended trainings that the pruner compares this one with: of each the evaluated epochs with test
+    #: accuracy, or the negative test loss
+    peers: tuple[LearningCurve, ...] = ()
 
     @property
     def timeout_s(self) -> float:
@@ -267,11 +299,16 @@ class CollectivesRequest(_Request):
 
     kind: Literal["collectives"] = "collectives"
     role: Literal["communication"] = "communication"
+    #: what is timed
     collectives: tuple[Collective, ...]
-    message_bytes: tuple[Count, ...]  # ascending
+    #: sizes of the messages, ascending, in bytes
+    message_bytes: tuple[Count, ...]
+    #: the sweep's `[measure]`
     measure: SweepMeasureSpec
+    #: which part of the rounds of a place, from 0
     part: Whole = 0
-    left_s: Difference  # for the rounds of this part, of ``measure.max_seconds``
+    #: time for the rounds of this part, of `measure.max_seconds`, in s
+    left_s: Difference
 
     @property
     def timeout_s(self) -> float:

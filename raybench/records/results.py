@@ -42,10 +42,15 @@ Beside = Literal[
 class Block(Frozen):
     """Steps of one variant in one round, after those thrown away."""
 
+    #: what ran
     variant: Variant
-    ranks: tuple[Whole, ...] = Field(min_length=1)  # who worked, of the worker group
-    step_time_s: tuple[Seconds, ...]  # mean over steps, one for each of ``ranks``
-    slowest_s: Seconds  # mean over steps of the slowest rank, ranks aligned step by step
+    #: ranks of the worker group that worked
+    ranks: tuple[Whole, ...] = Field(min_length=1)
+    #: mean over steps, one for each of `ranks`, in s
+    step_time_s: tuple[Seconds, ...]
+    #: mean over steps of the slowest rank, ranks aligned step by step, in s
+    slowest_s: Seconds
+    #: steps that count
     num_steps: Count
 
     @model_validator(mode="after")
@@ -63,12 +68,16 @@ class Block(Frozen):
 class Round(Frozen):
     """One block of each variant, in the order in which they ran."""
 
+    #: one block of each variant, in the order in which they ran
     blocks: tuple[Block, ...] = Field(min_length=1)
-    at_s: Duration  # since the first round began
-    # of each rank's host: cores' worth of time that processes other than this trial's took
+    #: time since the first round began, in s
+    at_s: Duration
+    #: cores' worth of time that processes other than the trial's took, on each rank's host
     other_cores: tuple[Difference | None, ...] = ()
-    clock_mhz: tuple[Duration | None, ...] = ()  # of each rank's device, while what is measured ran
-    throttled: tuple[bool | None, ...] = ()  # the same, or while ``plain`` ran
+    #: clock of each rank's device while what is measured ran, in MHz
+    clock_mhz: tuple[Duration | None, ...] = ()
+    #: whether each rank's device held its clock down while what is measured or `plain` ran
+    throttled: tuple[bool | None, ...] = ()
 
     def block(self, variant: Variant) -> Block | None:
         """The block of ``variant``, if the round has one."""
@@ -76,36 +85,14 @@ class Round(Frozen):
 
 
 class PhaseBlock(Frozen):
-    """Phases of a step, timed apart from the rounds; mean over the block's steps and the ranks."""
+    """Phases of a step, timed in blocks of their own; mean over the block's steps and the ranks."""
 
+    #: what ran
     variant: Literal["plain", "local", "synced"]
-    seconds: dict[Phase, Difference]  # the rest, a difference, may be below 0
+    #: mean over steps and ranks, in s; `other` is a difference and may be below 0
+    seconds: dict[Phase, Difference]
+    #: steps that count
     num_steps: Count
-
-
-class HalfBatch(Frozen):
-    """The same step with half of each micro-batch: what of computing does not grow with the batch."""
-
-    batch_size: Count  # samples of a micro-batch
-    before_s: Difference
-    ready_s: Difference  # of the last gradient, since the last backward pass began
-
-
-class ContentionTurn(Frozen):
-    """Computing and transfers alone, then both at once; means over the turn's steps and the ranks, in s."""
-
-    step_s: Seconds  # of ``local``
-    replay_s: Seconds  # all buckets, nothing computed beside them
-    step_beside_s: Seconds  # of ``local``, while buckets travel
-    replay_beside_s: Seconds  # all buckets, while steps are computed
-
-
-class Contention(Frozen):
-    """What transfers and computing take from each other, on CPUs: they share cores."""
-
-    turns: tuple[ContentionTurn, ...] = Field(min_length=1)
-    steps_per_turn: Count
-    replays_per_turn: Count
 
 
 class GradientTimeline(Frozen):
@@ -115,22 +102,25 @@ class GradientTimeline(Frozen):
     microseconds: of a model with thousands of parameters the record stays small.
     """
 
-    # of each parameter's gradient, in the order in which they are ready: DDP fills its buckets in this one
+    #: size of each parameter's gradient, in the order in which they are ready, in which DDP fills its buckets
     parameter_bytes: tuple[Bytes, ...]
-    element_bytes: Count | None = None  # of the type that all of them have; None: an older record
-    # since that backward pass began; the gradient is then copied into its bucket
+    #: bytes of one element of a gradient; null: an older record
+    element_bytes: Count | None = None
+    #: time of each since the last backward pass of the step began, its copy into the bucket included, in s
     ready_s: tuple[Difference, ...]
-    before_s: Difference  # from the step's begin to that of its last backward pass
-    backward_s: Difference  # that pass, until the gradients are back from the buckets
-    after_s: Difference  # from there to the next step
-    # of the first micro-batch of all that accumulate, what repeats: data, forward and backward; None: no more
+    #: from the step's begin to that of its last backward pass, in s
+    before_s: Difference
+    #: that pass, until the gradients are back from the buckets, in s
+    backward_s: Difference
+    #: from there to the next step, in s
+    after_s: Difference
+    #: with accumulation what each micro-batch before the last repeats (data, forward and backward), in s;
+    #: else null
     micro_batch_s: Difference | None = None
+    #: steps, of `local`; times are medians over them and means over ranks, in whole microseconds
     num_steps: Count
-    half_batch: HalfBatch | None = None  # None: ``no_half_batch`` says why
-    no_half_batch: str = ""
-    # cores' worth of time that the all-reduces alone take of each rank, while they run; None: not on CPUs
+    #: cores' worth of time that the all-reduces alone take of each rank; null on GPUs
     communication_cores: Difference | None = None
-    contention: Contention | None = None  # None: not on CPUs, or too short beside each other
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -145,10 +135,14 @@ class Restart(Frozen):
     Of the slowest rank, ranks aligned batch by batch.
     """
 
-    first_batch_s: Duration  # from the end of the epoch before to the first batch
-    num_batches: Count  # from the first one on, until the loader's processes are in step again
-    waited_s: Duration  # for these batches, the first one among them
-    usual_s: Duration  # wait for a batch after them, on average
+    #: from the end of an epoch to the first batch of the next, on the slowest rank, in s
+    first_batch_s: Duration
+    #: batches from the first one on, until the loader's processes are in step again
+    num_batches: Count
+    #: for these batches, the first one among them, in s
+    waited_s: Duration
+    #: wait for a batch after them, on average, in s
+    usual_s: Duration
 
     @property
     def cost_s(self) -> float:
@@ -157,31 +151,40 @@ class Restart(Frozen):
 
 
 class LossParity(Frozen):
-    """Losses and gradients from the same weights on the same samples, beside those of one device.
+    """Losses and gradients from the same weights on the same samples, against those of one device.
 
     The one device takes the samples of all ranks in the same pieces and averages their gradients, so that
     batch statistics are the same; dropout draws the same masks in each piece.
     """
 
-    samples_per_step: Count  # of all ranks
-    # step by step, mean over ranks and micro-batches, before the step's update; None: not finite
+    #: samples of all ranks
+    samples_per_step: Count
+    #: losses step by step, mean over ranks and micro-batches, before the step's update; null: not finite
     losses: tuple[float | None, ...]
+    #: losses of one device on the same samples
     reference_losses: tuple[float | None, ...]
-    # |g - g1| / |g1| of the first step's averaged gradient and one device's, Euclidean norms: at a small
-    # learning rate losses say nothing of gradients. None: not finite, or a step that fp16 skipped
+    #: relative difference of the first step's averaged gradient (Euclidean norms): at a small learning rate
+    #: losses say nothing of gradients; null: not finite, or a step that fp16 skipped
     gradient_difference: float | None = None
-    may_differ: tuple[str, ...] = ()  # what in the model makes a difference legitimate
+    #: what in the model makes a difference legitimate
+    may_differ: tuple[str, ...] = ()
 
 
 class TracedRank(Frozen):
-    """What one rank's trace of a few steps says, in s: each moment counts once, however much runs in it."""
+    """What one rank's trace of a few steps says, in s; each moment counts once."""
 
-    rank: Whole  # of the worker group
+    #: rank in the worker group
+    rank: Whole
+    #: steps in the trace
     num_steps: Count
-    steps_s: Seconds  # from the first step's begin to the last one's end
+    #: from the first step's begin to the last one's end, in s
+    steps_s: Seconds
+    #: time in which an operator runs, on GPUs a kernel, in s
     compute_s: Duration
-    communication_s: Duration  # waiting for other ranks within a transfer is part of it
-    both_s: Duration  # communication while this rank computes
+    #: time in which a transfer runs, waiting for other ranks included, in s
+    communication_s: Duration
+    #: time in which both do, in s
+    both_s: Duration
 
     @property
     def alone_s(self) -> float:
@@ -193,68 +196,111 @@ class StepsResult(Frozen):
     """What a complete trial of steps has."""
 
     kind: Literal["steps"] = "steps"
+    #: the measurements
     rounds: tuple[Round, ...]
+    #: why no further round
     stopped_by: StopReason
-    batch_size: Count  # micro-batch of one device
+    #: samples of one device's micro-batch
+    batch_size: Count
+    #: samples of all devices in an optimizer step
     global_batch_size: Count
-    samples_per_step: Amount  # of all ranks
+    #: samples that the workload counts in a step of all ranks
+    samples_per_step: Amount
+    #: tokens in a step of all ranks
     tokens_per_step: Amount | None = None
-    epoch_samples: Count | None = None  # of the training set; None: synthetic input
+    #: samples of the training set; null: synthetic input
+    epoch_samples: Count | None = None
+    #: samples in a step of the setting compared with
     versus_samples_per_step: Amount | None = None
+    #: steps before the first round
     warmup_steps: Whole
+    #: time of setting up, in s
     setup_s: Duration
+    #: time of warming up, in s
     warmup_s: Duration
+    #: time of all rounds, in s
     measure_s: Duration
-    num_parameters: Count | None = None  # numbers that are trained; None: an older record
-    gradient_bytes: Count | None = None  # of one rank, what travels in a step
+    #: numbers in the model that are trained; absent in older records
+    num_parameters: Count | None = None
+    #: what one rank sends in a step, in bytes
+    gradient_bytes: Count | None = None
+    #: sizes of DDP's buckets, in bytes
     bucket_bytes: tuple[Count, ...] = ()
-    missing: dict[Variant | Beside, str] = Field(default_factory=dict)  # what could not be had, and why
+    #: variants that could not be had, and what is measured after the rounds, each with the reason
+    missing: dict[Variant | Beside, str] = Field(default_factory=dict)
+    #: phases of a step, timed in blocks of their own
     phases: tuple[PhaseBlock, ...] = ()
-    gradient_timeline: GradientTimeline | None = None  # of DDP without transfers, in trials of the curve
-    restarts: tuple[Restart, ...] = ()  # of the loader of real input, in trials of the curve
-    profile: tuple[TracedRank, ...] = ()  # of each rank that has a trace, where a profile was asked for
-    ddp_logger: dict[str, float] | None = None  # times of DDP's own logger, in s
-    flops_per_step: float | None = None  # of one device
-    matrix_peak_flops_per_s: float | None = None  # measured, of one device alone
-    peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
-    # each rank: on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
+    #: when each gradient is ready to be sent, in steps of their own; null: no `local` in the trial, or an
+    #: older record
+    gradient_timeline: GradientTimeline | None = None
+    #: restarts of the loader of real input, timed when the rounds are done; in trials of the curve
+    restarts: tuple[Restart, ...] = ()
+    #: what the trace of each rank says, where a profile was requested
+    profile: tuple[TracedRank, ...] = ()
+    #: times of DDP's own logger, in s
+    ddp_logger: dict[str, float] | None = None
+    #: floating-point operations of one device in a step
+    flops_per_step: float | None = None
+    #: measured peak of one device, in FLOP/s
+    matrix_peak_flops_per_s: float | None = None
+    #: memory of each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None
+    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
+    #: on CPUs the process's
     device_memory_bytes: tuple[Bytes, ...] | None = None
-    memory_limit_bytes: tuple[Count, ...] | None = (
-        None  # each rank: its GPU's memory, its share of the host's
-    )
-    device_utilization: tuple[Duration | None, ...] | None = None  # 0 to 1, while what is measured ran
-    energy_joules: Difference | None = None  # of all devices, per step of synced (on one device of plain)
-    plain_energy_joules: Difference | None = None  # of one device alone, per step of plain
-    hosts: tuple[Whole, ...] = ()  # of each rank, the leader's is 0
-    host_cores: tuple[Count, ...] = ()  # of each rank's host, that the rank may use
-    # cores that each took, on the leader's host; of trials of the curve
+    #: limit of each rank: its GPU's memory, or its share of the host's
+    memory_limit_bytes: tuple[Count, ...] | None = None
+    #: busy share of each rank's device while what is measured ran, 0 to 1
+    device_utilization: tuple[Duration | None, ...] | None = None
+    #: energy of all devices, for one step of `synced` (on one device of `plain`)
+    energy_joules: Difference | None = None
+    #: energy of one device alone, for one step of `plain`
+    plain_energy_joules: Difference | None = None
+    #: a number for the host of each rank; the leader's is 0
+    hosts: tuple[Whole, ...] = ()
+    #: cores of each rank's host that the rank may use
+    host_cores: tuple[Count, ...] = ()
+    #: cores' worth of time that other programs took on the leader's host, the five largest, by name; of
+    #: trials of the curve
     other_programs: dict[str, Difference] = Field(default_factory=dict)
-    loss: float | None = None  # after the last round
-    parity: LossParity | None = None  # scaling trials: does the strategy train what one device trains?
-    # |compressed - exact| / |exact|, Euclidean norms of the averaged gradient of one step
+    #: loss after the last round
+    loss: float | None = None
+    #: losses and gradient against those of one device, in trials of the curve: does the strategy train what
+    #: one device trains?
+    parity: LossParity | None = None
+    #: relative error that compression makes in the averaged gradient of one step (Euclidean norms)
     compression_error: Ratio | None = None
 
 
 class ProbeResult(Frozen):
-    """What a complete probe has: the memory that each rank took, in bytes; None where it is not told."""
+    """What a complete probe has: the memory that each rank took, in bytes; null where unknown."""
 
     kind: Literal["probe"] = "probe"
+    #: time of setting up, in s
     setup_s: Duration
+    #: time of the steps, in s
     warmup_s: Duration
-    peak_memory_bytes: tuple[Bytes, ...] | None = None  # as torch counts it
-    # on a GPU what torch reserved and what others use of it, on a CPU the process's resident set
+    #: memory of each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None
+    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
+    #: on CPUs the process's
     device_memory_bytes: tuple[Bytes, ...] | None = None
-    memory_limit_bytes: tuple[Count, ...] | None = None  # the GPU's memory, the rank's share of the host's
-    # what does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
+    #: limit of each rank: its GPU's memory, or its share of the host's
+    memory_limit_bytes: tuple[Count, ...] | None = None
+    #: memory of each rank that does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
     fixed_memory_bytes: tuple[Bytes, ...] | None = None
 
 
 class GradientNorms(Frozen):
     """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
 
-    small_batch: Count  # samples
-    small_square: Ratio  # mean over the small batches
-    big_batch: Count  # samples, of all small ones together
+    #: samples of a small batch
+    small_batch: Count
+    #: squared norm of its gradient, mean over the small batches
+    small_square: Ratio
+    #: samples of all small batches together
+    big_batch: Count
+    #: squared norm of their averaged gradient
     big_square: Ratio
 
     @model_validator(mode="after")
@@ -267,20 +313,35 @@ class GradientNorms(Frozen):
 class Epoch(Frozen):
     """One pass over the training samples, all ranks together."""
 
-    epoch: Count  # from 1
-    steps: Count  # of the optimizer
-    skipped_steps: Whole = 0  # of these, left out by the scaler of fp16: a gradient was not finite
-    samples: tuple[Samples, ...]  # that each rank trained on
-    learning_rate: Finite  # of the first parameter group, in the epoch's last step
-    train_loss: Finite  # mean over samples, each as the model was when it trained on it
-    train_correct: Samples | None = None  # None: the workload has no metric
-    train_s: Seconds  # on the slowest rank
-    test_loss: Finite | None = None  # None: not evaluated after this epoch
+    #: number of the epoch, from 1
+    epoch: Count
+    #: steps of the optimizer
+    steps: Count
+    #: of these, left out by the gradient scaler of fp16 as a gradient was not finite
+    skipped_steps: Whole = 0
+    #: samples that each rank trained on
+    samples: tuple[Samples, ...]
+    #: learning rate of the first parameter group, in the epoch's last step
+    learning_rate: Finite
+    #: mean over samples, each as the model was when it trained on it
+    train_loss: Finite
+    #: correct predictions; null: the workload has no `metric`
+    train_correct: Samples | None = None
+    #: time of training on the slowest rank, in s
+    train_s: Seconds
+    #: mean over the test samples; null: not evaluated after this epoch
+    test_loss: Finite | None = None
+    #: correct predictions of the test samples
     test_correct: Samples | None = None
+    #: number of test samples
     test_samples: Samples | None = None
+    #: time of the evaluation, in s
     evaluation_s: Duration | None = None
+    #: squared norms of gradients, for the gradient noise scale
     noise: tuple[GradientNorms, ...] = ()
+    #: time that this took, in s; not part of the epoch
     noise_s: Duration = 0.0
+    #: time of the checkpoint, in s; not part of the epoch
     checkpoint_s: Duration = 0.0
 
     @model_validator(mode="after")
@@ -333,28 +394,44 @@ def learning_curve(epochs: Sequence[Epoch]) -> LearningCurve:
 class Pruned(Frozen):
     """Why a training was stopped early."""
 
-    epoch: Count  # after which
+    #: epoch after which it was stopped
+    epoch: Count
+    #: pruner that stopped it
     pruner: Pruner
-    compared: Count  # trainings that had come so far, this one included
+    #: trainings that had come as far, itself included
+    compared: Count
 
 
 class TrainingResult(Frozen):
     """What a complete training trial has."""
 
     kind: Literal["training"] = "training"
+    #: one entry an epoch
     epochs: tuple[Epoch, ...] = Field(min_length=1)
+    #: samples of all devices in an optimizer step
     global_batch_size: Count
+    #: samples to which the study's learning rate belongs
     reference_batch: Count
-    peak_learning_rate: Finite  # after scaling and warm-up
+    #: learning rate after scaling and warm-up
+    peak_learning_rate: Finite
+    #: time of setting up, in s
     setup_s: Duration
-    resumed_after: Whole = 0  # epochs that came from a checkpoint
-    stopped_by: Pruned | None = None  # None: all epochs were trained
-    peak_memory_bytes: tuple[Bytes, ...] | None = None  # each rank, as torch counts it
-    device_memory_bytes: tuple[Bytes, ...] | None = None  # as the device (CPU: the process) counts it
-    device_utilization: tuple[Duration | None, ...] = ()  # each rank, while training; CPUs: of its cores
-    weights_difference: Ratio | None = None  # largest between two ranks, at the end
-    model: str | None = None  # where the trained model is, below the results directory
-    missing: dict[str, str] = Field(default_factory=dict)  # what could not be had, and why
+    #: epochs that came from a checkpoint
+    resumed_after: Whole = 0
+    #: why it was stopped early; null: all epochs were trained
+    stopped_by: Pruned | None = None
+    #: memory of each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None
+    #: memory of each rank, as the device (on CPUs the process) counts it; on GPUs in the first epoch
+    device_memory_bytes: tuple[Bytes, ...] | None = None
+    #: busy share of each rank's device while training, 0 to 1
+    device_utilization: tuple[Duration | None, ...] = ()
+    #: the largest difference of a weight between two ranks, at the end
+    weights_difference: Ratio | None = None
+    #: where the trained model is, below the results directory; null: it was not kept
+    model: str | None = None
+    #: what could not be had, each with the reason
+    missing: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_of_each_rank(self) -> Self:
@@ -371,8 +448,11 @@ class TrainingResult(Frozen):
         return self
 
 
-# oom: no memory for its buffers. time: its rounds would not fit into the time. unsupported: the backend has
-# no such collective. wrong: its result is. uneven: the ranks cannot have equal shares of it.
+#: oom: no memory for its buffers
+#: time: a few rounds would take more than twice `measure.max_seconds`
+#: unsupported: the backend does not have the collective
+#: wrong: its result is wrong
+#: uneven: the ranks cannot have equal shares of it
 WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
 OfRanks = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 
@@ -380,14 +460,19 @@ OfRanks = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 class MessageBlock(Frozen):
     """Operations of one collective on one message, one after the other, after those thrown away."""
 
+    #: what ran
     collective: Collective
-    message_bytes: Count  # as nccl-tests counts it: of all_gather's output, of reduce_scatter's input
-    # of one operation: the mean over the block, one for each rank of the team
+    #: message as nccl-tests counts it: of all_gather the output, of reduce_scatter the input
+    message_bytes: Count
+    #: time of one operation, mean over the block, one for each of the record's `ranks`, in s
     time_s: tuple[Seconds, ...] = Field(min_length=1)
+    #: operations that count
     num_operations: Count
-    # as ``time_s``, on CPUs; None on GPUs, and where it is not told
-    busy_cores: OfRanks | None = None  # that each rank's process used, all its threads, mean
-    host_busy: OfRanks | None = None  # share of the host's cores at work for whomever
+    #: cores that the process of each of the record's `ranks` used, all its threads, mean over the operations
+    #: that count; null: unknown, as on GPUs
+    busy_cores: OfRanks | None = None
+    #: busy share of the cores that each of them may use, by any process; null: unknown
+    host_busy: OfRanks | None = None
 
     @property
     def slowest_s(self) -> float:
@@ -398,14 +483,17 @@ class MessageBlock(Frozen):
 class MessageRound(Frozen):
     """One block of each collective and message, in the order in which they ran."""
 
+    #: one block of each collective and message, in the order in which they ran
     blocks: tuple[MessageBlock, ...] = Field(min_length=1)
-    at_s: Duration  # since the first round began
+    #: since the first round began, in s
+    at_s: Duration
 
 
 class NotMeasured(Frozen):
     """A message that was left out, and why; without ``message_bytes`` the collective at every size."""
 
     collective: Collective
+    #: size in bytes; null: the collective at every size
     message_bytes: Count | None = None
     why: WhyNot
     reason: str
@@ -415,13 +503,22 @@ class CollectivesResult(Frozen):
     """What a complete part of a sweep has."""
 
     kind: Literal["collectives"] = "collectives"
-    backend: str  # that carried the messages
+    #: `gloo` or `nccl`
+    backend: str
+    #: the measurements
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
-    stopped_by: StopReason  # "steps": the part has the rounds that it was asked for
+    #: why no further round; `steps`: it has those that were requested
+    stopped_by: StopReason
+    #: what was not measured
     missing: tuple[NotMeasured, ...] = ()
-    hosts: tuple[Whole, ...] = ()  # of each rank, the leader's is 0
-    # that each rank's process may use; None on GPUs
+    #: a number for the host of each of the record's `ranks`, by which two of one name can be distinguished;
+    #: the first one's is 0
+    hosts: tuple[Whole, ...] = ()
+    #: cores that each of the record's `ranks` may use; null on GPUs
     host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    #: time of setting up, in s
     setup_s: Duration
+    #: time of warming up and checking, in s
     warmup_s: Duration
+    #: time of all rounds, in s
     measure_s: Duration

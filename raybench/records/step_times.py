@@ -35,10 +35,15 @@ def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
     ]
     table = pa.table(
         {
+            #: what was run
             "variant": pa.array(repeated([block.variant for block in step_times], sizes)).dictionary_encode(),
+            #: number of the round, from 0
             "round": pa.array(repeated(np.asarray([block.round for block in step_times], np.int32), sizes)),
+            #: rank in the worker group
             "rank": pa.array(np.concatenate(ranks)),
+            #: number of the step in its block, from 0
             "step": pa.array(np.concatenate(steps)),
+            #: from one optimizer step to the next, in s
             "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in step_times])),
         }
     )

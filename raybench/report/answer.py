@@ -14,6 +14,7 @@ from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.efficiency import Verdict
 from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
+from raybench.report.finding_texts import next_step
 from raybench.report.format import interval, percent, times
 from raybench.report.sections.configurations import measured_words, verdict_cell
 from raybench.report.sections.search import objectives_words, unshown_words
@@ -192,7 +193,7 @@ def _to_change(results: StudyResults) -> list[str]:
     """
     headline, scaling = results.headline, results.headline_scaling
     gained = _gained(results)
-    doubted = [each.next_step for each in results.diagnosis if each.comes_first]
+    doubted = [next_step(each) for each in results.diagnosis if each.comes_first]
     every = [each for each in results.diagnosis if each.explains is not None]
     sure = [each for each in every if each.explains is not None and each.explains.low > 0]
     causes = sure if sure or gained or doubted else every
@@ -251,8 +252,8 @@ def _without_repeats(steps: Sequence[str]) -> list[str]:
 
 def _change_words(finding: Finding, test: Verification | None) -> str:
     if test is None or test.gain is None:
-        return finding.next_step
-    return f"{finding.next_step} ({verdict_cell(test)}, {measured_words(test)} samples/s)"
+        return next_step(finding)
+    return f"{next_step(finding)} ({verdict_cell(test)}, {measured_words(test)} samples/s)"
 
 
 def _goodput(results: StudyResults) -> list[str]:

@@ -16,6 +16,7 @@ from raybench.analysis.stats.waterfall import Waterfall
 from raybench.report import render
 from raybench.report.advice import when_to_use
 from raybench.report.contents import ReportTables
+from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import milliseconds, percent, sentence, times
 from raybench.report.pages import EXPLORATORY
 from raybench.report.render import markdown_code
@@ -91,7 +92,7 @@ def _first_lines(results: StudyResults) -> list[str]:
         told = f" ({percent(share)} of the step)" if share else ""
         told = f" (up to {share.value:.0%} of the step)" if share and each.is_at_most else told
         lines.append(
-            f"{number}. **{each.name}**{told}: {_text(each.evidence)}. {_text(advice_of(each, verified))}."
+            f"{number}. **{each.name}**{told}: {_text(evidence(each))}. {_text(advice_of(each, verified))}."
         )
         test = verification_of(each, verified)
         is_open = test is None or not test.ruled_out
@@ -133,7 +134,7 @@ def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verifi
         [found for found in each.findings if found.explains is not None],
     )
     lines += [f"- Where the time goes: {lost}."] if lost else []
-    lines += [f"- {sentence(cause.name)}: {_text(cause.evidence)}." for cause in causes]
+    lines += [f"- {sentence(cause.name)}: {_text(evidence(cause))}." for cause in causes]
     lines.append(f"- {_text(_advice(each, verified))}")
     return [*lines, ""]
 
@@ -173,7 +174,7 @@ def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> s
     for own in (found for found in each.findings if found.change and found.explains):
         test = verification_of(own, verified)
         if test is None:
-            return f"What to change, predicted and not measured: {own.next_step}."
+            return f"What to change, predicted and not measured: {next_step(own)}."
         if not test.ruled_out:
             return f"What to change. {advice_of(own, verified)}."
     return nothing_better_words(each.num_tried)
@@ -219,7 +220,7 @@ def _finding_lines(
         lines += [f"## {name.capitalize()} ({group[0].severity})", ""]
         for each in group[:MOST_OF_A_KIND]:
             whose = f"trial `{each.trial_id}`: " if each.trial_id else ""
-            lines.append(f"- {whose}{_text(each.evidence)}")
+            lines.append(f"- {whose}{_text(evidence(each))}")
             lines += [f"  - {markdown_code(frame)}" for frame in each.frames]
         more = len(group) - MOST_OF_A_KIND
         lines += [f"- {counted(more, 'more trial')}"] if more > 0 else []

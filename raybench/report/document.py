@@ -13,6 +13,7 @@ from raybench.report.answer import answer_box, answer_of
 from raybench.report.code import use_it
 from raybench.report.contents import draw_all, make_sections, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
+from raybench.report.finding_texts import evidence
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import exploratory_once, make_pages, quoted, write_files
 from raybench.report.sections.configurations import advice_of
@@ -45,6 +46,7 @@ def write_report(
         no_findings=no_findings_words(results),
         causes=results.diagnosis,
         advice=partial(advice_of, verified=results.verifications),
+        evidence=evidence,
         trials=without_constant(tables.trials),
         method=method_words(results),
         use=use_it(results, environment),

@@ -267,6 +267,17 @@ def _held_out(outlook: Outlook) -> Iterator[str]:
         yield f"error of the fit on {shown}: {error:.0%} in the mean"
 
 
+#: model: the model's name; of a file without that column the file's
+#: nodes: number of nodes
+#: world_size: number of devices
+#: batch_size: samples per device, under strong scaling of all devices; one row for each measured batch
+#: step_time_s: step time of the slowest rank; empty where it is refused
+#: step_time_low_s: lower end of the 95% interval of a new measurement
+#: step_time_high_s: upper end of its interval
+#: naive_step_time_s: step time if the step stays as at the largest measured world size of this batch
+#: efficiency: efficiency over one device, of the throughput or, under strong scaling, of the step time
+#: cost: cost of the run in the price's currency; empty without a price
+#: refused: why there is no prediction; else empty
 PREDICTION_COLUMNS = (
     "model",
     "nodes",
@@ -412,7 +423,7 @@ def _left_out(ways: Sequence[Way]) -> str:
 
 
 def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
-    """Rows of predict's CSV file: the columns of docs/contract.md."""
+    """Rows of predict's CSV file: the columns of docs/reference.md."""
     rows = []
     for outlook in outlooks:
         costs = {(way.expected.batch_size, way.expected.shape): way.run.money for way in outlook.ways}

@@ -46,7 +46,7 @@ def markdown_cell(text: str) -> str:
 
 
 def summary_csv(summaries: Sequence[TrialSummary]) -> str:
-    """``summary.csv``: the columns of docs/contract.md, empty where unknown or inapplicable."""
+    """``summary.csv``: the columns of docs/reference.md, empty where unknown or inapplicable."""
     return rows_csv(summary.row() for summary in summaries)
 
 

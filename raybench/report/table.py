@@ -18,7 +18,7 @@ MOST_WIDTH = 100  # columns, however wide the terminal is
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
 Value = TypeVar("Value")  # what a cell shows, an estimate most often
 
-MOST_ROWS = 200  # of a table in a document; a search may have 100,000
+MOST_ROWS = 200  # of a table in a document; a study has up to 5,000 trials
 NONE = "–"  # what was not, or cannot be, measured
 
 

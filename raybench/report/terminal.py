@@ -11,6 +11,7 @@ from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
+from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import count, figures, percent, relative_words
 from raybench.report.sections.configurations import verification_lines
 from raybench.report.sections.search import batch_cell, bound_words, share_cell
@@ -29,7 +30,7 @@ FRAME_INDENT = "    "
 # "model.py:31, in loss: return ..." as ``workloads.frames`` has it; a library's after "... 2 frames of torch
 # below it: "
 FRAME = re.compile(r"(\.\.\. .*? below it: )?(.+?:\d+)(, in [^:]+)(?:: (.*))?")
-WITHOUT_NUMBERS = frozenset({*(name for name, _ in FAILED.values()), FindingName.NOT_REACHED})
+WITHOUT_NUMBERS = frozenset({*FAILED.values(), FindingName.NOT_REACHED})
 
 
 def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:
@@ -57,11 +58,11 @@ def _print_failures(results: StudyResults, console: Console, commands: bool) -> 
     told = [each for each in results.findings if each.name in WITHOUT_NUMBERS]
     told = [each for each in told if each.severity is not Severity.NOTE]
     for place, each in enumerate(told):
-        console.print(Text(f"{each.name}: {each.evidence}"))
+        console.print(Text(f"{each.name}: {evidence(each)}"))
         for frame in each.frames:
             for line in frame_lines(frame, width_on(console) or TERMINAL_WIDTH):
                 console.print(Text(line), soft_wrap=True)
-        console.print(Text(f"  next: {each.next_step}"))
+        console.print(Text(f"  next: {next_step(each)}"))
         later = [other.command for other in told[place + 1 :]]  # of several alike the last stands there
         if commands and each.command and each.command not in later:
             console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line

@@ -33,6 +33,8 @@ class GroupPlan(Protocol):
     def group_size(self) -> int: ...
     @property
     def device(self) -> str: ...
+    @property
+    def oversubscribed(self) -> bool: ...
     def environments(self) -> list[dict[str, str]]: ...
 
 
@@ -218,7 +220,7 @@ class InFlight:
             group, is_new = self._fitting_group(environment, least, anew=True), True
         number, start_s = group.number, self._budget.now_s - began_s - group.waited_s
         if is_new:
-            self._budget.started(start_s)
+            self._budget.starts_s.append(start_s)
         if group.members:  # else every trial has its own, which are not there yet
             self._on_group(len(group.members), start_s if is_new else 0.0)
         if start is not None:
@@ -271,12 +273,7 @@ _ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, in a rank's words of 
 MOST_LOOKS = 8  # at other settings; where more are needed a study goes on
 
 
-@dataclass(frozen=True)
-class _Look:
-    """A setting to step on one device, in one environment of the processes."""
-
-    setting: Setting
-    environment: dict[str, str]
+_Look = tuple[Setting, dict[str, str]]  # a setting to step on one device, in one environment of the processes
 
 
 def fails_elsewhere(
@@ -296,7 +293,8 @@ def fails_elsewhere(
             return ""
         if _cause(outcome.state, outcome.reason, outcome.frames) != key:
             return ""
-        failed.append(setting_words(look.setting, knobs, look.environment if several else None))
+        setting, environment = look
+        failed.append(setting_words(setting, knobs, environment if several else None))
     return "; ".join(failed)
 
 
@@ -323,7 +321,7 @@ def _looks(plan: Plan, record: TrialRecord) -> list[_Look]:
         return []
     around = [environment] * (number - len(environments)) + environments
     return [
-        _Look(setting.model_copy(update={name: few[place % len(few)] for name, few in values.items()}), each)
+        (setting.model_copy(update={name: few[place % len(few)] for name, few in values.items()}), each)
         for place, each in enumerate(around)
     ]
 
@@ -344,14 +342,14 @@ def _other_values(plan: Plan, failed: Setting) -> dict[str, list[KnobValue]]:
 
 def _alone(plan: Plan, record: TrialRecord, look: _Look) -> ProbeRequest:
     """A few steps of ``look`` on one device, with the micro-batch that it has where the trial failed."""
-    config = record.config
-    micro_batch = max(config.micro_batch(look.setting), 1)
+    config, (setting, environment) = record.config, look
+    micro_batch = max(config.micro_batch(setting), 1)
     alone = {
         "world_size": 1,
         "placement": "pack",
         "scaling": "weak",
-        "setting": look.setting.model_copy(update={"batch_size": micro_batch}).at(1),
-        "environment": look.environment,
+        "setting": setting.model_copy(update={"batch_size": micro_batch}).at(1),
+        "environment": environment,
     }
     return ProbeRequest(
         config=config.model_copy(update=alone), timeout_seconds=plan.study.measure.timeout_seconds

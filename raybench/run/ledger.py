@@ -20,17 +20,9 @@ from raybench.spec.study import Study
 class Store(Protocol):
     """Where records go: ``records.store.ResultsDirectory``, or a list in tests."""
 
-    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
-        """Keep one record and its step times."""
-        ...
-
-    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None:
-        """Keep what the ranks of a trial made for people to open."""
-        ...
-
-    def latest(self) -> dict[str, TrialRecord]:
-        """The record that counts for each trial id."""
-        ...
+    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None: ...
+    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None: ...
+    def latest(self) -> dict[str, TrialRecord]: ...  # the record that counts for each trial id
 
 
 @dataclass

@@ -18,7 +18,7 @@ from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StudyRequest, TrialRequest
+from raybench.records.requests import StepsRequest, StudyRequest, TrialRequest
 from raybench.run.in_flight import InFlight, fails_elsewhere
 from raybench.run.ledger import Ledger, Store
 from raybench.run.time_budget import Forecast, TimeBudget
@@ -123,6 +123,25 @@ class Session:
         self.begin(trial, done=done, total=total)
         return self.next_ended()
 
+    def measure_in_time(
+        self,
+        request: StepsRequest | None,
+        suggestion: int | None = None,
+        *,
+        done: int = 0,
+        total: int = 1,
+        **of: Any,
+    ) -> bool:
+        """Measure ``request`` where there is time (None: there is none); whether there was enough.
+
+        It is left out where it does not fit on the nodes any more; ``of``: fields of that note.
+        """
+        if request is None:
+            return False
+        with self.leaving_out_what_has_no_room(**of):
+            self.measure(Trial(request, suggestion), done=done, total=total)
+        return not self.ledger.cut_of([request])
+
     def begin(self, trial: Trial, *, done: int, total: int | None) -> None:
         """Begin an open trial alongside those in flight, for ``next_ended``. Raises as ``measure``."""
         request = trial.request
@@ -153,7 +172,7 @@ class Session:
         self.has_measured = True
         self._from_trials += [Note(NoteKind.FROM_TRIAL, self._stage, reason=note) for note in record.notes]
         if ended.submitted.processes_s:
-            self.budget.processes_took(ended.submitted.processes_s)
+            self.budget.each_processes_s.append(ended.submitted.processes_s)
         if outcome.files:
             self.ledger.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:

@@ -1,4 +1,4 @@
-"""The stages of a study but for its search: each measures what is open, as far as the time allows."""
+"""The stages of a study in their order: each measures what is open, as far as the time allows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from raybench.analysis.measured import MeasuredStudy, measured_study
 from raybench.analysis.search import confirmations
 from raybench.analysis.stats.efficiency import scaling
 from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
+from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, RepeatReason, Stage
 from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
-from raybench.plan.trials import Trial
+from raybench.plan.trials import Suggestion, Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.run.session import Session
@@ -27,6 +28,56 @@ from raybench.spec.knobs import KnobValue, Setting
 
 MOST_AT_ONCE = 4  # settings for each reason to repeat a trial, those that differ most
 MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for
+
+
+def run_study(session: Session) -> None:
+    """Measure all that the plan wants, while there is time; stop at once where every trial would fail.
+
+    Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
+    worker group starts.
+    """
+    try:
+        _stages(session)
+    except AllFailError:  # the session has noted it
+        pass
+
+
+def _stages(session: Session) -> None:
+    ledger, is_search = session.ledger, session.study.search.method == "optuna"
+    if ledger.plan.study.knobs.has_max:
+        find_largest_batches(session)
+        if ledger.plan.study.knobs.first_that_fits(ledger.plan.largest) is None:
+            session.note(NoteKind.NO_BATCH_FITS)
+            return
+    if is_search:
+        _whole_search(session)
+        measure_curves(session, ledger.plan.curves(ledger.winners()))
+    else:
+        measure_curves(session, ledger.plan.trials())
+    confirm(session, ledger.winners())
+    if is_search and session.has_measured:  # else it was, or there was no time
+        take_apart_worst(session)
+    if repeat(session):
+        confirm(session, ledger.winners())  # a grid's best may be another one now
+    train(session)
+    if session.verify:
+        verify(session)
+
+
+def _whole_search(session: Session) -> None:
+    """The search; what time is short for is tried again once the default's curve has shown what trials cost.
+
+    One slow trial, as the first where files are read for the first time, makes all that follows look slow.
+    """
+    is_done = True
+    with session.leaving_out_what_has_no_room():
+        is_done = search(session)
+    if is_done or not session.ledger.records():
+        return
+    plan, left = session.ledger.plan, session.study.search.trials - len(session.ledger.searched())
+    measure_curves(session, plan.curves(()), left * session.forecast.cost_s("search", plan.target))
+    with session.leaving_out_what_has_no_room():
+        search(session)
 
 
 # --- the largest batch: before all others, where ``batch_size = "max"`` is requested
@@ -70,6 +121,83 @@ def _probes(session: Session, combination: Setting) -> list[TrialRecord]:
         and record.config.setting.memory_key(target) == key
         and not ledger.is_open(record.study_request)
     ]
+
+
+# --- the search: Optuna suggests settings, each measured at the target world size
+
+
+def search(session: Session) -> bool:
+    """All suggestions that the study asks for, earlier ones included; whether there was time for them.
+
+    Several are in flight at once where the runner has room for them. The next is then suggested before these
+    have ended: the search knows of them, so that none is measured twice, but not yet what they bring.
+    """
+    from raybench.plan.search import Search  # brings Optuna
+
+    ledger, plan, trials = session.ledger, session.ledger.plan, session.study.search.trials
+    optimizer = Search(plan, session.journal)
+    _retry(session)
+    known = ledger.searched()
+    optimizer.restore(known)
+    session.enter(Stage.SEARCH)
+    session.announce(trials)
+    num_tried, asked = len(known), dict[str, Suggestion]()
+    late, is_whole = 0, False
+
+    def hear() -> None:
+        nonlocal num_tried
+        record = session.next_ended()
+        suggestion = asked.pop(record.trial_id)
+        if record.trial_id in ledger.cut:  # as one that was interrupted: what comes of it is not known
+            return
+        optimizer.tell(suggestion, record)
+        num_tried += 1
+        best = ledger.best_searched()
+        if len(best) == 1:
+            session.watcher.best(best[0], scaling(best[0]))
+
+    while (left := trials - num_tried - len(asked)) > 0:
+        if asked and not session.has_room(plan.search(plan.default())):
+            hear()
+            continue
+        in_time = session.forecast.fit_suggestion(left)
+        if in_time is None:
+            late = left
+            break
+        suggestion = optimizer.ask()
+        if suggestion is None:  # all that are not known are in flight
+            is_whole = True
+            break
+        request = plan.search(suggestion).model_copy(update={"measure": in_time.measure})
+        asked[request.trial_id] = suggestion
+        session.begin(Trial(request, suggestion.number), done=num_tried + len(asked) - 1, total=trials)
+    ended = num_tried + len(asked)
+    while asked:
+        hear()
+    late += ended - num_tried
+    if is_whole and num_tried < trials:
+        session.note(NoteKind.SPACE_EXHAUSTED, number=num_tried, total=trials)
+    if late:
+        session.note(NoteKind.NOT_REACHED, number=late, total=trials)
+    return not late
+
+
+def _retry(session: Session) -> None:
+    """The suggestions that --retry names: Optuna does not suggest what it knows."""
+    session.enter(Stage.RETRY)
+    ledger, plan = session.ledger, session.ledger.plan
+    again = [record for record in ledger.searched() if ledger.is_open(record.study_request)]
+    if again:
+        session.announce(len(again))
+    for done, record in enumerate(again):
+        # requested from the plan: time-outs may be longer now
+        request = plan.search(plan.suggestion_of(record))
+        has_time = session.budget.has(session.forecast.cost_s("search", plan.target))
+        if has_time:
+            session.measure(Trial(request, record.suggestion), done=done, total=len(again))
+        if not has_time or ledger.cut_of([request]):
+            session.note(NoteKind.NOT_REACHED, number=len(again) - done)
+            return
 
 
 # --- the curves after a search, or every trial of a grid
@@ -157,9 +285,7 @@ def confirm(session: Session, winners: Sequence[TrialRecord]) -> None:
         in_time = session.forecast.fit_one(request)
         if in_time is not None:
             session.announce()
-            with session.leaving_out_what_has_no_room():
-                session.measure(Trial(in_time, winner.suggestion), done=0, total=1)
-        if in_time is None or ledger.cut_of([request]):
+        if not session.measure_in_time(in_time, winner.suggestion):
             session.note(NoteKind.NOT_REACHED)
             return
     if other_processes:
@@ -184,8 +310,7 @@ def take_apart_worst(session: Session) -> None:
     if not session.ledger.is_open(request) or in_time is None:
         return
     session.announce()
-    with session.leaving_out_what_has_no_room():
-        session.measure(Trial(in_time, worst.suggestion), done=0, total=1)
+    session.measure_in_time(in_time, worst.suggestion)
 
 
 def _worst(session: Session) -> TrialRecord | None:
@@ -330,10 +455,7 @@ def verify(session: Session) -> None:
         # a new worker group costs its start, which cannot be cut short
         start_s = session.budget.start_s if request.config.environment != default else 0.0
         in_time = session.forecast.fit([request], fixed_s=start_s)
-        if in_time is not None:
-            with session.leaving_out_what_has_no_room(changes=(proposal.change,)):
-                session.measure(Trial(in_time), done=done, total=len(asked))
-        if in_time is None or session.ledger.cut_of([request]):
+        if not session.measure_in_time(in_time, done=done, total=len(asked), changes=(proposal.change,)):
             late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller
     if late:
         session.note(NoteKind.NOT_REACHED, changes=tuple(late))
@@ -366,6 +488,6 @@ def _not_tested(session: Session, base: MeasuredStudy) -> list[Proposal]:
     chosen = choice.choose(base.study, base.records, base.target_world_size)
     confirmed = confirmations(base, chosen)
     first = diagnose_study(base, confirmed, session.around).first
-    found = [each for each in proposals(base, first) if not each.obstacle]
+    found = [each for each in proposals(base, first) if not each.needs_you]
     tests = [(each, test_of(base, each, confirmed)) for each in found]
     return [each for each, test in tests if test is None or test.request.role == "verification"]

@@ -19,8 +19,6 @@ from raybench.records.requests import CollectivesRequest, Place
 from raybench.run.in_flight import InFlight
 from raybench.run.ledger import Store
 from raybench.run.time_budget import TimeBudget
-from raybench.spec.counted import counted
-from raybench.spec.placement import placement_words
 from raybench.spec.sweep import NodePlacement, Sweep
 
 PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
@@ -83,14 +81,6 @@ class SweepPlan:
             left_s=left_s,
         )
 
-    @property
-    def notes(self) -> list[str]:
-        """What is not measured as it was asked for."""
-        alike = [name for name in self.sweep.placement if name not in self.placements]
-        return [
-            f"placement {name}: on one node the same as {self.placements[0]}, not measured" for name in alike
-        ]
-
 
 def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     """Resolve ``sweep`` for what there is. Raises ``RequestError`` for what cannot be run there."""
@@ -100,9 +90,7 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     if sweep.world_sizes == "all":
         sizes = tuple(size for size in powers_of_two(max(devices, 1)) if size > 1)
         if not sizes:
-            raise RequestError(
-                f"--world-sizes: two devices or more to talk to each other ({_there(resources)})"
-            )
+            raise RequestError(f"--world-sizes: two devices or more (received {devices_words(devices)})")
     else:
         sizes = sweep.world_sizes
     refuse_too_many(max(sizes), resources, sweep.resources, "--world-sizes")
@@ -114,19 +102,13 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
 
 
-def _there(resources: Resources) -> str:
-    number = resources.num_devices
-    return f"received {devices_words(number)}, all that there {'is' if number == 1 else 'are'}"
-
-
 class SweepWatcher(Protocol):
-    """Who hears what goes on: ``commands.communication_run.SweepProgress``, or nobody.
+    """What follows a sweep: ``commands.communication_run.SweepProgress``, or nothing.
 
     ``part``: one of a place's rounds begins, ``done`` of ``total`` places came before it. ``part_done``: it
     has ended; ``records`` are all of its place, itself the last.
     """
 
-    def stage(self, text: str) -> None: ...
     def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None: ...
     def progress(self, progress: Progress) -> None: ...
     def part_done(self, records: Sequence[TrialRecord]) -> None: ...
@@ -141,7 +123,7 @@ class SweepSession:
     store: Store
     watcher: SweepWatcher
     retry: frozenset[State] = frozenset()  # parts that ended so are measured again
-    notes: list[str] = field(default_factory=list)
+    lost: list[tuple[Place, str]] = field(default_factory=list)  # not measured since nodes are gone, and why
     _retried: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -153,17 +135,11 @@ class SweepSession:
         Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when
         no worker group starts.
         """
-        sweep = self.plan.sweep
-        self.watcher.stage(
-            f"Sweeping {counted(len(sweep.collectives), 'collective')} over "
-            f"{counted(len(sweep.message_bytes), 'size')}"
-        )
         for done, place in enumerate(self.plan.places):
             try:
                 self._measure(place, done)
             except NoRoomError as lost:
-                where = f"{place.world_size} devices, {placement_words(place.placement)}"
-                self.notes.append(f"not measured, since nodes are gone: {where} ({lost})")
+                self.lost.append((place, str(lost)))
 
     def _measure(self, place: Place, done: int) -> None:
         """Parts until the place is measured, or one fails: what came before it counts."""

@@ -90,10 +90,12 @@ class TimeBudget:
 
     deadline: float | None = None  # of ``monotonic``: when the last trial must be done; None: no limit
     epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
+    starts_s: list[float] = field(default_factory=list)  # what each worker group took to start
+    each_processes_s: list[float] = field(
+        default_factory=list
+    )  # what each trial took to start and end its own
     _seen: list[_Seen] = field(default_factory=list)
     _groups: set[int] = field(default_factory=set)  # worker groups of which a trial was seen
-    _starts_s: list[float] = field(default_factory=list)
-    _processes_s: list[float] = field(default_factory=list)
 
     @property
     def now_s(self) -> float:
@@ -103,17 +105,12 @@ class TimeBudget:
     @property
     def start_s(self) -> float:
         """Expected seconds until a new worker group is ready: as those before it; 0 if unknown."""
-        return fmean(self._starts_s) if self._starts_s else 0.0
-
-    @property
-    def starting_s(self) -> float:
-        """Seconds that the worker groups of this run took to start, together."""
-        return sum(self._starts_s)
+        return fmean(self.starts_s) if self.starts_s else 0.0
 
     @property
     def processes_s(self) -> float:
         """Expected seconds of a trial to start and end processes of its own; 0: a group serves it."""
-        return fmean(self._processes_s) if self._processes_s else 0.0
+        return fmean(self.each_processes_s) if self.each_processes_s else 0.0
 
     @property
     def left_s(self) -> float | None:
@@ -128,14 +125,6 @@ class TimeBudget:
     def has(self, seconds: float) -> bool:
         """Whether there is time for that."""
         return self.deadline is None or monotonic() + seconds <= self.deadline
-
-    def started(self, seconds: float) -> None:
-        """Learn how long a worker group took to start."""
-        self._starts_s.append(seconds)
-
-    def processes_took(self, seconds: float) -> None:
-        """Learn how long a trial took in addition to its own time, to start and end its processes."""
-        self._processes_s.append(seconds)
 
     def took(
         self, request: StepsRequest, wall_time_s: float, steps: StepsResult, max_seconds: float, group: int
@@ -473,12 +462,6 @@ class TimeEstimate:
     num_starts: int  # of worker groups; with ``own_processes`` one a trial
     until_first_s: tuple[float, float]  # until the workers of the first trial have started, between bounds
 
-    @property
-    def outside_trials_s(self) -> tuple[float, float]:
-        """What a study takes before it measures and after it, with one start of the workers."""
-        least_s, most_s = self.until_first_s
-        return least_s + FINISH_S, most_s + FINISH_S
-
 
 def estimate(plan: Plan, *, own_processes: bool = False, known: Sequence[TrialRecord] = ()) -> TimeEstimate:
     """Of the trials of steps: the least rounds of the shortest blocks, and all the time that rounds may have.
@@ -487,19 +470,14 @@ def estimate(plan: Plan, *, own_processes: bool = False, known: Sequence[TrialRe
     ``known``: of a run that goes on, what it does not measure again.
     """
     trials = _trials(plan, known)
-    least_s, most_s = (math.fsum(each[end] for each in map(_bounds, trials)) for end in (0, 1))
     starts = 1 if own_processes else len(plan.environments()) * plan.study.measure.starts
-    start = tuple(seconds * starts for seconds in START_S)
-    if own_processes:
-        start = tuple(begun + each * len(trials) for begun, each in zip(start, OWN_PROCESSES_S, strict=True))
-    first = START_S if not own_processes else tuple(map(sum, zip(START_S, OWN_PROCESSES_S, strict=True)))
-    return TimeEstimate(
-        start[0] + least_s + FINISH_S,
-        start[1] + most_s + FINISH_S,
-        len(trials),
-        starts,
-        (first[0], first[1]),
+    each_s = OWN_PROCESSES_S if own_processes else (0.0, 0.0)
+    least_s, most_s = (
+        START_S[end] * starts + math.fsum(each_s[end] + _bounds(trial)[end] for trial in trials) + FINISH_S
+        for end in (0, 1)
     )
+    first_s = (START_S[0] + each_s[0], START_S[1] + each_s[1])
+    return TimeEstimate(least_s, most_s, len(trials), starts, first_s)
 
 
 def open_trials(plan: Plan, known: Sequence[TrialRecord]) -> Callable[[StudyRequest], bool]:
@@ -522,17 +500,14 @@ def _trials(plan: Plan, known: Sequence[TrialRecord]) -> Sequence[StepsRequest]:
     default, is_open = plan.default(), open_trials(plan, known)
     confirmation = [plan.confirmation(default, default)] * (num_known(known, "confirmation") == 0)
     if plan.study.search.method != "optuna":
-        return [*filter(is_open, _of_steps(trial.request for trial in plan.trials())), *confirmation]
+        requests = [trial.request for trial in plan.trials() if is_open(trial.request)]
+        return [*(each for each in requests if each.kind == "steps"), *confirmation]
     number = min(plan.study.search.trials, plan.study.knobs.num_combinations * len(plan.environments()))
     curve = plan.curve(default)
     searched = [plan.search(default)] * (number - num_known(known, "search"))
     of_default = list(filter(is_open, curve))
     known_of_best = num_known(known, "scaling") - (len(curve) - len(of_default))
     return [*searched, *of_default, *curve[max(known_of_best, 0) :], *confirmation]
-
-
-def _of_steps(requests: Iterable[object]) -> list[StepsRequest]:
-    return [each for each in requests if isinstance(each, StepsRequest)]
 
 
 def _bounds(request: StepsRequest) -> tuple[float, float]:

@@ -71,11 +71,11 @@ class Setting(Model):
     )
     cudnn_benchmark: Switch = Field(False, description="cuDNN times its algorithms and takes the fastest")
     num_threads: NonNegativeInt = Field(
-        0, description="threads of torch in each worker on CPUs; 0: as many as the worker has cores"
+        0, description="torch's threads in each worker on CPUs; 0: as many as the worker has cores"
     )
-    workers: NonNegativeInt = Field(0, description="DataLoader processes of each rank (real input)")
+    workers: NonNegativeInt = Field(0, description="DataLoader processes of each rank, with real input")
     persistent_workers: Switch = Field(True, description="DataLoader processes live on between epochs")
-    pin_memory: Switch = Field(True, description="the loader puts batches into pinned memory (GPUs)")
+    pin_memory: Switch = Field(True, description="the loader puts batches into pinned memory, on GPUs")
 
     # What has no effect where there is one device: measured once there, whatever its value.
     ONE_DEVICE_INDIFFERENT: ClassVar[tuple[str, ...]] = (

@@ -37,8 +37,8 @@ Objectives = Annotated[tuple[Objective, ...], Field(min_length=1)]
 class OptimizerSpec(Model):
     """The optimizer of the workload, unless the workload brings its own."""
 
-    name: Literal["sgd", "adam", "adamw"] = Field("sgd", description="torch.optim's")
-    learning_rate: PositiveFloat = Field(0.01, description="per step")
+    name: Literal["sgd", "adam", "adamw"] = Field("sgd", description="of torch.optim")
+    learning_rate: PositiveFloat = Field(0.01, description="learning rate, before any scaling by [training]")
     momentum: float = Field(0.0, ge=0, lt=1, strict=True, description="of sgd")
     weight_decay: float = Field(
         0.0, ge=0, strict=True, allow_inf_nan=False, description="as torch.optim takes it"
@@ -49,7 +49,7 @@ class ScalingSpec(Model):
     """What stays the same while devices are added, and where the workers stand."""
 
     mode: Literal["weak", "strong"] = Field(
-        "weak", description="weak: the batch per device stays; strong: the global batch stays"
+        "weak", description="weak: the batch per device stays the same; strong: the global batch does"
     )
     world_sizes: Annotated[WorldSizes, AfterValidator(no_repeats)] = Field(
         "all",
@@ -57,7 +57,7 @@ class ScalingSpec(Model):
         "over which the batches can be divided",
     )
     target_world_size: PositiveInt | None = Field(
-        None, description="where suggestions are measured; none: the largest of world_sizes"
+        None, description="where suggestions are measured; unset: the largest of world_sizes"
     )
     placement: Annotated[tuple[Placement, ...], Field(min_length=1)] = Field(
         ("pack",),
@@ -102,7 +102,7 @@ class SearchSpec(Model):
     trials: PositiveInt = Field(24, description="suggestions that Optuna makes")
     sampler: Literal["main_effects", "tpe", "gp", "random"] = Field(
         "main_effects",
-        description="what suggests the next setting: our model of main effects, or a sampler of Optuna's",
+        description="what suggests the next setting: raybench's main effects, or an Optuna sampler",
     )
     pruner: Pruner = Field(
         "none", description="Optuna's pruner that stops trainings early which learn too little"
@@ -117,7 +117,7 @@ class SearchSpec(Model):
     half_width: Fraction | None = Field(
         None,
         description="of a suggestion's interval, relative: a search ranks, curve and confirmation are exact; "
-        "none: measure.half_width",
+        "unset: measure.half_width",
     )
 
 
@@ -125,21 +125,21 @@ class MeasureSpec(Model):
     """How long and how exactly a trial is measured."""
 
     half_width: Fraction | None = Field(
-        None, description="of the efficiency's 95% interval, relative; none: 0.05 on CPUs, 0.02 on GPUs"
+        None, description="of the efficiency's 95% interval, relative; unset: 0.05 on CPUs, 0.02 on GPUs"
     )
-    max_seconds: Seconds = Field(20.0, description="rounds of one trial end after this, in s")
-    timeout_seconds: Seconds = Field(300.0, description="a trial is ended after this, in s")
+    max_seconds: Seconds = Field(20.0, description="the rounds of a trial end after this time, in s")
+    timeout_seconds: Seconds = Field(300.0, description="a trial is ended after this time, in s")
     starts: Annotated[int, Field(ge=1, le=MOST_STARTS, strict=True)] = Field(
         1,
-        description="of the workers, in each of which the curve is measured anew; from 2 on intervals hold "
+        description="worker starts, in each of which the curve is measured anew; from 2 on intervals hold "
         "what starts differ by",
     )
-    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="rounds at least")
+    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="the least number of rounds")
     steps: PositiveInt | None = Field(
-        None, description="steps of a block, for min_rounds rounds; none: as many as the interval needs"
+        None, description="steps of a block, for min_rounds rounds; unset: as many as the interval needs"
     )
     warmup_steps: NonNegativeInt | None = Field(
-        None, description="steps before the first round; none: until the step time is steady"
+        None, description="steps before the first round; unset: until the step time is steady"
     )
     profile: Switch = Field(
         False,
@@ -162,7 +162,7 @@ class MeasureSpec(Model):
 class CostSpec(Model):
     """Prices."""
 
-    price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency")
+    price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency, for one device")
     price_per_node_hour: PositiveFloat | None = Field(
         None, description="of a node with any worker on it, beside that of its devices"
     )
@@ -178,7 +178,7 @@ class ResourcesSpec(Model):
     cpus_per_worker: PositiveInt = Field(1, description="cores of one device on CPUs, and of a GPU's worker")
     oversubscribe: Switch = Field(False, description="more workers than cores, marked so; never on GPUs")
     wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_S, strict=True, allow_inf_nan=False)] = Field(
-        60.0, description="for nodes of a cluster that come late, or come back, in s"
+        60.0, description="how long nodes of a cluster that come late are waited for, in s"
     )
 
 
@@ -192,7 +192,7 @@ class Study(Model):
     )  # fmt: skip
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(
-        description="letters, digits, dots, dashes, underscores"
+        description="what the study is called"
     )
     workload: WorkloadSpec = Field(description="the model and its data")
     optimizer: OptimizerSpec = Field(OptimizerSpec(), description="how weights are updated")
@@ -204,14 +204,14 @@ class Study(Model):
     search: SearchSpec = Field(SearchSpec(), description="how settings are chosen")
     measure: MeasureSpec = Field(MeasureSpec(), description="how long and how exactly")
     training: TrainingSpec | None = Field(
-        None, description="whole epochs with evaluation, after the steps; none: nothing is trained"
+        None, description="whole epochs with evaluation, after the steps; unset: nothing is trained"
     )
     cost: CostSpec = Field(CostSpec(), description="prices")
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     data: str | None = Field(None, description="directory with the data sets")
-    seed: NonNegativeInt = Field(0, description="of weights, batches, order of blocks, and of the search")
+    seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
-        None, description="for the whole command, confirmation and report included; none: no limit"
+        None, description="for the whole command, confirmation and report included, in s; unset: no limit"
     )
     smoke: dict[str, Any] = Field(default_factory=dict, description="what --smoke replaces, by dotted field")
     cuda: dict[str, Any] = Field(default_factory=dict, description="what GPUs replace, by dotted field")

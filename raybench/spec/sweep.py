@@ -33,7 +33,7 @@ class SweepMeasureSpec(Model):
     """How long and how exactly the messages of one world size and placement are measured."""
 
     half_width: Fraction | None = Field(
-        None, description="of each time's 95% interval, relative; none: 0.05 on CPUs, 0.02 on GPUs"
+        None, description="of each time's 95% interval, relative; unset: 0.05 on CPUs, 0.02 on GPUs"
     )
     max_seconds: Seconds = Field(
         60.0, description="rounds of one world size and placement end after this, in s"

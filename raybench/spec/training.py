@@ -36,12 +36,12 @@ class TrainingSpec(Model):
     epochs: PositiveInt = Field(3, description="passes over the training samples")
     learning_rate_scaling: Literal["none", "linear", "square_root"] = Field(
         "none",
-        description="how optimizer.learning_rate grows with global batch over reference batch",
+        description="how the learning rate grows with the ratio of global batch to reference batch",
     )
     reference_batch: PositiveInt | None = Field(
         None,
         description="samples of an optimizer step to which optimizer.learning_rate belongs; "
-        "none: those of one device",
+        "unset: those of one device",
     )
     warmup_epochs: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = Field(
         0.0, description="epochs in which the learning rate rises evenly from 0 to the scaled one"
@@ -58,21 +58,21 @@ class TrainingSpec(Model):
         "the target world size every measured setting too, of those that learn alike the fastest",
     )
     target_accuracy: Fraction | None = Field(
-        None, description="of the test samples, to which time and samples are told; none: nothing is told"
+        None, description="of the test samples, 0 to 1, for which time and samples are reported; unset: none"
     )
     tolerance_points: PositiveFloat = Field(
-        0.4, description="percentage points of accuracy within which two are the same"
+        0.4, description="percentage points of accuracy within which two results are the same"
     )
-    evaluate_every: PositiveInt = Field(1, description="epochs from one evaluation to the next; the last is")
+    evaluate_every: PositiveInt = Field(1, description="epochs from one evaluation to the next")
     test_batch_size: PositiveInt | None = Field(
-        None, description="samples per device in an evaluation; none: as in training"
+        None, description="samples per device in an evaluation; unset: as in training"
     )
-    checkpoint: Switch = Field(True, description="write a checkpoint after each epoch, go on from it")
+    checkpoint: Switch = Field(True, description="write a checkpoint after each epoch, and go on from it")
     save_model: Switch = Field(
         False, description="keep each trained model: models/ in the results, as safetensors"
     )
     noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
-    timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this, in s")
+    timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this time, in s")
 
     def learning_rate_factor(self, global_batch: int, reference_batch: int) -> float:
         """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.

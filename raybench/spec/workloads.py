@@ -28,7 +28,7 @@ class MLPSpec(Model):
     input_dim: PositiveInt = Field(1024, description="features of a sample")
     hidden_dim: PositiveInt = Field(1024, description="width of the hidden layers")
     output_dim: PositiveInt = Field(512, description="outputs")
-    num_layers: PositiveInt = Field(3, description="Linear layers")
+    num_layers: PositiveInt = Field(3, description="Linear layers, ReLU between them")
     input: Literal["synthetic"] = Field("synthetic", description="random samples made once, on the device")
 
 
@@ -44,16 +44,16 @@ class VisionSpec(Model):
         "synthetic", description="random images of the data set's shape, or the images themselves"
     )
     image_size: PositiveInt | None = Field(
-        None, description="pixels a side; none: as in the data set (image_folder: 224)"
+        None, description="pixels a side; unset: as in the data set (image_folder: 224)"
     )
-    num_classes: PositiveInt | None = Field(None, description="none: as in the data set")
+    num_classes: PositiveInt | None = Field(None, description="classes; unset: as in the data set")
     small_image_stem: Switch | None = Field(
         None,
-        description="ResNets: a 3x3 stem of stride 1, no pooling; none: for images below 64 pixels",
+        description="ResNets: a 3x3 stem of stride 1 without pooling; unset: for images below 64 pixels",
     )
     augment: Switch = Field(True, description="random crop and flip of training images (real input)")
     samples: PositiveInt | None = Field(
-        None, description="use only so many training images: the first, of folders evenly spread ones"
+        None, description="use only so many training images: the first ones, of folders evenly spread ones"
     )
     test_samples: PositiveInt | None = Field(None, description="the same for the test images")
 
@@ -84,19 +84,19 @@ class _TextModelSpec(Model):
     dropout: Dropout = Field(0.1, description="share of activations set to zero in training")
     data_set: Literal["ag_news", "imdb", "files"] = Field(
         "ag_news",
-        description="the texts, under --data or from huggingface.co; files: one's own, under --data",
+        description="the texts, under --data or from huggingface.co; files: your own, under --data",
     )
     input: Literal["synthetic", "real"] = Field(
         "synthetic", description="random tokens, or those of the data set's texts"
     )
-    train_file: str | None = Field(None, description="of files: CSV with a header line, or parquet")
-    test_file: str | None = Field(None, description="of files: the same columns")
+    train_file: str | None = Field(None, description="with files: CSV with a header line, or parquet")
+    test_file: str | None = Field(None, description="with files: the same columns")
     text_columns: Annotated[tuple[str, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)] = (
-        Field(("text",), description="of files: joined by a space")
+        Field(("text",), description="with files: these columns, joined by a space")
     )
     tokenizer: str | None = Field(
         None,
-        description="a directory (absolute, or under --data) or a name on huggingface.co; none: the "
+        description="a directory (absolute, or under --data) or a name on huggingface.co; unset: the "
         "checkpoint's, else a WordPiece trained on the training texts",
     )
     samples: PositiveInt | None = Field(None, description="use only so many training samples, evenly spread")
@@ -133,30 +133,30 @@ class TextSpec(_TextModelSpec):
     checkpoint: str | None = Field(
         None,
         description="weights of distilbert or bert: a directory (absolute, or under --data) or a name on "
-        "huggingface.co; none: random weights",
+        "huggingface.co; unset: random weights",
     )
     hidden_dim: PositiveInt | None = Field(
-        None, description="width of the model (d_model); none: encoder 128, distilbert and bert 768"
+        None, description="width of the model (d_model); unset: encoder 128, distilbert and bert 768"
     )
-    num_layers: PositiveInt | None = Field(None, description="none: encoder 2, distilbert 6, bert 12")
+    num_layers: PositiveInt | None = Field(None, description="unset: encoder 2, distilbert 6, bert 12")
     num_heads: PositiveInt | None = Field(
-        None, description="of attention; none: encoder 4, distilbert and bert 12"
+        None, description="attention heads; unset: encoder 4, distilbert and bert 12"
     )
     feed_forward_dim: PositiveInt | None = Field(
-        None, description="width inside a feed-forward block; none: encoder 256, distilbert and bert 3072"
+        None, description="width inside a feed-forward block; unset: encoder 256, distilbert and bert 3072"
     )
     vocab_size: VocabularySize | None = Field(
         None,
-        description="of the embedding, and of a WordPiece trained on the data; none: a named tokenizer's, "
+        description="of the embedding, and of a WordPiece trained on the data; unset: a named tokenizer's, "
         "else encoder 10000, distilbert and bert 30522",
     )
-    sequence_length: SequenceLength = Field(128, description="tokens of a sample at most, the rest is cut")
+    sequence_length: SequenceLength = Field(128, description="tokens of a sample at most; the rest is cut")
     padding: Literal["fixed", "longest"] = Field(
-        "fixed", description="of real input: to sequence_length, or to the longest sample of the batch"
+        "fixed", description="with real input: pad to sequence_length, or to the longest sample of the batch"
     )
-    label_column: str = Field("label", description="of files: whole numbers from 0, or names of classes")
+    label_column: str = Field("label", description="with files: whole numbers from 0, or names of classes")
     num_classes: Annotated[int, Field(ge=2, strict=True)] | None = Field(
-        None, description="none: as in the data set (synthetic input of files: 2)"
+        None, description="classes; unset: as in the data set (synthetic input of files: 2)"
     )
 
     @property
@@ -183,19 +183,19 @@ class CausalLMSpec(_TextModelSpec):
 
     name: Literal["causal_lm"] = Field(description="causal_lm")
     model: Literal["gpt2"] = Field("gpt2", description="a decoder as GPT-2")
-    hidden_dim: PositiveInt | None = Field(None, description="width of the model; none: 768")
-    num_layers: PositiveInt | None = Field(None, description="none: 12")
-    num_heads: PositiveInt | None = Field(None, description="of attention; none: 12")
+    hidden_dim: PositiveInt | None = Field(None, description="width of the model; unset: 768")
+    num_layers: PositiveInt | None = Field(None, description="transformer layers; unset: 12")
+    num_heads: PositiveInt | None = Field(None, description="attention heads; unset: 12")
     feed_forward_dim: PositiveInt | None = Field(
-        None, description="width inside a feed-forward block; none: 4 x hidden_dim"
+        None, description="width inside a feed-forward block; unset: 4 x hidden_dim"
     )
     vocab_size: VocabularySize | None = Field(
         None,
-        description="of the embedding, and of a WordPiece trained on the data; none: a named tokenizer's, "
+        description="of the embedding, and of a WordPiece trained on the data; unset: a named tokenizer's, "
         "else 50257",
     )
     sequence_length: SequenceLength = Field(
-        1024, description="tokens of a sample: the texts one after the other, cut into blocks"
+        1024, description="tokens of a sample: the texts one after the other, cut into pieces of this length"
     )
     dropout: Dropout = Field(0.0, description="share of activations set to zero in training")
 
@@ -211,9 +211,9 @@ class FactorySpec(Model):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    factory: str = Field(description='"package.module:function"')
+    factory: str = Field(description="the function that makes the workload; other keys are its arguments")
     input: Literal["synthetic", "real"] = Field(
-        "synthetic", description="batch(size, generator) or dataset(split) of the workload"
+        "synthetic", description="batches from the workload's batch, or a data set from its dataset"
     )
 
     @field_validator("factory")

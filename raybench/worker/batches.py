@@ -6,19 +6,18 @@ import math
 import multiprocessing
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from raybench.errors import InvalidBatchError, InvalidTrialError
+from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.worker.devices.device import Device
-from raybench.workloads.batch_counts import MOST_PARTS, SamplesCheck, samples_of
+from raybench.workloads.batch_counts import SamplesCheck
 from raybench.workloads.protocol import Workload, collate_of, dataset_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -247,53 +246,3 @@ class SampleOrder(Sampler[int]):
         for epoch in self._epochs:
             self._shuffled.set_epoch(epoch)
             yield from islice(self._shuffled, self._samples_of_epoch)
-
-
-SCALARS = (str, bytes, int, float, bool)
-
-
-class HalfBatches:
-    """The first half of each batch of another supply."""
-
-    prefetched = 0
-
-    def __init__(self, batches: Batches, size: int, workload: Workload) -> None:
-        self._batches, self._size, self._workload = batches, size, workload
-        self._is_checked = False
-
-    def next(self) -> Any:
-        """Half of the next one.
-
-        Raises ``InvalidBatchError`` where what is cut of the first one has not half of its samples.
-        """
-        batch = self._batches.next()
-        half = _first_half(batch, self._size)
-        if not self._is_checked:
-            self._check(batch, half)
-            self._is_checked = True
-        return half
-
-    def _check(self, batch: Any, half: Any) -> None:
-        whole = samples_of(self._workload, batch, self._size)
-        requested = whole * (self._size // 2) / self._size
-        cut = samples_of(self._workload, half, self._size // 2, "half of a batch")
-        if cut != requested:
-            raise InvalidBatchError(f"half of a batch: {requested:g} of {whole} samples (received {cut})")
-
-
-def _first_half(batch: Any, size: int) -> Any:
-    """The first half of everything with ``size`` samples; what has none is left as it is."""
-    if isinstance(batch, torch.Tensor | np.ndarray):
-        return batch[: size // 2] if batch.ndim and len(batch) == size else batch
-    if isinstance(batch, dict):
-        return {key: _first_half(value, size) for key, value in batch.items()}
-    if isinstance(batch, Mapping):
-        copied: Any = type(batch)
-        return copied({key: _first_half(value, size) for key, value in batch.items()})
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
-        return type(batch)(*(_first_half(value, size) for value in batch))
-    if isinstance(batch, list | tuple):
-        if len(batch) == size and (size > MOST_PARTS or all(isinstance(each, SCALARS) for each in batch)):
-            return batch[: size // 2]  # a list of samples, as they are counted
-        return type(batch)(_first_half(value, size) for value in batch)
-    return batch

@@ -18,6 +18,7 @@ from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence
 from tests.corpus.shown import (
     Figure,
     ShownTable,
@@ -245,6 +246,9 @@ def unnamed_differences(drawn: Drawn) -> list[str]:
     """Settings with a trial far from the figure that the report has, without the finding that says so."""
     told = {(each.setting, each.devices): each.figure for each in shown_figures(drawn) if each.kind == RATE}
     apart = [each for each in drawn.results.findings if each.name is FindingName.MEASUREMENTS_DISAGREE]
+    said = [evidence(each) for each in apart]  # one device may be meant, of a trial on several
+    trials = [drawn.by_id[each.trial_id] for each in apart]
+    named = {(drawn.results.label(each), each.config.world_size) for each in trials}
     wrong = []
     for row in drawn.every_trial.rows:
         setting, devices, own = row["setting"], int(cell_of(row, "devices") or 0), figure_of(row["samples/s"])
@@ -252,7 +256,7 @@ def unnamed_differences(drawn: Drawn) -> list[str]:
         if own is None or here is None or abs(math.log(own.value / here.value)) < math.log1p(FAR_APART):
             continue
         where = f"{setting} on {devices_words(devices)}:"
-        if not any(each.evidence.startswith(where) for each in apart):
+        if (setting, devices) not in named and not any(each.startswith(where) for each in said):
             wrong.append(f"{where} {here.text} samples/s in the report, {own.text} in trial {row['trial']}")
     return wrong
 
@@ -487,7 +491,8 @@ def estimates(value: object, where: str) -> Iterator[tuple[str, Estimate]]:
         yield where, value
     elif is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):
-            yield from estimates(getattr(value, each.name), f"{where}.{each.name}")
+            if each.compare:  # what is none of its value, as the rule of a finding, leads back to the study
+                yield from estimates(getattr(value, each.name), f"{where}.{each.name}")
     elif isinstance(value, dict):
         for key, each in value.items():
             yield from estimates(each, f"{where}[{key}]")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.findings.finding import FindingName
-from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.records.epochs_csv import epochs_csv
@@ -168,11 +167,7 @@ def disagreeing(drawn: Drawn) -> StudyResults:
     """The results with a finding for every setting that measurements of it disagree."""
     found = drawn.results.findings[0]
     findings = [
-        replace(
-            found,
-            name=FindingName.MEASUREMENTS_DISAGREE,
-            evidence=f"{drawn.results.label(each)} on {devices_words(each.config.world_size)}: 1 but 2",
-        )
+        replace(found, name=FindingName.MEASUREMENTS_DISAGREE, trial_id=each.trial_id)
         for each in drawn.records
     ]
     return replace(drawn.results, findings=tuple(findings))

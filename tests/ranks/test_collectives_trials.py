@@ -18,7 +18,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.records.results import CollectivesResult
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
-from raybench.worker.collectives import collectives_trial, operations
+from raybench.worker.collectives import cases, collectives_trial
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.devices.device import Device
@@ -107,13 +107,13 @@ def _plant(name: str, patch: pytest.MonkeyPatch) -> Device:
         patch.setattr(collectives_trial, "busy_core_seconds", lambda: host_cores * device.now_s)
         return device
     if name == "wrong":
-        patch.setattr(operations, "_all_gather", wrong)
+        patch.setattr(cases, "_all_gather", wrong)
     elif name == "unsupported":
-        patch.setattr(operations, "_reduce_scatter", unsupported)
+        patch.setattr(cases, "_reduce_scatter", unsupported)
     elif name == "memory":
         patch.setattr(host, "available_memory_bytes", lambda: 256 * MIB)
     elif name == "fails" and dist.get_rank() == 1:
-        patch.setattr(operations, "_reduce_scatter", fails)
+        patch.setattr(cases, "_reduce_scatter", fails)
     return CPU
 
 

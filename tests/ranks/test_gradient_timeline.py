@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -17,14 +15,12 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, TextSpec, WorkloadSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.steps.replay import LEAST_TURNS
 from tests.ranks.agreement import MUCH, others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import complete, run_trials
 
 FIXED_S, SAMPLE_S, BATCH, KIB = 0.002, 0.001, 2, (64, 700, 8, 900, 300, 2100)
 LAYER_S = FIXED_S + BATCH * SAMPLE_S
-SHORT_S, SHORT_KIB = 0.003, (2000, 2100)
 
 
 def _waits(kib: tuple[int, ...], layer_s: float, sample_s: float) -> FactorySpec:
@@ -38,7 +34,6 @@ TEXT = TextSpec(name="text", vocab_size=4000, sequence_length=16)
 CASES: dict[str, tuple[WorkloadSpec, Setting]] = {
     "waits": (WAITS, Setting(batch_size=BATCH)),
     "waits in pieces": (WAITS, Setting(batch_size=BATCH, bucket_cap_mb=1.0, gradient_accumulation=3)),
-    "waits beside transfers": (_waits(SHORT_KIB, SHORT_S, 0.0), Setting(batch_size=BATCH)),
     "mlp": (MLP, Setting(batch_size=8)),
     "mlp in small buckets": (MLP, Setting(batch_size=8, bucket_cap_mb=0.5, gradient_as_bucket_view=True)),
     "text": (TEXT, Setting(batch_size=2, bucket_cap_mb=0.25)),
@@ -90,8 +85,6 @@ def test_buckets_are_those_that_ddp_has_rebuilt(case: str, results: Results) -> 
     ]
     assert tuple(sizes) == result.bucket_bytes
     assert len(sizes) > 1
-    assert timeline.half_batch is not None
-    assert timeline.half_batch.batch_size == setting.batch_size // 2
 
 
 def test_moments_are_the_planted_ones(results: Results) -> None:
@@ -106,26 +99,6 @@ def test_moments_are_the_planted_ones(results: Results) -> None:
     assert timeline.micro_batch_s is None
     assert timeline.communication_cores is not None
     assert 0 < timeline.communication_cores < 1.05 * len(allowed_cores())  # its threads have no more
-
-
-def test_computing_and_transfers_side_by_side(results: Results) -> None:
-    timeline = results["waits beside transfers"].gradient_timeline
-    assert timeline is not None
-    measured = timeline.contention
-    assert measured is not None
-    assert len(measured.turns) >= LEAST_TURNS - 1
-    planted_s = 3 * SHORT_S * len(SHORT_KIB)
-    assert planted_s <= median(turn.step_s for turn in measured.turns) < 1.25 * planted_s
-
-
-def test_half_a_batch_takes_what_half_a_batch_takes(results: Results) -> None:
-    timeline = results["waits"].gradient_timeline
-    assert timeline is not None
-    assert timeline.half_batch is not None
-    layer_s = FIXED_S + BATCH / 2 * SAMPLE_S
-    assert timeline.half_batch.batch_size == BATCH // 2
-    assert timeline.half_batch.before_s == pytest.approx(layer_s * len(KIB), rel=0.2)
-    assert timeline.half_batch.ready_s == pytest.approx(2 * layer_s * len(KIB), rel=0.2)
 
 
 def test_of_micro_batches_the_last_one_counts(results: Results) -> None:

@@ -22,6 +22,7 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.records.results import StepsResult
+from raybench.report.finding_texts import evidence
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.worker.communicators import Communicators
@@ -354,7 +355,7 @@ def _planted_findings(case: Measured) -> list[Finding]:
 def test_what_was_planted_is_the_first_finding(name: str, case_of: CaseOf) -> None:
     case = case_of(name)
     first, (finding, part) = _planted_findings(case)[0], NAMED[name]
-    print(first.evidence)
+    print(evidence(first))
     assert first.name is finding
     _part_agrees("explained", first.explains, _truth(case)[part])
     if name == "straggler":

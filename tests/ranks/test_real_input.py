@@ -17,6 +17,7 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, Variant
 from raybench.records.results import StepsResult
+from raybench.report.finding_texts import evidence
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
@@ -145,7 +146,7 @@ def test_a_slow_loader_is_the_first_finding(found):
     )  # fmt: skip
     granted = {FindingName.OTHER_PROCESSES} if may_name_others(result) else set()
     first = next(each for each in findings(record) if each.name not in granted)
-    print(first.evidence)
+    print(evidence(first))
     assert first.name is FindingName.DATA_BOUND
     # the step less what it computes, of a step that waits
     assert first.explains is not None

@@ -81,8 +81,6 @@ def measured(pair: Ranks) -> tuple[dict[str, Verification], list[TrialRecord], l
             FindingName.COSTLY_WRAPPER,
             Severity.WARNING,
             headline.trial_id,
-            "planted: it is the loader",
-            "static_graph",
             {},
             explains=Estimate(1e-6, 0.5e-6, 1.5e-6, 10),
             change={"static_graph": True},

@@ -22,7 +22,7 @@ import pytest
 
 from raybench.analysis.labels import label, task_words
 from raybench.analysis.stats.efficiency import scaling
-from raybench.commands.watchers import trial_values
+from raybench.commands.progress import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory

@@ -12,6 +12,7 @@ import pytest
 
 from raybench.analysis.published import load_figures
 from raybench.records.store import ResultsDirectory
+from raybench.report.sections.published import TITLE
 from raybench.spec.load import find_study, load_study, studies_folder
 from tests.studies.briefly import BRIEFLY
 from tests.support.forked import ForkedCommand
@@ -51,7 +52,7 @@ def test_goes_from_the_data_to_the_report(study: str, tmp_path: Path, data_dir: 
     report = (folder / study / "report" / "report.md").read_text()
     assert "## Where the time goes" in report
     figures = load_figures(study)
-    assert ("## Published beside measured" in report) == bool(figures)
+    assert (f"## {TITLE}" in report) == bool(figures)
     if resolved.training is not None:
         trained = rows(folder / study / "epochs.csv")
         runs = {row["trial_id"]: row["world_size"] for row in trained}

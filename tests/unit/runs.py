@@ -17,7 +17,7 @@ from raybench.records.requests import TrialRequest
 from raybench.records.results import StepsResult
 from raybench.run import time_budget as budget
 from raybench.run.session import Session
-from raybench.run.study import run_study
+from raybench.run.stages import run_study
 from tests.support.planted import FakeRunner, Noise
 
 QUIET_ENOUGH = Noise(block=0.005, step=0.002)

@@ -21,13 +21,9 @@ class Told:
     """A watcher that remembers."""
 
     def __init__(self) -> None:
-        self.stages: list[str] = []
         self.parts: list[tuple[int, int]] = []  # world size and part
         self.left_s: list[float] = []
         self.rounds: list[int] = []  # of a place, when a part of it was done
-
-    def stage(self, text: str) -> None:
-        self.stages.append(text)
 
     def part(self, request: Any, *, done: int, total: int, left_s: float) -> None:
         self.parts.append((request.config.world_size, request.part))

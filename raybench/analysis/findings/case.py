@@ -315,7 +315,6 @@ class PartOfStep(OfTrial):
 
 
 WORTH_NAMING = 0.01  # of a core
-MUCH_UNNAMED = 0.3  # of what was taken
 OURS = ("Ray", "raybench", "kernel")  # that cannot be stopped: without them there is no study
 
 
@@ -337,15 +336,6 @@ def taken_by_others(record: TrialRecord) -> float:
         return 0.0
     ours = sum(used for name, used in record.steps.other_programs.items() if name in OURS)
     return max(load.taken - ours, 0.0)
-
-
-def programs_words(programs: Mapping[str, float], taken: float = 0.0) -> str:
-    """Such as "python 0.71, chrome 0.20"; of cores ``taken`` also what none of them accounts for."""
-    unnamed = taken - sum(programs.values())
-    named = [f"{name} {used:.2f}" for name, used in programs.items()]
-    if unnamed > MUCH_UNNAMED * taken:
-        named.append(f"programs that came and went {unnamed:.2f}")
-    return ", ".join(named)
 
 
 @dataclass(frozen=True)

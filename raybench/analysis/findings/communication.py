@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.batch import larger_batch
-from raybench.analysis.findings.case import Case, PartOfStep, Replay
-from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, bandwidth, ms, pct, size
-from raybench.analysis.labels import changes_words
+from raybench.analysis.findings.case import Case, PartOfStep
+from raybench.analysis.findings.finding import FindingName, Remedy
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
-from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
@@ -52,77 +50,48 @@ class ExposedTransfers(PartOfStep):
             return FindingName.BANDWIDTH_BOUND
         return FindingName.COMMUNICATION_BOUND
 
-    def evidence(self) -> Evidence:
-        case, exposed = self.case, self.part_s
-        facts = [f"{ms(exposed)} of the step, {pct(self.share)}, are transfers that no compute hides"]
-        values = {"exposed_s": exposed.value, "exposed_share": exposed.value / case.step_s}
-        replay_s = case.waterfall.replay_s if case.waterfall else None
-        if replay_s is not None:
-            facts.append(f"alone they take {ms(replay_s)} in {_buckets(case)}")
-            values["replay_s"] = replay_s.value
-        facts += _bandwidth_words(case, values)
-        if self.latency is not None:
-            facts.append(
-                f"latency is {pct(self.latency.share)} of that, {ms(self.latency.each_s)} each bucket "
-                f"({self.latency.known_from})"
-            )
-            values["latency_share"] = self.latency.share.value
+    @property
+    def rate(self) -> Estimate | None:
+        """The bus bandwidth of its transfers alone, in bytes/s."""
+        return self.case.waterfall.bus_bandwidth_bytes_per_s if self.case.waterfall else None
+
+    @property
+    def link_share(self) -> Estimate | None:
+        """That as a share of what the sweep's largest messages reach."""
+        rate, link = self.rate, sweep_link(self.case)
+        best = link.bus_bandwidth_bytes_per_s if link else None
+        if rate is None or best is None:
+            return None
+        return Estimate(rate.value / best.value, rate.low / best.high, rate.high / best.low, rate.n)
+
+    @property
+    def values(self) -> dict[str, float]:
+        waterfall = self.case.waterfall
+        values = {
+            "exposed_s": self.part_s,
+            "exposed_share": self.share,
+            "replay_s": waterfall.replay_s if waterfall else None,
+            "bus_bandwidth_bytes_per_s": self.rate,
+            "link_share": self.link_share,
+            "latency_share": self.latency.share if self.latency else None,
+        }
+        return {name: each.value for name, each in values.items() if each is not None}
+
+    @property
+    def remedy(self) -> Remedy:
+        """A better way, fewer buckets, or half the bytes where no larger batch is predicted to do."""
+        case = self.case
         if self.worse_way is not None:
-            facts.append(self.worse_way.fact)
-        return Evidence("; ".join(facts), values)
+            return Remedy(self.worse_way.change)
+        if self.name is FindingName.LATENCY_BOUND and len(case.steps.bucket_bytes) > MANY_BUCKETS:
+            return Remedy({"bucket_cap_mb": _in_one_bucket(case)})
+        if self.name is FindingName.BANDWIDTH_BOUND and not cores_decide(case):
+            is_whole = case.config.setting.gradient_compression == "none"
+            return Remedy(dict(HALF_THE_BYTES)) if is_whole and not larger_batch(case) else Remedy()
+        return Remedy()
 
-    def next_step(self) -> NextStep:
-        if self.worse_way is not None:
-            return NextStep(self.worse_way.next_step, self.worse_way.change)
-        if self.name is FindingName.LATENCY_BOUND:
-            return self._fewer_transfers()
-        if self.name is FindingName.BANDWIDTH_BOUND:
-            return self._fewer_bytes()
-        return self._what_separates_them()
-
-    def _fewer_transfers(self) -> NextStep:
-        buckets = len(self.case.steps.bucket_bytes)
-        if buckets <= MANY_BUCKETS:
-            return NextStep("more samples between two transfers: a larger batch or accumulation")
-        cap_mb = _in_one_bucket(self.case)
-        words = (
-            f"fewer, larger buckets: bucket_cap_mb {cap_mb:g} sends all in one or two instead of {buckets}"
-        )
-        return NextStep(words, {"bucket_cap_mb": cap_mb})
-
-    def _fewer_bytes(self) -> NextStep:
-        if _cores_decide(self.case):
-            return NextStep(
-                "the cores decide, not the link: more samples between two transfers (a larger batch or "
-                "accumulation), or more cores for each worker; a faster link hardly helps"
-            )
-        words = "more samples between two transfers: a larger batch or accumulation"
-        if self.case.config.setting.gradient_compression != "none":
-            return NextStep(f"{words}; else a faster link")
-        # what can be tried, where no larger batch can
-        change = None if larger_batch(self.case) else dict(HALF_THE_BYTES)
-        return NextStep(f"{words}, or half the bytes (gradient_compression bf16); else a faster link", change)
-
-    def _what_separates_them(self) -> NextStep:
-        if self.latency is not None:
-            return NextStep(
-                "neither latency nor bandwidth has certainly more than half of it: a larger batch helps "
-                "against both"
-            )
-        sweep = f"`raybench communication --world-sizes {self.case.config.world_size}`"
-        missing = self._other_sizes()
-        if not missing:
-            return NextStep(
-                "what was measured does not tell latency and bandwidth apart: a larger batch or accumulation "
-                f"helps against both; {sweep} tells which it is"
-            )
-        named = " and ".join(f"{each:g}" for each in missing)
-        return NextStep(
-            "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of "
-            f"{named} too, or run {sweep}"
-        )
-
-    def _other_sizes(self) -> list[float]:
+    @property
+    def other_sizes(self) -> list[float]:
         """Sizes of buckets, in MB, that would tell more and were not measured."""
         measured = {DEFAULT_CAP_MB if each == "default" else each for each in self.case.bucket_caps()}
         gradients_mib = (self.case.steps.gradient_bytes or sum(self.case.steps.bucket_bytes)) / 2**20
@@ -141,29 +110,7 @@ def _in_one_bucket(case: Case) -> float:
     return float(max(25, 2 ** max(int(total_mib), 1).bit_length()))
 
 
-def _buckets(case: Case) -> str:
-    number = counted(len(case.steps.bucket_bytes), "bucket")
-    return f"{number} of {size(case.steps.gradient_bytes or 0)} together"
-
-
-def _bandwidth_words(case: Case, values: dict[str, float]) -> Iterator[str]:
-    found, link = case.waterfall, sweep_link(case)
-    rate = found.bus_bandwidth_bytes_per_s if found else None
-    if rate is None:
-        return
-    values["bus_bandwidth_bytes_per_s"] = rate.value
-    best = link.bus_bandwidth_bytes_per_s if link else None
-    if best is None:
-        yield f"bus bandwidth {bandwidth(rate)}"
-        return
-    share = Estimate(rate.value / best.value, rate.low / best.high, rate.high / best.low, rate.n)
-    values["link_share"] = share.value
-    yield f"bus bandwidth {bandwidth(rate)}, {pct(share)} of what the sweep's largest messages reach"
-    if _cores_decide(case):
-        yield "by the sweep the cores decide for messages of this size, not the link"
-
-
-def _cores_decide(case: Case) -> bool:
+def cores_decide(case: Case) -> bool:
     """Whether the sweep says so of messages as large as the buckets."""
     link, buckets = sweep_link(case), case.steps.bucket_bytes
     return link is not None and bool(sum(buckets)) and link.cores_decide(sum(buckets) / len(buckets))
@@ -178,11 +125,15 @@ NEAR_LINKS, FAR_LINKS = ("NV", "PIX", "PXB"), ("PHB", "NODE", "SYS")
 
 @dataclass(frozen=True)
 class WorseWay:
-    """The way that is taken, and how to take a better one."""
+    """The way that is taken: by a variable that switches a better one off or names it, or by far GPUs."""
 
-    fact: str
-    next_step: str
+    variable: str = ""
+    value: str = ""
     change: Mapping[str, KnobValue] | None = None
+    far: tuple[int, int] = (0, 0)  # GPUs that are used
+    far_link: str = ""
+    near: tuple[int, int] = (0, 0)  # GPUs that are nearer to each other
+    near_link: str = ""
 
 
 def worse_way(case: Case) -> WorseWay | None:
@@ -192,12 +143,11 @@ def worse_way(case: Case) -> WorseWay | None:
     several = (case.record.nodes or 1) > 1
     for name, off in SWITCHED_OFF.items() if case.is_cuda else ():
         if variables.get(name) == off and (several or name != "NCCL_IB_DISABLE"):
-            return WorseWay(f"{name}={off} switches a fast path off", f"measure with {name}=0", {name: "0"})
+            return WorseWay(name, off, {name: "0"})
     name = INTERFACES[case.config.device]
     taken = variables.get(name, "").lstrip("=")
     if several and taken.startswith(SLOW_INTERFACES):
-        step = f"name the network between the nodes in {name}; `raybench doctor` lists the interfaces"
-        return WorseWay(f"{name}={taken} is no network between nodes", step)
+        return WorseWay(name, taken)
     return _far_gpus(case) if case.is_cuda and not several else None
 
 
@@ -206,15 +156,13 @@ def _far_gpus(case: Case) -> WorseWay | None:
     environment = case.around.environment
     links = environment.gpu_links if environment else ()
     ranks = [rank for rank in case.record.ranks if rank < len(links)]
-    pairs = {(a, b): links[a][b] for a in range(len(links)) for b in range(a)}
+    pairs = {(b, a): links[a][b] for a in range(len(links)) for b in range(a)}
     used = {pair: kind for pair, kind in pairs.items() if pair[0] in ranks and pair[1] in ranks}
     far = [pair for pair, kind in used.items() if kind.startswith(FAR_LINKS)]
     near = [pair for pair, kind in pairs.items() if kind.startswith(NEAR_LINKS)]
     if not far or not near or len(ranks) > 2:
         return None
-    a, b = near[0]
-    fact = f"GPUs {far[0][1]} and {far[0][0]} are joined by {used[far[0]]}, GPUs {b} and {a} by {pairs[a, b]}"
-    return WorseWay(fact, f"measure on those too: --set 'scaling.placement=[[{b}, {a}]]'")
+    return WorseWay(far=far[0], far_link=pairs[far[0]], near=near[0], near_link=pairs[near[0]])
 
 
 @dataclass(frozen=True)
@@ -223,7 +171,8 @@ class Latency:
 
     share: Estimate  # of the transfers' time
     each_s: Estimate
-    known_from: str
+    other_buckets: int | None = None  # of the trial that it is known from; None: of a sweep
+    other_setting: Mapping[str, KnobValue] = field(default_factory=dict)  # in which that differs
 
 
 def sweep_link(case: Case) -> Link | None:
@@ -238,7 +187,7 @@ def latency_of(case: Case) -> Latency | None:
         return None
     link = sweep_link(case)
     if link is not None and link.latency_s is not None:
-        return Latency(_share(link.latency_s, number, replay), link.latency_s, "by the sweep")
+        return Latency(_share(link.latency_s, number, replay), link.latency_s)
     return _from_bucket_sizes(case, number)
 
 
@@ -256,15 +205,9 @@ def _from_bucket_sizes(case: Case, number: int) -> Latency | None:
         return None
     # no transfer has less latency than none
     each_s = Estimate(max(value, 0.0), max(value - half, 0.0), value + half, min(mine.n, theirs.n))
-    known_from = f"by the trial with {counted(furthest.num_buckets, 'bucket')}{_how_else(own, furthest)}"
-    return Latency(_share(each_s, number, mine), each_s, known_from)
-
-
-def _how_else(own: Replay, other: Replay) -> str:
-    """In which setting the other trial's gradients travel in other buckets, where it is not their size."""
-    changes = other.record.config.differences(own.record.config)
+    changes = furthest.record.config.differences(own.record.config)
     named = {name: value for name, value in changes.items() if name in ("precision", "bucket_cap_mb")}
-    return f": {changes_words(named)}" if named else ""
+    return Latency(_share(each_s, number, mine), each_s, furthest.num_buckets, named)
 
 
 def _share(each_s: Estimate, number: int, whole: Estimate) -> Estimate:

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-from raybench.analysis.findings.case import Case, OfTrial, PartOfStep, programs_of, programs_words, stoppable
-from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity, ms, pct
+from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
+from raybench.analysis.findings.finding import FindingName, Remedy, Severity
 from raybench.analysis.load import load_of, loads_of
 from raybench.analysis.stats.statistics import Estimate, sum_of, trimmed_mean
 
@@ -25,23 +25,16 @@ class CostlyWrapper(PartOfStep):
         wrapper = case.parts.wrapper
         return cls(case, wrapper) if wrapper is not None and case.is_worth_telling(wrapper) else None
 
-    def evidence(self) -> Evidence:
-        return Evidence(
-            f"DDP's copies and hooks take {ms(self.part_s)}, {pct(self.share)} of the step, without any "
-            "transfer",
-            {"wrapper_s": self.part_s.value, "wrapper_share": self.share.value},
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {"wrapper_s": self.part_s.value, "wrapper_share": self.share.value}
 
-    def next_step(self) -> NextStep:
+    @property
+    def remedy(self) -> Remedy:
         setting = self.case.config.setting
         if setting.strategy != "ddp" or setting.gradient_as_bucket_view:
-            return NextStep("a larger batch or accumulation has fewer of them for each sample")
-        return NextStep(
-            "gradient_as_bucket_view saves the copies; a larger batch or accumulation has fewer of them for "
-            "each sample",
-            {"gradient_as_bucket_view": True},
-            self.without_it,
-        )
+            return Remedy()
+        return Remedy({"gradient_as_bucket_view": True}, self.without_it)
 
 
 class DataBound(PartOfStep):
@@ -56,26 +49,17 @@ class DataBound(PartOfStep):
         waited = case.phases().get("data")
         return cls(case, waited) if waited is not None and case.is_worth_telling(waited) else None
 
-    def evidence(self) -> Evidence:
+    @property
+    def values(self) -> dict[str, float]:
         workers = self.case.config.setting.workers
-        return Evidence(
-            f"{ms(self.part_s)} of the step, {pct(self.share)}, go by until the batch is there "
-            f"({workers} loader processes a rank)",
-            {"waited_s": self.part_s.value, "waited_share": self.share.value, "workers": workers},
-        )
+        return {"waited_s": self.part_s.value, "waited_share": self.share.value, "workers": workers}
 
-    def next_step(self) -> NextStep:
+    @property
+    def remedy(self) -> Remedy:
+        """More processes for the loader, while there are cores for them."""
         now, is_real = self.case.config.setting.workers, self.case.config.workload.input == "real"
         workers = min(max(2 * now, 2), MOST_WORKERS, _cores_of_a_rank(self.case))
-        if is_real and workers > now:
-            words = f"more processes for the loader: workers {workers} instead of {now}"
-            return NextStep(words, {"workers": workers}, self.without_it)
-        if is_real:
-            return NextStep(
-                "cheaper batches (decoded or resized ahead): the loader has as many processes as are of use "
-                "to it"
-            )
-        return NextStep("make batches before the steps; the loader's processes serve real input alone")
+        return Remedy({"workers": workers}, self.without_it) if is_real and workers > now else Remedy()
 
 
 def _cores_of_a_rank(case: Case) -> int:
@@ -181,31 +165,14 @@ class OtherProcesses(OfTrial):
         low, high = min(lost_s.low, side_by_side.low), min(lost_s.high, contention.high)
         return Estimate(lost_s.value, max(low, 0.0), high, lost_s.n)
 
-    def evidence(self) -> Evidence:
-        rounds = len(self.lost_in_rounds)
-        are_named = bool(self.case.steps.other_programs)  # else nobody has looked for them
-        named = programs_words(programs_of(self.case.steps), self.others if are_named else 0.0)
-        return Evidence(
-            f"{self.others:.2f} of {self.cores:.0f} cores went to other processes during the rounds "
-            f"({rounds} rounds{f'; {named}' if named else ''}), the trial's workers need "
-            f"{self.cores - self.spare:.0f}: they explain at most {self.lost:.0%} of a step of all of them",
-            {"other_cores": self.others, "host_cores": self.cores, "lost_ratio": self.lost, "rounds": rounds},
-        )
-
-    def next_step(self) -> NextStep:
-        steps = self.case.steps
-        name, used = next(iter(stoppable(steps).items()), ("", 0.0))
-        if used >= MOST_OF_IT * self.others:
-            return NextStep(
-                f"{name} took {used:.2f} of {self.cores:.0f} cores during the rounds: stop it, or measure "
-                "when it is done"
-            )
-        if sum(programs_of(steps).values()) - sum(stoppable(steps).values()) >= MOST_OF_IT * self.others:
-            return NextStep(
-                "nothing much to stop: Ray and the kernel take their share wherever it runs; a core for them "
-                "is one that no worker has"
-            )
-        return NextStep("see what else runs there (top): stop it, or measure when it is done")
+    @property
+    def values(self) -> dict[str, float]:
+        return {
+            "other_cores": self.others,
+            "host_cores": self.cores,
+            "lost_ratio": self.lost,
+            "rounds": len(self.lost_in_rounds),
+        }
 
 
 @dataclass(frozen=True)
@@ -234,59 +201,45 @@ class Contention(PartOfStep):
         return FindingName.MEMORY_OR_PCIE if self.case.is_cuda else FindingName.CONTENTION
 
     @property
-    def _ranks(self) -> int:
+    def ranks(self) -> int:
         """Ranks on the host that has the most of them."""
         hosts = self.case.steps.hosts
         return max((hosts.count(host) for host in set(hosts)), default=0)
 
     @property
-    def _cores(self) -> int:
+    def cores(self) -> int:
         """Cores of the smallest host; 0 where they are not known."""
         return min(self.case.steps.host_cores, default=0)
 
     @property
-    def _threads(self) -> int:
+    def threads(self) -> int:
         return self.case.config.setting.num_threads or self.case.config.cpus_per_worker
 
     @property
-    def _has_too_many_threads(self) -> bool:
-        return 0 < self._cores < self._ranks * self._threads
+    def has_too_many_threads(self) -> bool:
+        return 0 < self.cores < self.ranks * self.threads
 
-    def _fact(self) -> str:
-        if self.case.is_cuda:
-            return "GPUs share the host's memory, PCIe and cores; the times do not tell which"
-        if self._has_too_many_threads:
-            return f"{self._ranks} workers of {self._threads} threads share {self._cores} cores"
-        return "ranks share caches and memory, perhaps cores (hyperthreads); the times do not tell which"
+    @property
+    def values(self) -> dict[str, float]:
+        return {
+            "contention_s": self.contention_s.value,
+            "contention_share": self.contention_share.value,
+        }
 
-    def evidence(self) -> Evidence:
-        share = self.case.share(self.contention_s)
-        words = (
-            f"all devices at once compute {ms(self.contention_s)} longer than one alone, {pct(share)} of the "
-            "step"
-        )
-        if self.others_s is not None:
-            words += f"; other processes explain {ms(self.others_s)} of that"
-        values = {"contention_s": self.contention_s.value, "contention_share": share.value}
-        return Evidence(f"{words}; {self._fact()}", values)
+    @property
+    def contention_share(self) -> Estimate:
+        """It as a share of the step, with what others explain."""
+        return self.case.share(self.contention_s)
 
-    def next_step(self) -> NextStep:
-        if self.case.is_cuda:
-            return NextStep(
-                "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or "
-                "nodes"
-            )
-        if self._has_too_many_threads:
-            fitting = max(self._cores // self._ranks, 1)
-            if fitting < self._threads:
-                words = f"num_threads {fitting}: no more threads than cores"
-                return NextStep(words, {"num_threads": fitting})
-            return NextStep("fewer workers: no more than there are cores")
-        if (self.case.record.nodes or 1) == 1 and _num_nodes(self.case) > 1:
-            return NextStep("spread the workers over the nodes: scaling.placement spread")
-        return NextStep("fewer workers on this host, or more hosts: the rest of it has no more to give")
+    @property
+    def remedy(self) -> Remedy:
+        """No more threads than cores."""
+        fitting = max(self.cores // self.ranks, 1) if self.ranks else 0
+        is_fewer = not self.case.is_cuda and self.has_too_many_threads and fitting < self.threads
+        return Remedy({"num_threads": fitting}) if is_fewer else Remedy()
 
 
-def _num_nodes(case: Case) -> int:
+def num_nodes(case: Case) -> int:
+    """Nodes of the machine; 1 where they are not known."""
     environment = case.around.environment
     return len(environment.every_node) if environment else 1

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import LargerBatch, larger_batch
 from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.finding import Finding, FindingName, factor, factor_range, pct, pct_range
-from raybench.analysis.labels import changes_words, knob_words
+from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.reference import InSameRounds, between_starts, one_of_each, rate_ratio
 from raybench.analysis.stats.efficiency import Scaling, Status
@@ -266,29 +265,12 @@ def _can_cure(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:
 
 
 def _advised(case: Case, finding: Finding, measured: Change | None, predicted: LargerBatch | None) -> Finding:
-    efficiency = case.scaling.efficiency
-    if efficiency is None:
+    if case.scaling.efficiency is None:
         return finding
     if measured is not None:
-        words = (
-            f"{changes_words(measured.changes)}: measured at {pct(measured.own_efficiency)} efficiency, "
-            f"{factor(measured.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
-        )
-        ratio = measured.predicted_ratio
-        return replace(finding, next_step=words, change=dict(measured.settings), predicted=ratio)
-    if predicted is None:
-        return finding
-    words = (
-        f"{knob_words('batch_size', predicted.batch_size)}: {pct_range(predicted.efficiency)} efficiency "
-        "predicted, "
-        f"{factor_range(predicted.throughput_ratio)} the samples/s; this has {pct(efficiency)} "
-        f"({predicted.basis})"
-    )
-    if finding.change is not None:
-        return replace(finding, next_step=f"{finding.next_step}; or {words}")
-    return replace(
-        finding,
-        next_step=f"{finding.next_step}. {words[0].upper()}{words[1:]}",
-        change={"batch_size": predicted.batch_size},
-        predicted=predicted.throughput_ratio,
-    )
+        change, ratio = dict(measured.settings), measured.predicted_ratio
+        return replace(finding, better=measured, change=change, predicted=ratio)
+    if predicted is None or finding.change is not None:
+        return replace(finding, better=predicted)
+    change = {"batch_size": predicted.batch_size}
+    return replace(finding, better=predicted, change=change, predicted=predicted.throughput_ratio)

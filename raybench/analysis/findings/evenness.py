@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
-from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity, ms
+from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.stats.rounds import device_spread
 from raybench.analysis.stats.statistics import (
     Estimate,
@@ -22,7 +22,7 @@ from raybench.analysis.stats.statistics import (
 )
 from raybench.records.record import TrialRecord
 from raybench.records.results import StepsResult
-from raybench.spec.workloads import FactorySpec, TextSpec
+from raybench.spec.workloads import TextSpec
 
 UNEVEN_LEAST = 0.02  # relative
 STRAGGLER_LEAST = 0.02  # relative
@@ -68,24 +68,14 @@ class UnevenDevices(OfTrial):
         mean_s = case.parts.ideal.value if case.parts.ideal else case.step_s
         return by.scaled(mean_s / (1 + by.value / n) * (1 - 1 / n)) if n > 1 else None
 
-    def evidence(self) -> Evidence:
-        spread = self.spread
-        return Evidence(
-            f"{_alone_words(self.case.record, spread)} (99% interval, {spread.num_blocks} plain blocks)",
-            {
-                "slow_rank": spread.slow,
-                "fast_rank": spread.fast,
-                "spread_ratio": spread.by.value,
-                "blocks": spread.num_blocks,
-            },
-        )
-
-    def next_step(self) -> NextStep:
-        return NextStep(
-            f"every step waits for {_where(self.case.record, self.spread.slow)}: compare its clock, "
-            "temperature and power limit with the others', or leave it out, where there are devices to spare "
-            "(scaling.placement)"
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {
+            "slow_rank": self.spread.slow,
+            "fast_rank": self.spread.fast,
+            "spread_ratio": self.spread.by.value,
+            "blocks": self.spread.num_blocks,
+        }
 
 
 def _spread(measurement: StepsResult) -> Spread | None:
@@ -99,14 +89,6 @@ def _spread(measurement: StepsResult) -> Spread | None:
     ends = [math.expm1(each) for each in (apart, apart - half, apart + half)]
     by = Estimate(ends[0], ends[1], ends[2], len(blocks))
     return Spread(found.slow, found.fast, by, len(blocks))
-
-
-def _alone_words(record: TrialRecord, spread: Spread) -> str:
-    slow = _where(record, spread.slow)
-    return (
-        f"alone, {slow} takes {spread.by.value:.1%} [{spread.by.low:.1%}, {spread.by.high:.1%}] longer "
-        f"than rank {spread.fast}"
-    )
 
 
 def straggler(measurement: StepsResult) -> tuple[int, Estimate, Estimate] | None:
@@ -162,29 +144,25 @@ class Straggler(OfTrial):
         return self.excess_s.scaled(1 - 1 / self.case.config.world_size)
 
     @property
-    def _slow_alone(self) -> Spread | None:
+    def slow_alone(self) -> Spread | None:
         spread = self.spread
         return spread if spread is not None and spread.is_certain and spread.slow == self.rank else None
 
-    @cached_property
-    def _doubt(self) -> str:
-        """Why it may not be the device though it is slow alone too; empty where nothing else explains it."""
-        others = self._cores_of_others()
-        if others >= TAKEN_LEAST:
-            return f"other processes took {others:.2f} cores of its host meanwhile"
-        same = self._in_other_trials()
-        if same is False:
-            return "in the study's other trials that tell it is not the slowest"
-        return "" if same else "no other trial of the study tells it"
+    @property
+    def is_under_load(self) -> bool:
+        """Whether other processes took so much of its host that they may be what slows it."""
+        return self.cores_of_others >= TAKEN_LEAST
 
-    def _cores_of_others(self) -> float:
+    @cached_property
+    def cores_of_others(self) -> float:
         """What other processes took of the rank's host, in cores: the median over the rounds."""
-        place = _place(self.case.record, self.rank)
+        place = place_of(self.case.record, self.rank)
         told = [each.other_cores[place] for each in self.case.steps.rounds if place < len(each.other_cores)]
         known = [each for each in told if each is not None]
         return float(np.median(known)) if known else 0.0
 
-    def _in_other_trials(self) -> bool | None:
+    @cached_property
+    def in_other_trials(self) -> bool | None:
         """Whether half of the other trials at least have the same slow device; None: none tells."""
         beside, own = self.case.beside, self.case.record
         there = {each.trial_id for each in beside.records} | {own.trial_id}
@@ -203,57 +181,24 @@ class Straggler(OfTrial):
         """Whether the rank worked in a trial of another world size or placement, on the same host."""
         own = self.case.record
         hosts = [
-            each.hostnames[place] if (place := _place(each, self.rank)) < len(each.hostnames) else ""
+            each.hostnames[place] if (place := place_of(each, self.rank)) < len(each.hostnames) else ""
             for each in (own, other)
         ]
         return self.rank in other.ranks and hosts[0] == hosts[1]
 
-    def evidence(self) -> Evidence:
-        record, alone = self.case.record, self._slow_alone
-        if alone is not None:
-            told = (
-                f"perhaps the device itself, but {self._doubt}" if self._doubt else "it is the device itself"
-            )
-            cause = f"; {_alone_words(record, alone)}: {told}"
-        elif self.spread is not None:
-            cause = "; alone it is not certainly slower: it is what runs beside it"
-        else:
-            cause = ""
-        excess = self.ratio.value - 1
-        return Evidence(
-            f"{_where(record, self.rank)} takes {ms(self.excess_s)} longer than the others in every step, "
-            f"{excess:.1%} ({self.ratio.n} rounds, no communication){cause}",
-            {
-                "rank": self.rank,
-                "excess_s": self.excess_s.value,
-                "excess_ratio": excess,
-                "rounds": self.ratio.n,
-            },
-        )
-
-    def next_step(self) -> NextStep:
-        where = _where(self.case.record, self.rank)
-        if self._slow_alone is not None and self._doubt:
-            step = f"measure again with nothing else at work; if {where} stays slow, compare its clock"
-        elif self._slow_alone is not None:
-            step = f"compare the clock, temperature and power limit of {where} with the others'"
-        elif self.spread is not None:
-            step = f"find out what else uses the device or host of {where} (top, nvidia-smi)"
-        else:
-            step = f"find out what else uses the device or host of {where}"
-        return NextStep(f"{step}, or leave it out, where there are devices to spare (scaling.placement)")
+    @property
+    def values(self) -> dict[str, float]:
+        return {
+            "rank": self.rank,
+            "excess_s": self.excess_s.value,
+            "excess_ratio": self.ratio.value - 1,
+            "rounds": self.ratio.n,
+        }
 
 
-def _place(record: TrialRecord, rank: int) -> int:
+def place_of(record: TrialRecord, rank: int) -> int:
+    """The rank's index in what the record has of each rank."""
     return record.ranks.index(rank) if rank in record.ranks else rank
-
-
-def _where(record: TrialRecord, rank: int) -> str:
-    """The rank, and its node where the trial had several."""
-    names, place = record.hostnames, _place(record, rank)
-    if (record.nodes or 1) > 1 and place < len(names):
-        return f"rank {rank} on node {names[place]}"
-    return f"rank {rank}"
 
 
 class TakingTurns(PartOfStep):
@@ -274,33 +219,14 @@ class TakingTurns(PartOfStep):
 
     @property
     def name(self) -> FindingName:
-        return FindingName.UNEVEN_BATCHES if _varies(self.case) else FindingName.JITTER
+        return FindingName.UNEVEN_BATCHES if varies(self.case) else FindingName.JITTER
 
-    def evidence(self) -> Evidence:
-        workload = self.case.config.workload
-        if _varies(self.case):
-            why = ": batches of uneven length, or other work that comes and goes; the times do not tell which"
-        elif isinstance(workload, FactorySpec) and workload.input == "real":
-            why = (
-                ": the hosts do other work that comes and goes, or batches differ in length, which is not "
-                "told of a workload of one's own"
-            )
-        else:
-            why = ", though all batches have one shape: the hosts do other work that comes and goes"
-        return Evidence(
-            f"ranks wait {ms(self.part_s)} in a step for one that is another from step to step{why}",
-            {"waited_s": self.part_s.value, "waited_share": self.share.value},
-        )
-
-    def next_step(self) -> NextStep:
-        if _varies(self.case):
-            return NextStep(
-                "give all ranks batches of like length (sort by length, or pad to one shape); else see what "
-                "runs on the hosts"
-            )
-        return NextStep("see what else runs on the hosts (top): stop it, or measure when it is done")
+    @property
+    def values(self) -> dict[str, float]:
+        return {"waited_s": self.part_s.value, "waited_share": self.share.value}
 
 
-def _varies(case: Case) -> bool:
+def varies(case: Case) -> bool:
+    """Whether batches are longer on one rank than on another: of texts that are padded to the longest."""
     workload = case.config.workload
     return isinstance(workload, TextSpec) and workload.input == "real" and workload.padding == "longest"

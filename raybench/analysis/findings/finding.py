@@ -7,54 +7,109 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
+
+if TYPE_CHECKING:
+    from raybench.analysis.findings.batch import LargerBatch
+    from raybench.analysis.findings.configurations import Change
 
 
 class FindingName(StrEnum):
     """Every finding there is."""
 
     # where the step's time goes: each explains some of it
+    #: the speed-up is below 1 with its whole interval; it explains the loss where its parts were not measured
     NEGATIVE_SCALING = "negative scaling"
-    COMMUNICATION_BOUND = "communication-bound"  # latency and bandwidth are not told apart
+    #: communication that no compute hides; whether latency or bandwidth makes it is unknown, or neither
+    #: certainly has half of it
+    COMMUNICATION_BOUND = "communication-bound"
+    #: the same, and latency has more than half of the transfers' time, by a sweep or by trials with another
+    #: number of buckets
     LATENCY_BOUND = "latency-bound"
+    #: the same, and latency has less than half
     BANDWIDTH_BOUND = "bandwidth-bound"
+    #: the same, and a variable switches a fast path off, an interface is none between nodes, or GPUs are
+    #: joined through the host while others are not
     SLOW_PATH = "slow interface or topology"
+    #: 10% of the step stays whatever the batch, by the smaller batch of strong scaling or by the line through
+    #: two batches
     BATCH_TOO_SMALL = "batch too small"
+    #: GPUs are busy for less than 70% of the time
     LAUNCH_BOUND = "Python- or launch-bound"
+    #: the phase in which the step waits for its batch
     DATA_BOUND = "data-bound"
+    #: one rank is slower than the others by 2% in `local`, its interval one that holds for all ranks at once;
+    #: rank and node are named; it is called the device itself where it is slow alone in half of the study's
+    #: other trials too and others took less than a tenth of a core
     STRAGGLER = "straggler"
+    #: devices differ by 2% alone (99% interval), where no straggler explains it
     UNEVEN_DEVICES = "uneven devices"
+    #: skew beyond a straggler's, of texts that are padded to the longest of a batch
     UNEVEN_BATCHES = "uneven batches"
-    JITTER = "jitter"  # batches of one shape, and yet now one rank is late, now another
+    #: the same where batches have one shape, or this is unknown
+    JITTER = "jitter"
+    #: all devices at once compute slower than one alone, beyond what other processes explain, on CPUs
     CONTENTION = "contention"
+    #: the same on GPUs
     MEMORY_OR_PCIE = "memory or PCIe contention"
+    #: they took 2% of the cores that the workers needed; it explains contention that may be theirs, where
+    #: contention was not measured up to the whole loss, and is reported as "up to"; the program that took a
+    #: third of it at least is the one to stop
     OTHER_PROCESSES = "other processes"
+    #: DDP's copies and hooks
     COSTLY_WRAPPER = "costly wrapper"
+    #: a device says that it holds its clock down, or the clock fell by 10%
     THROTTLING = "throttling"
+    #: a loss of which only the whole was measured, with bounds of its communication
     NOT_DIVIDED = "loss not taken apart"
     # what no time can be given for
+    #: GPUs busy for 90% of the time with less than a quarter of the matrix peak
     MEMORY_BOUND = "memory-bound"
+    #: bf16, fp16 or tf32 with less than 1.05x the samples/s of fp32, whole interval
     PRECISION_WITHOUT_GAIN = "precision that does not help"
+    #: what the confirmation says
     NO_SIGNIFICANT_GAIN = "no significant gain"
     # what is to be said against the measurement
+    #: more workers than cores
     OVERSUBSCRIBED = "oversubscribed"
+    #: the requested half-width was not reached in time; where that would take more than ten times what the
+    #: rounds were given, noise is to be stopped instead
     NOISY_MEASUREMENT = "noisy measurement"
+    #: the step time changed by 2% over the rounds (Mann-Kendall, 1%)
     DRIFT = "drift"
+    #: rounds far from the rest; where there are more on one side than the trimmed mean leaves out, they are
+    #: in the figure, and the finding says so
     OUTLIER_ROUNDS = "outlier rounds"
+    #: other processes took so much more from one of the trials that settings are compared by than from
+    #: another that a tenth of its step may be due to it
     MEASURED_UNDER_LOAD = "measured under load"
+    #: a setting was measured more than once (search, curve, confirmation, verification; one device also in
+    #: the rounds of several), and another measurement differs from the one that the report has beyond the
+    #: intervals of all such comparisons, and by `search.minimum_gain` at least, or by 25% where the intervals
+    #: are too wide to tell; a warning from 10% on where no third one bears it out
     MEASUREMENTS_DISAGREE = "measurements disagree"
+    #: trials ran on devices of another name than the headline's; `predict` leaves them out
     SEVERAL_DEVICES = "devices of several kinds"
+    #: the strategy's losses, or its first gradient, are not one device's
     LOSSES_DISAGREE = "losses disagree"
+    #: what failed when the rounds were done
     NOT_ALL_MEASURED = "not all measured"
     # what there are no numbers of
+    #: trials ended with an error, counted by cause: the error, the user's own lines of code where it arose,
+    #: and the command that tries them again
     CRASHED = "crashed"
+    #: trials took longer than `measure.timeout_seconds`
     TIMED_OUT = "timed out"
+    #: trials did not fit; a note where others completed
     OUT_OF_MEMORY = "out of memory"
+    #: trials cannot be measured as requested
     REFUSED = "refused"
+    #: what was requested and not measured, counted, and the command that goes on
     NOT_REACHED = "not reached"
 
 
@@ -79,12 +134,12 @@ class Finding:
     name: FindingName
     severity: Severity
     trial_id: str
-    evidence: str  # in numbers, with units
-    next_step: str
-    values: dict[str, float]  # the evidence's numbers by name, units in the names
+    values: dict[str, float]  # the numbers that show it by name, units in the names
+    rule: Kind | None = field(default=None, compare=False, repr=False)  # what found it; None: planted
     explains: Estimate | None = None  # of the step, in s
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
+    better: Change | LargerBatch | None = None  # a measured setting or a predicted batch that is better
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
     comes_first: bool = False  # before what explains time, as the step that it explains is in doubt
@@ -92,28 +147,19 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What shows a finding."""
+class Remedy:
+    """What to change because of a finding; the fields as in ``Finding``."""
 
-    words: str  # in numbers, with units
-    values: dict[str, float]  # the numbers by name, units in the names
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """What to do about a finding; the fields as in ``Finding``."""
-
-    words: str
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None
     command: str = ""
 
 
 class Kind(ABC):
-    """One kind of finding: when it is found, what shows it, what to do next.
+    """A rule: when there is a finding, which numbers show it, what to change.
 
     A class's ``condition`` makes its instances, each with the numbers that met it: of a trial (``OfTrial``),
-    or of a study (``OfStudy``). ``Finding`` is what such an instance says, for whoever draws it.
+    or of a study (``OfStudy``). Its words are in ``report.finding_texts``.
     """
 
     @property
@@ -151,30 +197,31 @@ class Kind(ABC):
         """Of a crash: where in the code it arose."""
         return ()
 
+    @property
     @abstractmethod
-    def evidence(self) -> Evidence:
-        """What shows it, in numbers with intervals."""
+    def values(self) -> dict[str, float]:
+        """The numbers that show it, by name with their units."""
 
-    @abstractmethod
-    def next_step(self) -> NextStep:
-        """What to do about it, in numbers."""
+    @property
+    def remedy(self) -> Remedy:
+        """What to change; nothing where only its words say what to do."""
+        return Remedy()
 
     def finding(self) -> Finding:
-        """All that it says."""
-        evidence, step = self.evidence(), self.next_step()
+        """All of it as values."""
+        remedy = self.remedy
         return Finding(
             name=self.name,
             severity=self.severity,
             trial_id=self.trial_id,
-            evidence=evidence.words,
-            next_step=step.words,
-            values=evidence.values,
+            values=self.values,
+            rule=self,
             explains=self.explains,
             comes_first=self.comes_first,
             is_at_most=self.is_at_most,
-            change=step.change,
-            predicted=step.predicted,
-            command=step.command,
+            change=remedy.change,
+            predicted=remedy.predicted,
+            command=remedy.command,
             frames=self.frames,
         )
 
@@ -199,50 +246,3 @@ def _rank(finding: Finding) -> tuple[int, float, int]:
     if finding.explains is not None:
         return 2 if finding.explains.low > 0 else 3, -finding.explains.value, gravity
     return 4, 0.0, gravity
-
-
-def ms(seconds: Estimate) -> str:
-    """A time: "1.62 ms [1.55, 1.69]"."""
-    scaled = seconds.scaled(1e3)
-    digits = 0 if scaled.value >= 100 else 1 if scaled.value >= 10 else 2
-    return f"{scaled.value:,.{digits}f} ms [{scaled.low:,.{digits}f}, {scaled.high:,.{digits}f}]"
-
-
-def pct(share: Estimate) -> str:
-    """A share: "12% [10, 14]"."""
-    scaled = share.scaled(100)
-    digits = 1 if scaled.half_width < 0.5 else 0
-    return f"{scaled.value:.{digits}f}% [{scaled.low:.{digits}f}, {scaled.high:.{digits}f}]"
-
-
-def pct_range(share: Estimate) -> str:
-    """A share of which only the ends are known: "81% to 86%"."""
-    return f"{share.low:.0%} to {share.high:.0%}"
-
-
-def factor(ratio: Estimate) -> str:
-    """A ratio: "1.62x [1.55, 1.69]"."""
-    return f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
-
-
-def factor_range(ratio: Estimate) -> str:
-    """A ratio of which only the ends are known: "1.2x to 1.6x"."""
-    return f"{ratio.low:.2f}x to {ratio.high:.2f}x"
-
-
-def bandwidth(rate: Estimate) -> str:
-    """A bandwidth in bytes/s: "1.62 GB/s [1.55, 1.69]" (10^9 bytes), a small one in MB/s."""
-    unit, factor = ("GB/s", 1e-9) if rate.value >= 1e8 else ("MB/s", 1e-6)
-    scaled = rate.scaled(factor)
-    return f"{scaled.value:.2f} {unit} [{scaled.low:.2f}, {scaled.high:.2f}]"
-
-
-def size(size_bytes: int) -> str:
-    """An amount of memory: "1.4 MiB", "6.0 KiB"."""
-    return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**19 else f"{size_bytes / 2**10:.1f} KiB"
-
-
-def rate(estimate: Estimate) -> str:
-    """Samples/s: "10,101 [9,870, 10,330]", of few "12.3 [12.1, 12.5]"."""
-    digits = 0 if estimate.value >= 100 else 1 if estimate.value >= 10 else 2
-    return f"{estimate.value:,.{digits}f} [{estimate.low:,.{digits}f}, {estimate.high:,.{digits}f}]"

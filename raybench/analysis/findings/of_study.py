@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from raybench.analysis.failures import alike
-from raybench.analysis.findings.case import OfStudy, WholeStudy, programs_words, stoppable, taken_by_others
+from raybench.analysis.findings.case import OfStudy, WholeStudy
 from raybench.analysis.findings.configurations import compared
-from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity, factor, pct, rate
-from raybench.analysis.labels import devices_words, label, trial_words
-from raybench.analysis.load import Disagreement, Reading, UnderLoad, load_words
+from raybench.analysis.findings.finding import FindingName, Remedy, Severity
+from raybench.analysis.load import Disagreement, UnderLoad
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.reference import InSameRounds, rate_ratio, same_devices
 from raybench.analysis.search import Confirmation
@@ -20,9 +18,7 @@ from raybench.analysis.stats.efficiency import Verdict
 from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.records.record import State, TrialRecord
-from raybench.spec.counted import counted
 
-MOST_NAMED = 1  # trials of one cause
 GOES_ON = "--resume --output DIR"
 MORE_TIME = 2.0  # times the time-out that was not enough
 
@@ -49,15 +45,12 @@ def command_to_go_on(whole: WholeStudy, *also: State) -> str:
     return " ".join(words)
 
 
-# of each way to end without figures: the finding, and what to do
-FAILED: Mapping[State, tuple[FindingName, str]] = {
-    "crashed": (FindingName.CRASHED, "mend it, then try what crashed again, and the rest"),
-    "timeout": (FindingName.TIMED_OUT, "if it does not hang, try again with more time"),
-    "oom": (
-        FindingName.OUT_OF_MEMORY,
-        "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again",
-    ),
-    "invalid": (FindingName.REFUSED, "another value of what the reason names"),  # not tried again
+# each way to end without figures
+FAILED: Mapping[State, FindingName] = {
+    "crashed": FindingName.CRASHED,
+    "timeout": FindingName.TIMED_OUT,
+    "oom": FindingName.OUT_OF_MEMORY,
+    "invalid": FindingName.REFUSED,  # not tried again
 }
 
 
@@ -83,7 +76,7 @@ class Failed(OfStudy):
 
     @property
     def name(self) -> FindingName:
-        return FAILED[self.state][0]
+        return FAILED[self.state]
 
     @property
     def trial_id(self) -> str:
@@ -100,19 +93,13 @@ class Failed(OfStudy):
     def frames(self) -> tuple[str, ...]:
         return self.group[0].frames
 
-    def evidence(self) -> Evidence:
-        group, results = self.group, self.whole.results
-        total = len(results.records)
-        named = [trial_words(results.study, each.study_request) for each in group[:MOST_NAMED]]
-        more = f"; and {len(group) - MOST_NAMED} more" if len(group) > MOST_NAMED else ""
-        asked = "the only trial that was asked" if total == 1 else f"{len(group)} of {total} trials"
-        whose = f" ({'; '.join(named)}{more})" if len(group) < total or total == 1 else ""
-        reason = " ".join((group[0].reason or "").split())
-        return Evidence(f"{asked}{whose}: {reason}", {"num_trials": float(len(group))})
+    @property
+    def values(self) -> dict[str, float]:
+        return {"num_trials": float(len(self.group))}
 
-    def next_step(self) -> NextStep:
-        command = "" if self.state == "invalid" else command_to_go_on(self.whole, self.state)
-        return NextStep(FAILED[self.state][1], command=command)
+    @property
+    def remedy(self) -> Remedy:
+        return Remedy(command="" if self.state == "invalid" else command_to_go_on(self.whole, self.state))
 
 
 @dataclass(frozen=True)
@@ -128,13 +115,13 @@ class NotReached(OfStudy):
         """Something was left out."""
         return [cls(whole)] if whole.left_out else []
 
-    def evidence(self) -> Evidence:
-        return Evidence("; ".join(self.whole.left_out), {})
+    @property
+    def values(self) -> dict[str, float]:
+        return {}
 
-    def next_step(self) -> NextStep:
-        has_budget = self.whole.results.study.time_budget_seconds is not None
-        budget = ", within a time budget that begins anew" if has_budget else ""
-        return NextStep(f"measure the rest{budget}", command=command_to_go_on(self.whole))
+    @property
+    def remedy(self) -> Remedy:
+        return Remedy(command=command_to_go_on(self.whole))
 
 
 NARROWER = ("bf16", "fp16", "tf32")
@@ -170,19 +157,13 @@ class PrecisionWithoutGain(OfStudy):
     def trial_id(self) -> str:
         return self.record.trial_id
 
-    def evidence(self) -> Evidence:
-        precision = self.record.config.setting.precision
-        return Evidence(
-            f"{precision} has {factor(self.ratio)} the samples/s of fp32 at the same setting",
-            {"throughput_ratio": self.ratio.value},
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {"throughput_ratio": self.ratio.value}
 
-    def next_step(self) -> NextStep:
-        return NextStep(
-            "precision fp32, or look at what the narrower one has no fast operations for",
-            {"precision": "fp32"},
-            inverse(self.ratio),
-        )
+    @property
+    def remedy(self) -> Remedy:
+        return Remedy({"precision": "fp32"}, inverse(self.ratio))
 
 
 def _but_for_precision(record: TrialRecord) -> Hashable:
@@ -208,25 +189,12 @@ class NoSignificantGain(OfStudy):
     def trial_id(self) -> str:
         return self.confirmation.record.trial_id
 
-    def evidence(self) -> Evidence:
-        told, gain = self.confirmation, self.confirmation.gain.gain
-        return Evidence(
-            f"the best setting ({told.label}) has {_more(gain)} samples/s than the default, "
-            f"{'in the same rounds' if told.paired else 'measured apart'}",
-            {"gain_ratio": gain.value},
-        )
-
-    def next_step(self) -> NextStep:
-        return NextStep("keep the default: what was explored does not change it")
-
-
-def _more(gain: Estimate) -> str:
-    """A relative difference: "1.2% [0.4, 2.0] more", or so much fewer."""
-    return f"{pct(gain)} more" if gain.value >= 0 else f"{pct(gain.scaled(-1))} fewer"
+    @property
+    def values(self) -> dict[str, float]:
+        return {"gain_ratio": self.confirmation.gain.gain.value}
 
 
 MUCH = 0.10  # relative: from here on a finding is a warning
-MOST_TOLD = 3  # measurements that differ from the one that speaks
 
 
 @dataclass(frozen=True)
@@ -257,46 +225,13 @@ class MeasurementsDisagree(OfStudy):
         is_headline = self.apart.speaks.record is self.whole.results.headline
         return is_headline and self.apart.under_load and self.severity is Severity.WARNING
 
-    def evidence(self) -> Evidence:
-        apart, config = self.apart, self.apart.config
-        others = [_told(each) for each in apart.others[:MOST_TOLD]]
-        left = len(apart.others) - MOST_TOLD
-        more = [f"{left} more"] if left > 0 else []
-        where = f"{label(self.whole.results.study, config)} on {devices_words(config.world_size)}"
-        how = (
-            ", beyond the intervals"
-            if apart.is_certain
-            else "; the intervals are too wide to tell whether by chance"
-        )
-        return Evidence(
-            f"{where}: {'measured under load, ' if apart.under_load else ''}{_told(apart.speaks)}, "
-            f"but {', '.join([*others, *more])}: {factor(apart.ratio)} that{how}",
-            {"throughput_ratio": apart.ratio.value, "measurements": 1 + len(apart.others)},
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {"throughput_ratio": self.apart.ratio.value, "measurements": 1 + len(self.apart.others)}
 
-    def next_step(self) -> NextStep:
-        speaks, agrees = self.apart.speaks, self.apart.agrees
-        if self.apart.under_load:
-            return _without_the_load(speaks.record, self.whole)
-        if agrees is not None:
-            return NextStep(
-                f"nothing: the figure {speaks.where} is the one that this report has, and what was measured "
-                f"{agrees.where} bears it out"
-            )
-        if self.apart.others_under_load:
-            return NextStep(
-                f"nothing: the figure {speaks.where} is the one that this report has, what is slower was "
-                "measured under load"
-            )
-        if not self.apart.is_certain:
-            return NextStep(
-                f"the figure {speaks.where} is the one that this report has; rounds over more time "
-                "(measure.max_seconds), or with nothing else at work, tell which one holds"
-            )
-        return NextStep(
-            f"the figure {speaks.where} is the one that this report has, and nothing bears it out; --resume "
-            "measures it again, best with nothing else at work"
-        )
+    @property
+    def remedy(self) -> Remedy:
+        return _measured_again(self.apart.speaks.record, self.whole) if self.apart.under_load else Remedy()
 
 
 @dataclass(frozen=True)
@@ -323,17 +258,18 @@ class MeasuredUnderLoad(OfStudy):
         """Where it is the headline: what explains its step explains the load."""
         return self.under.record is self.whole.results.headline
 
-    def evidence(self) -> Evidence:
-        under, config = self.under, self.under.record.config
-        where = f"{label(self.whole.results.study, config)} on {devices_words(config.world_size)}"
-        return Evidence(
-            f"{where}: {load_words(under.load)} during its rounds, {under.least.taken:.2f} during those of "
-            f"the trial they disturbed least: up to {under.share:.0%} of its step is due to the difference",
-            {"other_cores": under.load.taken, "least_other_cores": under.least.taken, "share": under.share},
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        under = self.under
+        return {
+            "other_cores": under.load.taken,
+            "least_other_cores": under.least.taken,
+            "share": under.share,
+        }
 
-    def next_step(self) -> NextStep:
-        return _without_the_load(self.under.record, self.whole)
+    @property
+    def remedy(self) -> Remedy:
+        return _measured_again(self.under.record, self.whole)
 
 
 @dataclass(frozen=True)
@@ -359,41 +295,12 @@ class SeveralDevices(OfStudy):
     def trial_id(self) -> str:
         return self.others[0].trial_id
 
-    def evidence(self) -> Evidence:
-        first, here = self.others[0].config, self.headline.device_name
-        of_each = Counter(each.device_name for each in self.others)
-        told = [f"{counted(number, 'trial')} on {name}" for name, number in of_each.most_common()]
-        example = f"{label(self.whole.results.study, first)} on {devices_words(first.world_size)}"
-        return Evidence(
-            f"the headline ran on {here}, {', '.join(told)} (first: {example})",
-            {"trials": len(self.others)},
-        )
-
-    def next_step(self) -> NextStep:
-        return NextStep(
-            "a speed-up holds where its one device was measured in the same rounds; do not compare rates, "
-            f"or settings, of different kinds: measure all of them on {self.headline.device_name}"
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {"trials": len(self.others)}
 
 
-def _without_the_load(record: TrialRecord, whole: WholeStudy) -> NextStep:
-    """What was measured under load, once more without it: of a curve it is resumed, a search goes on."""
-    named = programs_words(stoppable(record.steps), taken_by_others(record)) if record.steps else ""
-    what = f" ({named} of the cores)" if named else ""
-    if record.request.role != "scaling":
-        return NextStep(f"stop what else runs{what} and begin a new study: a search asks nothing twice")
-    if times_before(record) >= MOST_AGAIN:
-        return NextStep(
-            f"the figure is one of a loaded machine, measured {MOST_AGAIN + 1} times: stop what else "
-            f"runs{what} and begin a new study"
-        )
-    return NextStep(
-        f"the figure is one of a loaded machine: stop what else runs{what}, then --resume measures it again",
-        command=whole.around.goes_on,
-    )
-
-
-def _told(reading: Reading) -> str:
-    time = reading.record.started_at[11:19]
-    at = f"{time} UTC, " if time else ""
-    return f"{rate(reading.rate)} samples/s {reading.where} ({at}{load_words(reading.load)})"
+def _measured_again(record: TrialRecord, whole: WholeStudy) -> Remedy:
+    """What was measured under load, once more without it: a trial of a curve is resumed."""
+    is_resumed = record.request.role == "scaling" and times_before(record) < MOST_AGAIN
+    return Remedy(command=whole.around.goes_on if is_resumed else "")

@@ -8,14 +8,13 @@ from typing import Self, get_args
 
 import numpy as np
 
-from raybench.analysis.findings.case import Case, OfTrial, programs_words, stoppable
-from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity
+from raybench.analysis.findings.case import Case, OfTrial
+from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.stats.rounds import level, mann_kendall, outlying, step_series, theil_sen
-from raybench.analysis.stats.statistics import TRIM
+from raybench.analysis.stats.statistics import TRIM, Estimate
 from raybench.analysis.stats.stopping import asked_half_width, reached_half_width
 from raybench.analysis.strategies import ParityVerdict, loss_parity
 from raybench.records.results import Beside, StepsResult
-from raybench.spec.counted import counted
 
 MOST_TIMES = 10.0  # what the rounds were given: to ask for more of it is no advice
 DRIFT_SIGNIFICANCE = 0.01
@@ -52,45 +51,21 @@ class NoisyMeasurement(OfTrial):
     @property
     def is_cut(self) -> bool:
         """Whether the time budget ended the rounds, and not ``measure.max_seconds`` of the study."""
-        return self.max_seconds < self._asked_s
+        return self.max_seconds < self.study_s
 
     @property
-    def _asked_s(self) -> float:
+    def study_s(self) -> float:
         """What the study asks for; of a trial without its study what the rounds were given."""
         return self.case.around.max_seconds or self.max_seconds
 
-    def evidence(self) -> Evidence:
-        measurement = self.case.steps
-        return Evidence(
-            f"the half-width is {self.reached:.1%} after {len(measurement.rounds)} rounds in "
-            f"{measurement.measure_s:.0f} s, {self.asked:.1%} was asked",
-            {
-                "half_width_ratio": self.reached,
-                "asked_ratio": self.asked,
-                "needed_s": self.needed_s,
-                "rounds": len(measurement.rounds),
-            },
-        )
-
-    def next_step(self) -> NextStep:
-        needed_s = _rounded_up(self.needed_s)
-        if self.needed_s > MOST_TIMES * self._asked_s:
-            programs = stoppable(self.case.steps)
-            named = f": {programs_words(programs)}" if programs else " (top)"
-            return NextStep(
-                "noise is the matter, not time: see what else uses the machine and stop it, or measure when "
-                f"it is done{named}"
-            )
-        if self.is_cut:
-            more = f" and --set measure.max_seconds={needed_s}" if needed_s > self._asked_s else ""
-            return NextStep(
-                f"the time budget left its rounds {self.max_seconds:.0f} s of {self._asked_s:g} s, about "
-                f"{needed_s} s are needed: a study with a larger --time-budget{more}, or a quieter machine"
-            )
-        return NextStep(
-            "it shrinks with the square root of time: --set "
-            f"measure.max_seconds={needed_s}, or a quieter machine"
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {
+            "half_width_ratio": self.reached,
+            "asked_ratio": self.asked,
+            "needed_s": self.needed_s,
+            "rounds": len(self.case.steps.rounds),
+        }
 
 
 @dataclass(frozen=True)
@@ -117,42 +92,25 @@ class OutlierRounds(OfTrial):
         return cls(case, tuple(int(each) for each in outliers), worst, num_slow)
 
     @property
-    def _trimmed(self) -> int:
+    def trimmed(self) -> int:
         """Rounds that the trimmed mean leaves out at each end."""
         return int(TRIM * len(self.case.steps.rounds))
 
     @property
-    def _kept(self) -> int:
+    def kept(self) -> int:
         """Rounds apart that it keeps: more on one side than it leaves out there."""
         sides = self.num_slow, len(self.outliers) - self.num_slow
-        return sum(max(each - self._trimmed, 0) for each in sides)
+        return sum(max(each - self.trimmed, 0) for each in sides)
 
     @property
     def severity(self) -> Severity:
         """A warning where they are more than the trimmed mean leaves out in all."""
-        return Severity.WARNING if len(self.outliers) > 2 * self._trimmed else Severity.NOTE
+        return Severity.WARNING if len(self.outliers) > 2 * self.trimmed else Severity.NOTE
 
-    def evidence(self) -> Evidence:
-        number, num_rounds = len(self.outliers), len(self.case.steps.rounds)
-        named = f"{', '.join(map(str, self.outliers[:8]))}{', ...' if number > 8 else ''}"
-        lie = "lies" if number == 1 else "lie"
-        rounds = "round" if number == 1 else "rounds"
-        return Evidence(
-            f"{number} of {num_rounds} rounds {lie} apart from the rest ({rounds} {named}); the furthest "
-            f"took {self.worst:.2f} times the median",
-            {"rounds": num_rounds, "outliers": number, "worst_ratio": self.worst},
-        )
-
-    def next_step(self) -> NextStep:
-        if self.severity is Severity.WARNING:
-            return NextStep("something else used the machine: stop it and measure again")
-        if self._kept:
-            return NextStep(
-                f"the trimmed mean leaves out {counted(self._trimmed, 'round')} at each end, so "
-                f"{self._kept} of them {'is' if self._kept == 1 else 'are'} in the figure and its interval: "
-                "measure again if that is too wide"
-            )
-        return NextStep("the trimmed mean leaves them out: nothing to do")
+    @property
+    def values(self) -> dict[str, float]:
+        rounds = len(self.case.steps.rounds)
+        return {"rounds": rounds, "outliers": len(self.outliers), "worst_ratio": self.worst}
 
 
 @dataclass(frozen=True)
@@ -181,23 +139,9 @@ class Drift(OfTrial):
             return None
         return cls(case, change, over_s, significance, len(logs))
 
-    def evidence(self) -> Evidence:
-        return Evidence(
-            f"the step time changed by {self.change:+.1%} over {self.over_s:.1f} s ({self.num_rounds} "
-            f"rounds, Theil-Sen; Mann-Kendall p = {self.significance:.1g})",
-            {"change_ratio": self.change, "significance": self.significance, "rounds": self.num_rounds},
-        )
-
-    def next_step(self) -> NextStep:
-        return NextStep(
-            "efficiency is made of ratios within rounds, in which drift cancels; for the step time itself, "
-            "warm up longer (measure.warmup_steps) or look at clocks and temperature"
-        )
-
-
-def _rounded_up(seconds: float) -> int:
-    digits: int = 10 ** max(len(str(int(seconds))) - 2, 0)
-    return int(math.ceil(seconds / digits) * digits)
+    @property
+    def values(self) -> dict[str, float]:
+        return {"change_ratio": self.change, "significance": self.significance, "rounds": self.num_rounds}
 
 
 CLOCK_DROP = 0.10  # relative, from the fastest round
@@ -214,25 +158,15 @@ class Oversubscribed(OfTrial):
         """As the record says."""
         return cls(case) if case.config.oversubscribed else None
 
-    def evidence(self) -> Evidence:
-        size = self.case.config.world_size
-        return Evidence(
-            f"{size} workers shared fewer cores; step time {_milliseconds(self.case.steps)}",
-            {"world_size": size},
-        )
+    @property
+    def values(self) -> dict[str, float]:
+        return {"world_size": self.case.config.world_size}
 
-    def next_step(self) -> NextStep:
-        return NextStep(
-            "use it to see that a study works, not for its numbers: run on as many cores as workers"
-        )
-
-
-def _milliseconds(measurement: StepsResult) -> str:
-    values = step_series(measurement)
-    if values is None:
-        return "unknown"
-    step_ms = level(values).scaled(1e3)
-    return f"{step_ms.value:.1f} ms [{step_ms.low:.1f}, {step_ms.high:.1f}], {step_ms.n} rounds"
+    @property
+    def step_s(self) -> Estimate | None:
+        """Its step time all the same, in s."""
+        values = step_series(self.case.steps)
+        return None if values is None else level(values)
 
 
 @dataclass(frozen=True)
@@ -251,29 +185,17 @@ class Throttling(OfTrial):
         found = cls(case, slowed, _clock_drop(case.steps))
         return found if slowed or found.clock_drop >= CLOCK_DROP else None
 
-    def evidence(self) -> Evidence:
-        num_rounds, said = len(self.case.steps.rounds), list[str]()
-        if self.slowed_rounds:
-            of_ranks = ", ".join(map(str, self._ranks()))
-            said.append(
-                f"the device said so in {self.slowed_rounds} of {num_rounds} rounds (rank {of_ranks})"
-            )
-        if self.clock_drop >= CLOCK_DROP:
-            said.append(f"a clock fell by {self.clock_drop:.0%} between rounds")
-        values = {
+    @property
+    def values(self) -> dict[str, float]:
+        return {
             "throttled_rounds": self.slowed_rounds,
-            "rounds": num_rounds,
+            "rounds": len(self.case.steps.rounds),
             "clock_drop_ratio": self.clock_drop,
         }
-        return Evidence("; ".join(said), values)
 
-    def next_step(self) -> NextStep:
-        return NextStep(
-            "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the "
-            "governor"
-        )
-
-    def _ranks(self) -> list[int]:
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks whose device said so."""
         ranks = self.case.record.ranks
         flagged = {
             place for each in self.case.steps.rounds for place, flag in enumerate(each.throttled) if flag
@@ -318,26 +240,10 @@ class LossesDisagree(OfTrial):
         """A problem unless something in the model explains it."""
         return Severity.NOTE if self.verdict.may_differ else Severity.PROBLEM
 
-    def evidence(self) -> Evidence:
-        verdict, gradient = self.verdict, ""
-        if verdict.gradient_difference is not None:
-            gradient = (
-                f", its first gradient by {verdict.gradient_difference:.2g} "
-                f"(tolerance {verdict.gradient_tolerance:g})"
-            )
-        words = (
-            f"{self.case.config.setting.strategy}'s losses of the first {verdict.steps} steps differ from "
-            f"one device's on the same samples by up to {verdict.relative_difference:.2g} (relative, "
-            f"tolerance {verdict.tolerance:g}){gradient}"
-        )
-        explained = f": {'; '.join(verdict.may_differ)}" if verdict.may_differ else ""
-        values = {"relative_difference": verdict.relative_difference, "tolerance": verdict.tolerance}
-        return Evidence(f"{words}{explained}", values)
-
-    def next_step(self) -> NextStep:
-        if self.verdict.may_differ:
-            return NextStep("compare accuracies, not losses step by step")
-        return NextStep("find out what the strategy computes otherwise before its speed is used")
+    @property
+    def values(self) -> dict[str, float]:
+        verdict = self.verdict
+        return {"relative_difference": verdict.relative_difference, "tolerance": verdict.tolerance}
 
 
 @dataclass(frozen=True)
@@ -355,8 +261,6 @@ class NotAllMeasured(OfTrial):
         reasons = tuple((name, missing[name]) for name in _BESIDE if name in missing)
         return cls(case, reasons) if reasons else None
 
-    def evidence(self) -> Evidence:
-        return Evidence("; ".join(f"{name.replace('_', ' ')}: {reason}" for name, reason in self.reasons), {})
-
-    def next_step(self) -> NextStep:
-        return NextStep("nothing for the step times; a smaller batch leaves more memory for the rest")
+    @property
+    def values(self) -> dict[str, float]:
+        return {}

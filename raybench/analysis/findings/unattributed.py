@@ -7,7 +7,7 @@ from typing import Self
 
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep, Replay
 from raybench.analysis.findings.evenness import UnevenDevices
-from raybench.analysis.findings.finding import Evidence, FindingName, NextStep, Severity, factor, ms, pct
+from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.stats.statistics import Estimate
 
 NEARLY_ALL = 0.98  # of the loss: with less, other parts of it are known
@@ -25,16 +25,9 @@ class NotDivided(PartOfStep):
         lost = undivided_loss(case)
         return None if lost is None or is_negative(case) else cls(case, lost)
 
-    def evidence(self) -> Evidence:
-        words, values = _loss(self.case, self.part_s)
-        return Evidence("; ".join(words), values)
-
-    def next_step(self) -> NextStep:
-        if self.case.record.request.role == "search":
-            return NextStep(
-                "a trial of the curve takes it apart: of the default and the winner --resume measures it"
-            )
-        return NextStep("more time for its rounds (--time-budget, measure.max_seconds) takes the step apart")
+    @property
+    def values(self) -> dict[str, float]:
+        return _loss(self.case, self.part_s)
 
 
 @dataclass(frozen=True)
@@ -61,21 +54,10 @@ class NegativeScaling(OfTrial):
     def explains(self) -> Estimate | None:
         return self.lost_s
 
-    def evidence(self) -> Evidence:
-        efficiency = self.case.scaling.efficiency
-        known = f", an efficiency of {pct(efficiency)}" if efficiency else ""
-        base = _base_words(self.case)
-        slower = (
-            f"{self.case.config.world_size} devices are slower than {base}: {factor(self.speedup)}{known}"
-        )
-        if self.lost_s is None:
-            return Evidence(slower, {"speedup": self.speedup.value})
-        words, values = _loss(self.case, self.lost_s)
-        return Evidence("; ".join([slower, *words]), values)
-
-    def next_step(self) -> NextStep:
-        until = "the loss" if self.lost_s is not None else "what takes the time"
-        return NextStep(f"use {_base_words(self.case)} until {until} is cured")
+    @property
+    def values(self) -> dict[str, float]:
+        speedup = {"speedup": self.speedup.value}
+        return speedup if self.lost_s is None else _loss(self.case, self.lost_s)
 
 
 def undivided_loss(case: Case) -> Estimate | None:
@@ -94,22 +76,14 @@ def is_negative(case: Case) -> bool:
     return speedup is not None and case.config.world_size > 1 and speedup.high < 1
 
 
-def _loss(case: Case, lost: Estimate) -> tuple[list[str], dict[str, float]]:
-    """The loss in words and numbers, with the bounds of its communication where they are known."""
-    told = " and not taken apart" if case.lost_s and lost.value < NEARLY_ALL * case.lost_s.value else ""
-    facts = [f"{ms(lost)} of the step, {pct(case.share(lost))}, are lost{told}"]
+def _loss(case: Case, lost: Estimate) -> dict[str, float]:
+    """The loss, with the bounds of its communication where they are known."""
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
     replay = replayed(case)
     if replay is not None:
-        replay_s, least, most = replay.time_s, *communication_bounds(case, lost, replay.time_s)
-        whose = "its" if replay.record.trial_id == case.record.trial_id else "another trial's"
-        facts.append(
-            f"{whose} transfers alone, {ms(replay_s)}, say that communication is "
-            f"{least / case.step_s:.0%} (what compute is too short to hide) to {most / case.step_s:.0%} of "
-            "it (all of them, if they and compute do not slow each other down)"
-        )
+        least, most = communication_bounds(case, lost, replay.time_s)
         values |= {"least_communication_s": least, "most_communication_s": most}
-    return facts, values
+    return values
 
 
 def replayed(case: Case) -> Replay | None:
@@ -127,9 +101,3 @@ def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tupl
     compute = case.alone_s.get(case.samples)
     hidden_s = compute.high if compute else case.step_s
     return min(max(replay_s.low - hidden_s, 0.0), lost.low), min(replay_s.high, lost.high)
-
-
-def _base_words(case: Case) -> str:
-    baseline = case.scaling.baseline
-    size = baseline.world_size if baseline else 1
-    return "one device" if size == 1 else f"{size} devices"

@@ -26,12 +26,20 @@ from raybench.spec.knobs import KnobValue, Setting
 class Verified(StrEnum):
     """What the experiment says of a proposed change."""
 
-    CONFIRMED = "confirmed"  # faster, beyond the interval and by search.minimum_gain, if less than predicted
-    REFUTED = "refuted"  # slower; or not surely faster, and surely less than was predicted, or is worth it
-    UNDECIDED = "undecided"  # the interval holds both
-    FAILED = "failed"  # it was tried, and did not run
+    #: more samples/s beyond the interval, and by `search.minimum_gain` at least; `confirmed, less than
+    #: predicted` where the whole interval lies below that of the prediction
+    CONFIRMED = "confirmed"
+    #: slower; or not confirmed, and the whole interval lies below what was predicted, without a prediction
+    #: below `search.minimum_gain`
+    REFUTED = "refuted"
+    #: the interval holds both
+    UNDECIDED = "undecided"
+    #: it was tried and did not run: the state and the reason
+    FAILED = "failed"
+    #: there was no time for it
     NOT_RUN = "not run"
-    NEEDS_YOU = "needs you"  # raybench cannot try it
+    #: raybench cannot try it: the finding's next step, or why
+    NEEDS_YOU = "needs you"
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,11 @@ class Proposal:
     setting: Setting
     environment: Mapping[str, str]
     obstacle: str = ""  # why it cannot be tried here
+
+    @property
+    def needs_you(self) -> bool:
+        """Whether raybench cannot try it."""
+        return not self.change or bool(self.obstacle)
 
     @property
     def predicted(self) -> Estimate | None:
@@ -114,7 +127,7 @@ def proposals(base: MeasuredStudy, first: Sequence[Finding]) -> list[Proposal]:
         key = (
             proposal.setting,
             tuple(sorted(proposal.environment.items())),
-            proposal.obstacle,
+            proposal.obstacle if proposal.change else finding.name,
         )
         known = found.get(key)
         findings = (*known.findings, finding) if known else (finding,)
@@ -209,7 +222,7 @@ def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
         explains = finding.explains is not None and finding.severity is not Severity.NOTE
         if not explains and finding.severity is not Severity.PROBLEM:
             return None
-        return Proposal((finding,), {}, config.setting, config.environment, finding.next_step)
+        return Proposal((finding,), {}, config.setting, config.environment)
     knobs = {name: value for name, value in finding.change.items() if name in Setting.model_fields}
     variables = {name: value for name, value in finding.change.items() if name not in knobs}
     setting = Setting(**(config.setting.model_dump() | knobs)).at(config.world_size)
@@ -233,7 +246,7 @@ def _verified(
 ) -> Verification:
     label = changes_words(proposal.change)
     if record is None:
-        verdict = Verified.NEEDS_YOU if proposal.obstacle else Verified.NOT_RUN
+        verdict = Verified.NEEDS_YOU if proposal.needs_you else Verified.NOT_RUN
         return Verification(proposal, label, verdict, reason=proposal.obstacle)
     assert base.headline is not None
     paired = is_paired(proposal, base.headline.config)

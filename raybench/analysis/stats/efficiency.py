@@ -33,17 +33,24 @@ GOOD = 0.75
 class Status(StrEnum):
     """An efficiency in one word."""
 
-    EXCELLENT = "excellent"  # at least 0.9
-    GOOD = "good"  # at least 0.75
+    #: an efficiency of at least 0.9
+    EXCELLENT = "excellent"
+    #: at least 0.75
+    GOOD = "good"
+    #: less
     POOR = "poor"
-    NEGATIVE = "negative"  # slower than the baseline
+    #: slower than the baseline: a speed-up below 1 with its whole interval
+    NEGATIVE = "negative"
 
 
 class Verdict(StrEnum):
     """What the confirmation says of the winner against the default."""
 
+    #: the interval of the gain excludes 0, and the gain is at least `search.minimum_gain`
     BETTER = "better"
+    #: the same for a loss
     WORSE = "worse"
+    #: neither
     NONE = "no significant gain"
 
 
@@ -156,7 +163,7 @@ def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
 
 
 def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | None:
-    """The word for an efficiency, as docs/contract.md has it; None without one.
+    """The word for an efficiency, as docs/reference.md has it; None without one.
 
     Negative only where the whole interval of the speed-up lies below 1, as findings have it.
     """

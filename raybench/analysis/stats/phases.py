@@ -43,8 +43,6 @@ class PhaseRow:
     many_s: Estimate | None
     speedup: Estimate | None
     share_of_gain: Estimate | None  # negative: this phase takes time back; None: there is no gain to share
-    one_share: Estimate | None  # of one device's time
-    many_share: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -188,15 +186,7 @@ def _row(
     totals: tuple[Estimate, Estimate],
     gain: Estimate | None,
 ) -> PhaseRow:
-    return PhaseRow(
-        name,
-        one,
-        many,
-        _ratio(one, many),
-        _share_of_gain(one, many, totals, gain),
-        one.scaled(1 / totals[0].value).as_share if one else None,
-        many.scaled(1 / totals[1].value).as_share if many else None,
-    )
+    return PhaseRow(name, one, many, _ratio(one, many), _share_of_gain(one, many, totals, gain))
 
 
 def _share_of_gain(

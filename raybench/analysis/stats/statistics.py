@@ -153,8 +153,7 @@ def relative_half_width(ratios: Sequence[float], devices: Sequence[int] | None =
 def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]:
     """By what to multiply each round's ratio, so that a slow device is no noise of the rounds.
 
-    ``ratios`` (above 0) has shape ``(n,)``, or ``(trials, n)``, ``devices`` shape ``(n,)``: the one device of
-    each round changes in turn.
+    ``ratios`` (above 0) and ``devices`` have shape ``(n,)``: the one device of each round changes in turn.
     Where devices differ (F test of a one-way layout over values Winsorized within each device), each
     device's own mean is taken out and the mean over devices put back, and the rest is stretched by
     (n - 1)/(n - d) for the d means that were fitted: its root for the variance, the same again for what the
@@ -165,25 +164,24 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
     """
     logs = np.log(np.asarray(ratios, dtype=np.float64))
     names, turns = np.unique(np.asarray(devices), return_inverse=True)
-    n, d, counts = logs.shape[-1], len(names), np.bincount(turns)
+    n, d, counts = len(logs), len(names), np.bincount(turns)
     if d < 2 or counts.min() < LEAST_PER_DEVICE:
-        return np.ones(logs.shape)
-    means, scatter = np.empty((*logs.shape[:-1], d)), np.zeros(logs.shape[:-1])
+        return np.ones(n)
+    means, scatter = np.empty(d), 0.0
     for device, size in enumerate(counts.tolist()):
-        group = np.sort(logs[..., turns == device], axis=-1)
-        inner = group[..., 1:-1]
-        means[..., device] = inner.mean(axis=-1)
+        group = np.sort(logs[turns == device])
+        inner = group[1:-1]
+        means[device] = inner.mean()
         # what Winsorizing one value at each end takes out is put back by its degrees of freedom
-        clipped = np.clip(group, inner[..., :1], inner[..., -1:])
-        scatter += ((clipped - means[..., device, None]) ** 2).sum(axis=-1) * size / (size - 2)
-    within, apart = scatter / (n - d), means - means.mean(axis=-1, keepdims=True)
-    between = (counts * apart**2).sum(axis=-1) / (d - 1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # rounds without any noise
-        alike = (within > 0) & (fdtrc(d - 1, n - d, between / within) > DEVICES_DIFFER)
-    level = logs - apart[..., turns]
-    centre = np.median(level, axis=-1, keepdims=True)
-    level = centre + (level - centre) * (n - 1) / (n - d)
-    factors: NDArray[np.float64] = np.where(alike[..., None], 1.0, np.exp(level - logs))
+        clipped = np.clip(group, inner[0], inner[-1])
+        scatter += ((clipped - means[device]) ** 2).sum() * size / (size - 2)
+    within, apart = scatter / (n - d), means - means.mean()
+    between = (counts * apart**2).sum() / (d - 1)
+    if within > 0 and fdtrc(d - 1, n - d, between / within) > DEVICES_DIFFER:
+        return np.ones(n)
+    level = logs - apart[turns]
+    centre = np.median(level)
+    factors: NDArray[np.float64] = np.exp(centre + (level - centre) * (n - 1) / (n - d) - logs)
     return factors
 
 

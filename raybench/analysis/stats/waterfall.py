@@ -42,12 +42,11 @@ class Parts:
 
 @dataclass(frozen=True)
 class LoggerCheck:
-    """What DDP's own logger says, beside the exposed part. It samples few steps and measures a span."""
+    """What DDP's own logger reports. It samples few steps and measures a span."""
 
     communication_s: float
     overlap_s: float
     exposed_s: float  # communication less its overlap
-    measured_exposed_s: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
         serial_fraction=None if one is None else _serial_fraction(one[1], size),
         compute_to_communication=_ratio(crowd, replay),
-        ddp_logger=_logger_check(record, exposed),
+        ddp_logger=_logger_check(record),
     )
 
 
@@ -228,9 +227,9 @@ def _serial_fraction(speedup: Estimate, size: int) -> Estimate:
     return Estimate(value, low, high, speedup.n)
 
 
-def _logger_check(record: TrialRecord, exposed: Estimate | None) -> LoggerCheck | None:
+def _logger_check(record: TrialRecord) -> LoggerCheck | None:
     times = (record.steps.ddp_logger if record.steps else None) or {}
     communication_s, overlap_s = times.get("avg_backward_comm_s"), times.get("avg_overlap_s")
     if communication_s is None or overlap_s is None:
         return None
-    return LoggerCheck(communication_s, overlap_s, communication_s - overlap_s, exposed)
+    return LoggerCheck(communication_s, overlap_s, communication_s - overlap_s)

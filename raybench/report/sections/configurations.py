@@ -16,6 +16,7 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.efficiency import EXCELLENT, GOOD
 from raybench.analysis.stats.statistics import Estimate
+from raybench.report.finding_texts import next_step
 from raybench.report.format import count, percent, times
 from raybench.report.pages import EXPLORATORY
 from raybench.report.plot import (
@@ -173,7 +174,10 @@ def verdict_words(each: Verification) -> str:
 
 def verdict_cell(each: Verification) -> str:
     """The same, and why there is no number."""
-    return verdict_words(each) + (f": {' '.join(each.reason.split())}" if each.reason else "")
+    reason = each.reason
+    if each.verdict is Verified.NEEDS_YOU and not reason:
+        reason = next_step(each.proposal.findings[0])
+    return verdict_words(each) + (f": {' '.join(reason.split())}" if reason else "")
 
 
 def more_words(each: Verification) -> str:
@@ -198,10 +202,10 @@ def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
     """The finding's next step, under the verdict and with the measured gain where it was tried."""
     test = verification_of(finding, verified)
     if test is None:
-        return Advice("Next step", finding.next_step)
+        return Advice("Next step", next_step(finding))
     measured = f": {measured_words(test)} samples/s" if test.gain else f": {' '.join(test.reason.split())}"
     measured += more_words(test)
-    return Advice(verdict_words(test).capitalize(), finding.next_step + measured)
+    return Advice(verdict_words(test).capitalize(), next_step(finding) + measured)
 
 
 def verification_lines(results: StudyResults) -> list[str]:

@@ -91,7 +91,6 @@ class AuxiliaryMeasurements:
                 "gradient_timeline": gradient_timeline(
                     measured,
                     team,
-                    config.batch_size,
                     step_s=self._step_s["local"],
                     replay_s=self._step_s.get("replay"),
                     max_seconds=max_seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from raybench.errors import InvalidBatchError, InvalidTrialError
-from raybench.records.results import GradientTimeline, HalfBatch, Phase
-from raybench.worker.batches import HalfBatches, drop_ready, whole_turns
+from raybench.errors import InvalidTrialError
+from raybench.records.results import GradientTimeline, Phase
+from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
-from raybench.worker.steps.replay import communication_cores, contention
+from raybench.worker.steps.replay import communication_cores
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 
@@ -38,20 +38,9 @@ class _OneStep:
     micro_batch_s: float | None
 
 
-@dataclass(frozen=True)
-class _RankTimes:
-    """What one rank has timed."""
-
-    whole: _OneStep
-    half: _OneStep | None
-    no_half: str  # why there is none
-    communication_cores: float | None
-
-
 def gradient_timeline(
     models: StrategyModels,
     team: Team,
-    batch_size: int,
     *,
     step_s: float,
     replay_s: float | None,
@@ -59,7 +48,7 @@ def gradient_timeline(
 ) -> GradientTimeline:
     """A step of the twin on every rank, medians over steps and means over ranks. A collective call.
 
-    ``batch_size``: samples of a micro-batch. Raises ``InvalidTrialError`` where one order of the gradients
+    Raises ``InvalidTrialError`` where one order of the gradients
     does not say how DDP sends them.
     """
     assert models.twin is not None
@@ -77,19 +66,12 @@ def gradient_timeline(
     team.barrier()
     cores = communication_cores(models, team, replay_s)
     team.barrier()
-    no_half = "compiled for one size" if models.setting.compile else ""
-    no_half = no_half or ("a batch of one sample" if batch_size == 1 else "")
-    halves = None if no_half else HalfBatches(twin.batches, batch_size, models.workload)
-    own = team.agreed(lambda: _timed(twin, parameters, device, num_steps, halves))
-    beside = contention(models, team, step_s=step_s, replay_s=replay_s, max_seconds=max_seconds)
-    ranks: list[_RankTimes] = team.gather(replace(own, communication_cores=cores))
-    whole = _joined([each.whole for each in ranks], np.mean)
-    no_half = next((each.no_half for each in ranks if each.no_half), no_half)
-    halves_of_ranks = [] if no_half else [each.half for each in ranks if each.half is not None]
-    half = _joined(halves_of_ranks, np.mean) if halves_of_ranks else None
+    own = team.agreed(lambda: _timed(twin, parameters, device, num_steps))
+    ranks: list[tuple[_OneStep, float | None]] = team.gather((own, cores))
+    whole = _joined([step for step, _ in ranks], np.mean)
     # the leader's order is the one in which DDP has filled the buckets of all ranks
-    order = np.argsort(ranks[0].whole.ready_s, kind="stable")
-    known = [each.communication_cores for each in ranks if each.communication_cores is not None]
+    order = np.argsort(ranks[0][0].ready_s, kind="stable")
+    known = [cores for _, cores in ranks if cores is not None]
     return GradientTimeline(
         parameter_bytes=tuple(parameters[index].nbytes for index in order),
         element_bytes=parameters[0].element_size(),
@@ -99,16 +81,7 @@ def gradient_timeline(
         after_s=_rounded(whole.after_s),
         micro_batch_s=None if whole.micro_batch_s is None else _rounded(whole.micro_batch_s),
         num_steps=num_steps,
-        half_batch=None
-        if half is None
-        else HalfBatch(
-            batch_size=batch_size // 2,
-            before_s=_rounded(half.before_s),
-            ready_s=_rounded(half.ready_s.max()),
-        ),
-        no_half_batch=no_half,
         communication_cores=_rounded(fmean(known)) if known else None,
-        contention=beside,
     )
 
 
@@ -128,34 +101,13 @@ def _rounded(seconds: float) -> float:
     return round(float(seconds), DIGITS)
 
 
-def _timed(
-    stepper: Stepper,
-    parameters: list[nn.Parameter],
-    device: Device,
-    num_steps: int,
-    half: HalfBatches | None,
-) -> _RankTimes:
-    """Steps of this rank, each gradient's moment marked; with ``half`` each followed by one of half of it."""
+def _timed(stepper: Stepper, parameters: list[nn.Parameter], device: Device, num_steps: int) -> _OneStep:
+    """Steps of this rank, each gradient's moment marked; medians over them."""
     drop_ready(stepper.batches)
-    own, no_half = stepper.batches, ""
-    found, halves = list[_OneStep](), list[_OneStep]()
     timed = _TimedSteps(stepper, parameters, device)
     with _hooked(parameters, timed.mark):
-        for _ in range(DISCARD + num_steps):
-            found.append(timed.step())
-            if half is None:
-                continue
-            try:
-                stepper.batches = half
-                halves.append(timed.step())
-            except Exception as error:  # a workload whose batches are not to be cut: then there is no half
-                stepper.optimizer.zero_grad(set_to_none=True)
-                half, halves = None, []
-                no_half = str(error) if isinstance(error, InvalidBatchError) else type(error).__name__
-            finally:
-                stepper.batches = own
-    of_half = _joined(halves[DISCARD:], np.median) if halves else None
-    return _RankTimes(_joined(found[DISCARD:], np.median), of_half, no_half, None)
+        found = [timed.step() for _ in range(DISCARD + num_steps)]
+    return _joined(found[DISCARD:], np.median)
 
 
 class _TimedSteps:

@@ -22,7 +22,7 @@ from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.results import LossParity, StepsResult
 from raybench.records.store import ResultsDirectory
 from raybench.run.session import Session
-from raybench.run.study import run_study
+from raybench.run.stages import run_study
 from raybench.run.sweep import SweepSession
 from raybench.spec import Setting
 from tests.corpus.make import pack

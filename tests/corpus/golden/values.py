@@ -26,8 +26,9 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.commands import predict_run
 from raybench.commands.console import make_console
 from raybench.commands.notes import left_out_words
+from raybench.commands.predict import PredictOptions
 from raybench.errors import RequestError
-from raybench.plan.left_out import left_out
+from raybench.plan.notes import left_out
 from raybench.records.store import ResultsDirectory
 from raybench.report.prediction import prediction_rows
 
@@ -160,7 +161,7 @@ def _predicted(directory: Path) -> dict[str, Row]:
         printed = mock.Mock()
         with mock.patch.object(predict_run, "print_outlooks", printed):
             try:
-                predict_run.run_predict(predict_run.PredictOptions(directory, **options), console)
+                predict_run.run_predict(PredictOptions(directory, **options), console)
             except RequestError:
                 found[name] = {"is_refused": True}
                 continue

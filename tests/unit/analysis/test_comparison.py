@@ -46,14 +46,14 @@ def side(
 
 def test_a_planted_slowdown_is_found() -> None:
     monday, tuesday = side("monday", 0.010), side("tuesday", 0.020, 0.004, seed=2)
-    found = headline_in_common(monday, tuesday)
+    found = headline_in_common(monday, same_trials(monday, tuesday))
     assert found is not None
     assert found.speed.low < 0.5 < found.speed.high  # 12 ms became 24 ms
     assert found.speed.relative_half_width < 0.3
     assert found.efficiency is not None
     assert found.efficiency.low < 1 < found.efficiency.high
     assert found.is_slower
-    faster = headline_in_common(tuesday, monday)
+    faster = headline_in_common(tuesday, same_trials(tuesday, monday))
     assert faster is not None
     assert not faster.is_slower
 
@@ -72,7 +72,8 @@ def alarms(starts: int, studies: int, between_starts: float) -> tuple[float, flo
         side("equal", 0.010, noise=noise, seed=seed, measure={"starts": starts}) for seed in range(studies)
     ]
     pairs = [(one, two) for place, one in enumerate(sides) for two in sides[place + 1 : place + 6]]
-    found = [trial for pair in pairs if (trial := headline_in_common(*pair, between_starts))]
+    common = [(one, same_trials(one, two, between_starts)) for one, two in pairs]
+    found = [trial for each in common if (trial := headline_in_common(*each))]
     assert {trial.starts for trial in found} == {(starts, starts)}
     covered = sum(not trial.speed.excludes(1.0) for trial in found)
     return sum(trial.is_slower for trial in found) / len(found), covered / len(found)

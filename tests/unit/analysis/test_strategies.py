@@ -1,10 +1,14 @@
-"""What analysis says of a strategy that has no DDP wrapper."""
+"""Strategies compared, and whether their losses agree with one device's."""
 
 from __future__ import annotations
 
 import pytest
 
+from raybench.analysis.findings.diagnose import findings
+from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.stats.waterfall import waterfall
+from raybench.analysis.strategies import loss_parity
+from raybench.records.record import TrialRecord
 from tests.unit.strategies import strategy_record
 
 
@@ -16,3 +20,33 @@ def test_the_waterfall_of_fsdp_has_no_parts_that_it_does_not_have():
     assert sum(part.value for part in found.parts.present().values()) == pytest.approx(
         found.step_time_s.value
     )
+
+
+@pytest.mark.parametrize(
+    ("knobs", "off", "agrees"),
+    [
+        ({}, 0.001, True),
+        ({}, 0.002, False),
+        ({"precision": "bf16"}, 0.02, True),
+        ({"precision": "bf16"}, 0.04, False),
+        ({"gradient_compression": "fp16"}, 0.02, True),
+        ({}, None, False),  # it was not finite
+    ],
+)
+def test_losses_agree_within_the_tolerance_of_the_coarsest_type(knobs, off, agrees):
+    verdict = loss_parity(strategy_record("ddp", 2, off=off, **knobs))
+    assert verdict is not None
+    assert verdict.agrees is agrees
+
+
+def test_a_difference_is_a_problem_unless_the_model_explains_it():
+    def found(each: TrialRecord) -> list[Severity]:
+        return [f.severity for f in findings(each) if f.name is FindingName.LOSSES_DISAGREE]
+
+    assert found(strategy_record("fsdp", 2)) == []
+    assert found(strategy_record("fsdp", 2, off=0.5)) == [Severity.PROBLEM]
+    assert found(strategy_record("fsdp", 2, gradient=1e-6)) == []
+    assert found(strategy_record("fsdp", 2, gradient=0.7)) == [Severity.PROBLEM]
+    assert found(strategy_record("ddp", 2, off=0.5, why=("compiled code draws dropout's masks anew",))) == [
+        Severity.NOTE
+    ]

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from raybench.commands import communication_run
+from raybench.commands import measuring
 from raybench.commands.communication_run import sweep_of
-from raybench.commands.options import parse_sizes
-from raybench.commands.request import Options
+from raybench.commands.options import Options, parse_sizes
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture
@@ -31,7 +30,8 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(Cluster, "resources", lambda self, needs: Resources("cpu", 2, "a CPU"))
     monkeypatch.setattr(Cluster, "prepare", lambda self, needs, **_: None)
-    monkeypatch.setattr(communication_run, "_runner", lambda *_: FakeRunner(noise=STEADY, num_devices=2))
+    fake = FakeRunner(noise=STEADY, num_devices=2)
+    monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: fake)
 
 
 def typed(*arguments: str | Path):  # type: ignore[no-untyped-def]
@@ -117,7 +117,7 @@ def test_no_part_completed_is_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     failing = FakeRunner(noise=STEADY, num_devices=2, fail=lambda request: ("oom", "planted"))
-    monkeypatch.setattr(communication_run, "_runner", lambda *_: failing)
+    monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: failing)
     assert typed("--output", tmp_path / "out").exit_code == 1
     assert "nothing was measured: 1 oom (planted)" in capfd.readouterr().out
     assert (tmp_path / "out" / "report" / "report.html").is_file()

@@ -14,6 +14,7 @@ import pytest
 from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.commands.compare import compare_directories
 from raybench.commands.console import make_console
+from raybench.commands.options import parse_new_folder
 from raybench.errors import RequestError
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
@@ -173,12 +174,10 @@ def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
-    one, other = planted(tmp_path, "one", 0.010), planted(tmp_path, "other", 0.020, seed=2)
-    before = (one / "trials.jsonl").read_bytes()
-    for output in (one, one / "study.toml"):
+    (tmp_path / "study.toml").touch()
+    for output in (tmp_path, tmp_path / "study.toml"):
         with pytest.raises(RequestError, match="nothing is overwritten"):
-            printed(one, other, output=output)
-    assert (one / "trials.jsonl").read_bytes() == before
+            parse_new_folder(str(output), "--output")
 
 
 @pytest.mark.parametrize("name", ["exists", "iterdir"])
@@ -186,7 +185,6 @@ def test_an_output_that_cannot_be_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """As in a directory of mode 000, which root reads all the same."""
-    one, other = planted(tmp_path, "one", 0.010), planted(tmp_path, "other", 0.020, seed=2)
     out = tmp_path / "out"
     out.mkdir()
     real = getattr(Path, name)
@@ -198,7 +196,7 @@ def test_an_output_that_cannot_be_read_is_refused(
 
     monkeypatch.setattr(Path, name, locked)
     with pytest.raises(RequestError, match=r"--output: .*ermission"):
-        printed(one, other, output=out)
+        parse_new_folder(str(out), "--output")
 
 
 def alone(folder: Path, name: str, size: int, machine: Any) -> Path:

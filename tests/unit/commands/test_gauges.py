@@ -1,23 +1,24 @@
-"""Which gauges a study sets, at which values; several watchers behind one."""
+"""Which gauges a study sets, at which values."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import pytest
 
 from raybench.analysis.stats.efficiency import scaling
 from raybench.analysis.stats.waterfall import waterfall
-from raybench.commands.watchers import StudyGauges, Watchers, trial_values
+from raybench.commands.console import make_console
+from raybench.commands.display import Display
+from raybench.commands.progress import StudyGauges, StudyProgress, trial_values
 from raybench.launch import metrics
 from raybench.launch.metrics import METRICS, Metric, RayMetrics
 from raybench.machine.host import Resources
-from raybench.plan.notes import Stage
 from raybench.plan.resolve import make_plan
-from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from tests.support.planted import FakeRunner, Noise
-from tests.unit.runs import QUIET_ENOUGH, Watched, run
+from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import SHORT, SIXTEEN_TENTHS, asked, failed, measured, study
 
 STUDY = study(knobs={"batch_size": [32, 512]})
@@ -72,37 +73,33 @@ def test_what_a_trial_does_not_measure_has_no_gauge() -> None:
 def test_trials_are_counted_by_state_and_named_by_their_setting() -> None:
     kept = Kept()
     gauges = StudyGauges(STUDY, kept)
-    gauges.stage(Stage.CURVES, 3)
+    gauges.progress()
     assert kept.of(metrics.STAGE_DONE) == {(): 0}
     records = [measured(SIXTEEN_TENTHS, setting=each) for each in (DEFAULT, LARGE)]
     records.append(failed(asked(STUDY, "search", LARGE, 2), "oom"))
     for done, record in enumerate(records):
-        gauges.trial(record.request, done=done, total=3, left_s=30.0 - 10 * done)
-        gauges.progress(Progress("measure", "round 7"))
+        gauges.progress(done, 3, 30.0 - 10 * done)
         gauges.trial_done(record, scaling(record) if record.steps else None)
     assert kept.of(metrics.TRIALS) == {("complete",): 2, ("oom",): 1}
     assert kept.of(metrics.STAGE_DONE) == {(): 3}
     assert kept.of(metrics.STAGE_PLANNED) == {(): 3}
     assert kept.of(metrics.LEFT) == {(): 10.0}
     assert set(kept.of(metrics.EFFICIENCY)) == {("2", "ddp", "batch 32"), ("2", "ddp", "batch 512")}
-    gauges.stage(Stage.CONFIRMATION, 1)
+    gauges.progress()
     assert kept.of(metrics.STAGE_DONE) == {(): 0}
     assert kept.of(metrics.LEFT) == kept.of(metrics.STAGE_PLANNED) == {(): None}  # not known any more
     assert kept.of(metrics.TRIALS) == {("complete",): 2, ("oom",): 1}
 
 
-def test_a_whole_study_is_watched_by_several() -> None:
-    """What one watcher is told the other is told: every record is in the gauges' count."""
+def test_every_record_of_a_whole_study_is_in_the_gauges_count() -> None:
     plan = make_plan(
         study(knobs={"batch_size": [32, 512]}, search={"method": "optuna", "trials": 2}),
         Resources("cpu", 2, "a CPU"),
     )
-    kept, watched = Kept(), Watched()
+    kept, display = Kept(), Display(make_console(io.StringIO()))
     runner = FakeRunner(noise=QUIET_ENOUGH, fail=_large_alone_fails)
-    _, store, _ = run(plan, runner, watcher=Watchers(watched, StudyGauges(plan.study, kept)))
-    assert [record.trial_id for record, _ in watched.done] == [record.trial_id for record in store.records]
-    assert watched.stages
-    assert watched.bests
+    watcher = StudyProgress(plan.study, display, StudyGauges(plan.study, kept))
+    _, store, _ = run(plan, runner, watcher=watcher)
     states = [record.state for record in store.records]
     assert kept.of(metrics.TRIALS) == {(state,): states.count(state) for state in set(states)}
     measured_there = {(str(r.config.world_size), r.config.batch_size) for r in _complete(store.records)}
@@ -116,23 +113,3 @@ def _large_alone_fails(request: object) -> tuple[str, str] | None:
 
 def _complete(records: list[TrialRecord]) -> Iterator[TrialRecord]:
     return (record for record in records if record.steps)
-
-
-def test_watchers_are_told_in_their_order() -> None:
-    told: list[str] = []
-
-    class Named(Watched):
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self._name = name
-
-        def stage(self, stage: Stage, number: int, why: object = ()) -> None:
-            told.append(f"{self._name}: {stage.name}")
-
-        def progress(self, progress: Progress) -> None:
-            told.append(f"{self._name}: {progress.phase}")
-
-    both = Watchers(Named("first"), Named("second"))
-    both.stage(Stage.SEARCH, 6)
-    both.progress(Progress("measure"))
-    assert told == ["first: SEARCH", "second: SEARCH", "first: measure", "second: measure"]

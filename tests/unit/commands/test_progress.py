@@ -105,7 +105,7 @@ def test_one_device_has_no_speedup() -> None:
     rate = estimate.throughput_samples_per_s.value
     line = told(record, estimate)
     rounds = len(record.steps.rounds)
-    assert line == f"1 device, batch 32: {rate:,.0f} samples/s by itself, n={rounds}"  # not in the tables
+    assert line == f"1 device, batch 32: {rate:,.0f} samples/s, n={rounds}"
 
 
 def test_a_confirmation_stands_beside_the_default() -> None:

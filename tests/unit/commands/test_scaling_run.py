@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raybench.commands import scaling_run
+from raybench.commands import measuring, scaling_run
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
-from raybench.commands.request import Options, as_it_began
+from raybench.commands.request import as_it_began
+from raybench.commands.scaling import ScalingOptions
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
@@ -36,7 +37,8 @@ def plan_of(**workload: Any) -> Plan:
 
 def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All that a run prints, with planted times in the place of processes."""
-    monkeypatch.setattr(scaling_run, "_runner", lambda *_: FakeRunner(noise=QUIET, num_devices=2))
+    fake = FakeRunner(noise=QUIET, num_devices=2)
+    monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: fake)
     monkeypatch.setattr(scaling_run, "time", SimpleNamespace(time=lambda: 1000.0))
     options: Any = SimpleNamespace(began=1000.0, retry=(), runner="group", verify=False)
     cluster: Any = SimpleNamespace(prepare=lambda needs, **_: None)
@@ -170,7 +172,7 @@ def test_what_was_typed_as_a_search_goes_on_as_it_was_begun(
 
     def typed(*, resume: bool) -> str:
         console = Console(file=io.StringIO(), width=200)
-        options = Options(output=tmp_path / "results", resume=resume)
+        options = ScalingOptions(output=tmp_path / "results", resume=resume)
         assert scaling_run.run_scaling(options, console) == 0
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
@@ -219,10 +221,10 @@ def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
     )
     monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, plan.study, None))
     (tmp_path / "empty").mkdir()
-    options = Options(output=tmp_path, dry_run=True)
+    options = ScalingOptions(output=tmp_path, dry_run=True)
     console = Console(file=io.StringIO())
     with pytest.raises(StoreError, match="not empty"):
         scaling_run.run_scaling(options, console)
-    options = Options(output=tmp_path / "empty", dry_run=True)
+    options = ScalingOptions(output=tmp_path / "empty", dry_run=True)
     assert scaling_run.run_scaling(options, console) == 0
     assert not list((tmp_path / "empty").iterdir())

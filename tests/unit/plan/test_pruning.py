@@ -7,8 +7,7 @@ from raybench.analysis import analyse
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.progress import outcome_words
 from raybench.machine.host import Resources
-from raybench.plan.left_out import left_out
-from raybench.plan.notes import NoteKind
+from raybench.plan.notes import NoteKind, left_out
 from raybench.plan.pruning import pruned_after
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import with_peers

@@ -9,8 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.errors import NoRoomError
 from raybench.machine.host import Resources
-from raybench.plan.left_out import left_out
-from raybench.plan.notes import Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo
 from raybench.records.record import State

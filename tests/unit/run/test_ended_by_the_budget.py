@@ -6,8 +6,7 @@ import pytest
 
 from raybench.commands.progress import outcome_words
 from raybench.machine.host import Resources
-from raybench.plan.left_out import left_out
-from raybench.plan.notes import Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan

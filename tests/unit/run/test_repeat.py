@@ -13,6 +13,7 @@ from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.report.answer import answer_box, answer_of
+from raybench.report.finding_texts import next_step
 from raybench.run.time_budget import TimeBudget
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, StepCosts
@@ -135,7 +136,7 @@ def test_what_others_disturb_each_time_is_told_and_not_believed():
     assert doubt.startswith("batch 256 on 2 devices may be faster than told, by up to 75% of its step:")
     assert "took 1.50 of 2 cores meanwhile, 0.10 beside the trial they disturbed least" in doubt
     (finding,) = [each for each in results.diagnosis if each.name == "measured under load"]
-    assert "measured 3 times: stop what else runs and begin a new study" in finding.next_step
+    assert "measured 3 times: stop what else runs and begin a new study" in next_step(finding)
 
 
 def test_a_load_that_all_trials_have_is_no_reason():

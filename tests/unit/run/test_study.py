@@ -11,8 +11,7 @@ from raybench.analysis.stats.efficiency import Verdict, gain, scaling
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
-from raybench.plan.left_out import left_out
-from raybench.plan.notes import Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome, Progress

@@ -107,4 +107,5 @@ def test_what_is_left_of_lost_nodes_is_no_spread() -> None:
     run = session(plan, Lost(noise=STEADY, num_devices=4))
     run.run()
     assert [record.request.config.placement for record in run.store.latest().values()] == ["pack"]
-    assert run.notes == ["not measured, since nodes are gone: 2 devices, spread (at most 2 workers fit)"]
+    ((place, reason),) = run.lost
+    assert (place.world_size, place.placement, reason) == (2, "spread", "at most 2 workers fit")

@@ -20,11 +20,9 @@ def test_all_world_sizes_begin_with_two_devices() -> None:
 def test_spread_is_pack_on_one_node() -> None:
     plan = planned(4, placement=("pack", "spread"))
     assert plan.placements == ("pack",)
-    assert plan.notes == ["placement spread: on one node the same as pack, not measured"]
     both = planned(4, num_nodes=2, world_sizes=(2,), placement=("pack", "spread"))
     assert [place.placement for place in both.places] == ["pack", "spread"]
     assert both.group_size == 4  # everywhere, so that two of them can be spread
-    assert both.notes == []
 
 
 @pytest.mark.parametrize(

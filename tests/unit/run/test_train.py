@@ -8,7 +8,7 @@ from raybench.analysis import analyse
 from raybench.analysis.labels import trial_words
 from raybench.commands.progress import outcome_words
 from raybench.machine.host import Resources
-from raybench.plan.left_out import left_out
+from raybench.plan.notes import left_out
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan

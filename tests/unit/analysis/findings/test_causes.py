@@ -18,6 +18,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
 from tests.support.planted.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
@@ -75,8 +76,8 @@ def test_no_second_of_a_step_is_explained_twice() -> None:
 def test_every_finding_says_its_numbers_and_what_to_do() -> None:
     for seed, cause in enumerate(CAUSES):
         for each in simulate([cause], seed)[0].findings:
-            assert any(character.isdigit() for character in each.evidence), each
-            assert each.next_step
+            assert any(character.isdigit() for character in evidence(each)), each
+            assert next_step(each)
             assert (each.predicted is None) or each.change
 
 
@@ -96,7 +97,7 @@ def test_negative_scaling_from_step_times_alone_with_the_right_efficiencies() ->
     results = analyse(spec, run_all(runner, requests)[0])
     first = results.diagnosis[0]
     assert first.name is FindingName.NEGATIVE_SCALING
-    assert "8 devices are slower than one device: 0.02x" in first.evidence
+    assert "8 devices are slower than one device: 0.02x" in evidence(first)
     efficiencies = {
         record.config.world_size: results.scaling(record).efficiency for record in results.measured
     }
@@ -125,7 +126,7 @@ def test_two_bucket_sizes_tell_latency_from_bandwidth() -> None:
     many = _on_link([1, "default"], bandwidth_bytes_per_s=50e9, latency_s=0.0005)
     assert many.name is FindingName.LATENCY_BOUND
     assert many.values["latency_share"] > 0.9
-    assert "by the trial with 2 buckets" in many.evidence
+    assert "by the trial with 2 buckets" in evidence(many)
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -139,7 +140,7 @@ def test_buckets_of_different_starts_tell_latency_no_better_than_starts_agree(to
     records = grid(spec, [1, 2], FakeRunner(machine.costs, Noise(block=0.005, step=0.0)))[0]
     found = analyse(spec, records if together else apart(records)).diagnosis[0]
     assert (found.name is FindingName.BANDWIDTH_BOUND) is together
-    assert "latency is" in found.evidence
+    assert "latency is" in evidence(found)
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -168,7 +169,7 @@ def test_a_larger_batch_is_not_the_next_step_where_one_was_measured_and_brought_
     words = "no larger batch that was measured is surely better"
     for known, is_said in ((records, True), (records[:2], False)):
         named = [each for each in analyse(spec, known).diagnosis if each.name is FindingName.BATCH_TOO_SMALL]
-        assert [each.next_step.startswith(words) for each in named] == [True] * is_said
+        assert [next_step(each).startswith(words) for each in named] == [True] * is_said
 
 
 def apart(records: list[TrialRecord]) -> list[TrialRecord]:
@@ -179,7 +180,7 @@ def apart(records: list[TrialRecord]) -> list[TrialRecord]:
 def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
     one = _on_link(["default"], bandwidth_bytes_per_s=5e9, latency_s=1e-6)
     assert one.name is FindingName.COMMUNICATION_BOUND
-    assert "cannot be told apart" in one.next_step
+    assert "cannot be told apart" in next_step(one)
 
 
 def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
@@ -190,7 +191,7 @@ def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
     found = _on_link(["default"], around, bandwidth_bytes_per_s=5e9, latency_s=1e-6)
     assert found.name is FindingName.BANDWIDTH_BOUND
     assert found.values["link_share"] == pytest.approx(0.5, rel=0.05)
-    assert "of what the sweep's largest messages reach" in found.evidence
+    assert "of what the sweep's largest messages reach" in evidence(found)
 
 
 def test_gpus_joined_through_the_host_where_others_have_nvlink_are_a_slow_path() -> None:
@@ -205,7 +206,7 @@ def test_gpus_joined_through_the_host_where_others_have_nvlink_are_a_slow_path()
         study(resources={"device": "cuda"}), [record], around=Around(environment=environment)
     ).diagnosis
     assert found[0].name is FindingName.SLOW_PATH
-    assert "GPUs 0 and 1 are joined by SYS, GPUs 0 and 2 by NV2" in found[0].evidence
+    assert "GPUs 0 and 1 are joined by SYS, GPUs 0 and 2 by NV2" in evidence(found[0])
 
 
 # --- several settings
@@ -263,7 +264,7 @@ def test_a_better_setting_that_cannot_touch_the_cause_is_no_cure_of_it() -> None
     first = found.diagnosis[0]
     assert first.name is FindingName.COMMUNICATION_BOUND
     assert "num_threads" not in (first.change or {})
-    assert "threads" not in first.next_step
+    assert "threads" not in next_step(first)
     worst = found.configurations[-1]
     assert [each.changes for each in worst.nearest] == [{"num_threads": 1}]  # it stands by itself
 
@@ -272,7 +273,7 @@ def test_of_better_settings_the_nearest_that_can_touch_the_cause_is_its_cure() -
     costs = {(8, 0): exactly(0.5), (8, 1): exactly(0.95), (128, 0): exactly(0.9, 0.04)}
     first = planted(costs, "batch_size", "num_threads").diagnosis[0]
     assert first.change == {"batch_size": 128}
-    assert "measured at 90" in first.next_step
+    assert "measured at 90" in next_step(first)
 
 
 def test_the_nearest_measured_setting_is_what_the_finding_proposes() -> None:
@@ -281,4 +282,4 @@ def test_the_nearest_measured_setting_is_what_the_finding_proposes() -> None:
     assert first.change == {"batch_size": 128}
     assert first.predicted is not None
     assert first.predicted.value == pytest.approx(16 * 0.01 / 0.3 / (0.04 / 0.9))
-    assert "measured at 90" in first.next_step
+    assert "measured at 90" in next_step(first)

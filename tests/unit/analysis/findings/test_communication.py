@@ -15,6 +15,7 @@ from raybench.analysis.findings.unattributed import NotDivided
 from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import SHORT, measured, study
@@ -50,7 +51,7 @@ def test_a_model_of_one_small_bucket_is_latency_bound_and_no_bucket_size_cures_i
     finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
     assert finding.name is FindingName.LATENCY_BOUND
     assert finding.values["latency_share"] == pytest.approx(0.9, rel=0.02)
-    assert "a larger batch or accumulation" in finding.next_step
+    assert "a larger batch or accumulation" in next_step(finding)
     assert "bucket_cap_mb" not in (finding.change or {})
 
 
@@ -65,9 +66,9 @@ def test_a_link_is_not_blamed_where_the_cores_decide(by_cores: tuple[int, ...]) 
     link = Link("all_reduce", place, latency, rate, (1e-4, 1e-9), residuals, by_cores)
     finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
     assert finding.name is FindingName.BANDWIDTH_BOUND
-    assert ("the cores decide for messages of this size, not the link" in finding.evidence) is bool(by_cores)
-    assert ("else a faster link" in finding.next_step) is not bool(by_cores)
-    assert ("more cores for each worker" in finding.next_step) is bool(by_cores)
+    assert ("the cores decide for messages of this size, not the link" in evidence(finding)) is bool(by_cores)
+    assert ("else a faster link" in next_step(finding)) is not bool(by_cores)
+    assert ("more cores for each worker" in next_step(finding)) is bool(by_cores)
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -83,7 +84,7 @@ def test_where_memory_is_full_half_the_bytes_are_what_can_be_tried(is_full: bool
         record = record.model_copy(update={"result": full})
     finding = transfers(record, Around({LinkKey("all_reduce", 2, 1): link}), "cuda")
     assert finding.name is FindingName.BANDWIDTH_BOUND
-    assert "half the bytes (gradient_compression bf16)" in finding.next_step
+    assert "half the bytes (gradient_compression bf16)" in next_step(finding)
     if is_full:
         assert finding.change == {"gradient_compression": "bf16"}
     else:
@@ -101,8 +102,8 @@ def between_nodes(**variables: str) -> Finding:
 def test_an_interface_that_is_no_network_between_nodes_is_named(interface: str) -> None:
     finding = between_nodes(GLOO_SOCKET_IFNAME=interface)
     assert finding.name is FindingName.SLOW_PATH
-    assert f"GLOO_SOCKET_IFNAME={interface.lstrip('=')} is no network between nodes" in finding.evidence
-    assert "raybench doctor" in finding.next_step
+    assert f"GLOO_SOCKET_IFNAME={interface.lstrip('=')} is no network between nodes" in evidence(finding)
+    assert "raybench doctor" in next_step(finding)
 
 
 def test_a_network_between_nodes_is_not() -> None:
@@ -133,9 +134,9 @@ def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...
     case = replace(Case.of(record, record.steps), beside=Beside.of([record, *others]))
     finding = case.finding(ExposedTransfers)
     assert finding is not None
-    assert ("measure bucket_cap_mb" in finding.next_step) is bool(asked)
-    assert f"bucket_cap_mb of {asked} too" in finding.next_step or not asked
-    assert "raybench communication --world-sizes 2" in finding.next_step
+    assert ("measure bucket_cap_mb" in next_step(finding)) is bool(asked)
+    assert f"bucket_cap_mb of {asked} too" in next_step(finding) or not asked
+    assert "raybench communication --world-sizes 2" in next_step(finding)
 
 
 def test_a_latency_is_never_below_0() -> None:
@@ -165,5 +166,5 @@ def test_whose_transfers_bound_what_is_not_taken_apart() -> None:
     assert record.steps is not None
     finding = Case.of(record, record.steps).finding(NotDivided)
     assert finding is not None
-    assert "its transfers alone" in finding.evidence
-    assert "as a curve is" not in finding.next_step
+    assert "its transfers alone" in evidence(finding)
+    assert "as a curve is" not in next_step(finding)

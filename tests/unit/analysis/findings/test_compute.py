@@ -8,6 +8,7 @@ from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.machine.environment import Environment
+from raybench.report.finding_texts import next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured, study
@@ -37,12 +38,12 @@ def test_more_loader_processes_are_proposed_while_there_are_cores(
 ) -> None:
     finding = waiting(workers, cores)
     assert finding.change == {"workers": proposed}
-    assert f"workers {proposed} instead of {workers}" in finding.next_step
+    assert f"workers {proposed} instead of {workers}" in next_step(finding)
 
 
 @pytest.mark.parametrize(("workers", "cores"), [(16, 64), (24, 64), (16, None), (24, None), (4, 8), (1, 2)])
 def test_no_more_of_them_are_proposed_where_there_are_none(workers: int, cores: int | None) -> None:
     finding = waiting(workers, cores)
     assert finding.change is finding.predicted is None
-    assert "instead of" not in finding.next_step
-    assert finding.next_step
+    assert "instead of" not in next_step(finding)
+    assert next_step(finding)

@@ -10,6 +10,7 @@ from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.waterfall import waterfall
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import measured
@@ -36,7 +37,7 @@ def test_contention_is_told_without_what_other_processes_explain_of_it(theirs_s:
     assert own is not None
     assert others.value == pytest.approx(theirs_s)
     assert own.value == pytest.approx(0.010 - theirs_s)
-    assert "10.0 ms" in named[FindingName.CONTENTION].evidence
+    assert "10.0 ms" in evidence(named[FindingName.CONTENTION])
     assert named[FindingName.CONTENTION].values["contention_s"] == pytest.approx(0.010)
 
 
@@ -62,7 +63,7 @@ def test_threads_beyond_the_cores_are_told_with_how_many_fit() -> None:
     told = record.steps.model_copy(update={"hosts": (0, 0), "host_cores": (4, 4)})
     (finding,) = (each for each in findings(record.model_copy(update={"result": told})) if each.explains)
     assert finding.name is FindingName.CONTENTION
-    assert "2 workers of 4 threads share 4 cores" in finding.evidence
+    assert "2 workers of 4 threads share 4 cores" in evidence(finding)
     assert finding.change == {"num_threads": 2}
 
 
@@ -120,7 +121,7 @@ def test_others_that_hold_up_transfers_may_explain_these() -> None:
         assert explains is not None
         assert explains.value == pytest.approx(most_s, rel=0.01)
         assert explains.low == 0.0
-        communication = next(each for each in named.values() if "transfers" in each.evidence)
+        communication = next(each for each in named.values() if "transfers" in evidence(each))
         assert communication.explains is not None
         assert communication.explains.value == pytest.approx(0.008, rel=0.01)
 
@@ -129,14 +130,14 @@ def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -
     record = measured(StepCosts(plain_s=0.040, contention_s=0.020), QUIET)
     programs = {"python": 0.71, "Ray": 0.17, "kernel": 0.03, "memfd:sealed-91": 0.004}
     finding = of(record, 1.06, programs)[FindingName.OTHER_PROCESSES]
-    assert finding.next_step == (
+    assert next_step(finding) == (
         "python took 0.71 of 2 cores during the rounds: stop it, or measure when it is done"
     )
-    assert "memfd" not in finding.evidence
+    assert "memfd" not in evidence(finding)
     own = of(record, 1.06, {"Ray": 0.9})[FindingName.OTHER_PROCESSES]
-    assert "nothing much to stop" in own.next_step
+    assert "nothing much to stop" in next_step(own)
     few = of(record, 1.06, {"pytest": 0.04, "Ray": 0.1})[FindingName.OTHER_PROCESSES]
-    assert "pytest" not in few.next_step
+    assert "pytest" not in next_step(few)
 
 
 def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:

@@ -13,6 +13,7 @@ from raybench.analysis.findings.case import Beside, Case
 from raybench.analysis.findings.evenness import Straggler
 from raybench.analysis.findings.finding import FindingName
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, measured, study
@@ -75,7 +76,7 @@ def straggling(others: list[float], *, taken: float | None = None) -> str:
     case = replace(Case.of(record, record.steps), beside=Beside.of([record, *beside]))
     finding = case.finding(Straggler)
     assert finding is not None
-    return finding.evidence
+    return evidence(finding)
 
 
 def test_it_is_the_device_only_where_other_trials_have_it_and_nothing_else_ran() -> None:
@@ -93,4 +94,4 @@ def test_a_trial_on_fewer_devices_tells_of_the_same_one() -> None:
     records = grid(spec, (1, 4, 8), FakeRunner(hardware.costs, Noise(block=0.005), seed=1))[0]
     found = [each for each in analyse(spec, records).findings if each.name is FindingName.STRAGGLER]
     assert len(found) == 2
-    assert all(each.evidence.endswith(": it is the device itself") for each in found)
+    assert all(evidence(each).endswith(": it is the device itself") for each in found)

@@ -14,6 +14,7 @@ from raybench.analysis.findings.of_study import FAILED, Failed, NotReached
 from raybench.analysis.measured import measured_study
 from raybench.analysis.results import with_left_out
 from raybench.records.record import State, TrialRecord
+from raybench.report.finding_texts import evidence, next_step
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, run_all
@@ -46,7 +47,7 @@ def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
     (found,) = failures(*COMPLETE, crashed(64), crashed(128), crashed(64, 1))
     assert found.name == FindingName.CRASHED
     assert found.severity == Severity.WARNING
-    assert found.evidence == (
+    assert evidence(found) == (
         "3 of 4 trials (2 devices, batch 64; and 2 more): rank 1: ValueError: 64 samples"
     )
     assert found.frames[0] == "own.py:7, in loss: raise"
@@ -63,10 +64,10 @@ def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(stat
     record = failed(request(64), state, "planted")
     (alone,) = failures(record)
     (beside,) = failures(*COMPLETE, record)
-    assert (alone.name, alone.severity) == (FAILED[state][0], Severity.PROBLEM)
+    assert (alone.name, alone.severity) == (FAILED[state], Severity.PROBLEM)
     assert beside.severity == (Severity.NOTE if state == "oom" else Severity.WARNING)
-    assert "planted" in alone.evidence
-    assert alone.evidence.startswith("the only trial that was asked (2 devices, batch 64): ")
+    assert "planted" in evidence(alone)
+    assert evidence(alone).startswith("the only trial that was asked (2 devices, batch 64): ")
     assert alone.command.startswith("" if state == "invalid" else f"{GOES_ON} --retry {state}")
 
 
@@ -101,11 +102,11 @@ def test_what_was_not_reached_is_one() -> None:
     told = with_left_out(found, words, GOES_ON)
     (late,) = told.findings[len(found.findings) :]
     assert late in told.diagnosis
-    assert (late.name, late.evidence, late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
+    assert (late.name, evidence(late), late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
     budgeted = SPEC.model_copy(update={"time_budget_seconds": 40.0})
     whole = WholeStudy(measured_study(budgeted, COMPLETE), AROUND, left_out=words)
     (anew,) = NotReached.condition(whole)
-    assert "a time budget that begins anew" in anew.next_step().words
+    assert "a time budget that begins anew" in next_step(anew.finding())
 
 
 def test_a_study_without_failures_has_none() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
+from raybench.report.finding_texts import evidence
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured
@@ -29,8 +30,8 @@ def test_gpus_that_are_busy_with_little_arithmetic_are_memory_bound() -> None:
     finding = on_gpus(0.97, 0.12)[FindingName.MEMORY_BOUND]
     assert finding.severity is Severity.NOTE
     assert finding.values["flops_share"] == pytest.approx(0.12, rel=0.02)
-    assert "busy for 97% of the time at 12" in finding.evidence
-    assert "matrix peak of 100.0 TFLOP/s" in finding.evidence
+    assert "busy for 97% of the time at 12" in evidence(finding)
+    assert "matrix peak of 100.0 TFLOP/s" in evidence(finding)
     assert finding.change == {"compile": True}
     compiled = on_gpus(0.97, 0.12, setting=Setting(compile=True))
     assert compiled[FindingName.MEMORY_BOUND].change is None

@@ -7,6 +7,7 @@ from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.stats.repeated import MOST_AGAIN
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, study
@@ -49,9 +50,9 @@ def test_a_headline_under_load_comes_first_though_another_loaded_one_agrees_with
     found = disturbed(1.0)
     first = found.diagnosis[0]
     assert (first.name, first.severity) == (FindingName.MEASUREMENTS_DISAGREE, Severity.WARNING)
-    assert "measured under load" in first.evidence
-    assert "python 1.00" in first.next_step
-    assert "--resume measures it again" in first.next_step
+    assert "measured under load" in evidence(first)
+    assert "python 1.00" in next_step(first)
+    assert "--resume measures it again" in next_step(first)
     assert first.command == GOES_ON
     (apart,) = [each for each in found.disagreements if each.config.setting.precision == "fp32"]
     assert apart.agrees is not None
@@ -62,15 +63,15 @@ def test_without_load_the_one_that_agrees_bears_it_out() -> None:
     found = disturbed(0.0)
     (told,) = [each for each in found.diagnosis if each.name is FindingName.MEASUREMENTS_DISAGREE]
     assert not told.comes_first
-    assert "under load" not in told.evidence
-    assert told.next_step.startswith("nothing: the figure on the curve")
+    assert "under load" not in evidence(told)
+    assert next_step(told).startswith("nothing: the figure on the curve")
 
 
 def test_what_was_measured_so_often_is_not_asked_for_again() -> None:
     first = disturbed(1.0, again=MOST_AGAIN).diagnosis[0]
     assert first.name is FindingName.MEASUREMENTS_DISAGREE
     assert first.command == ""
-    assert "begin a new study" in first.next_step
+    assert "begin a new study" in next_step(first)
 
 
 def test_trials_on_another_kind_of_device_are_named() -> None:
@@ -90,6 +91,6 @@ def test_trials_on_another_kind_of_device_are_named() -> None:
     (told,) = [e for e in analyse(spec, moved).diagnosis if e.name is FindingName.SEVERAL_DEVICES]
     assert told.severity is Severity.WARNING
     assert told.trial_id == other.trial_id
-    assert "ran on NVIDIA H200, 1 trial on NVIDIA A100 (first: batch " in told.evidence
+    assert "ran on NVIDIA H200, 1 trial on NVIDIA A100 (first: batch " in evidence(told)
     assert told.values == {"trials": 1}
-    assert "measure all of them on NVIDIA H200" in told.next_step
+    assert "measure all of them on NVIDIA H200" in next_step(told)

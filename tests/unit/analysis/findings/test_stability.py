@@ -10,6 +10,7 @@ from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.steadiness import NoisyMeasurement
 from raybench.records.record import TrialRecord
+from raybench.report.finding_texts import evidence, next_step
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import Noise, StepCosts
 from tests.unit.studies import SHORT, measured
@@ -58,7 +59,7 @@ def test_a_half_width_not_reached_says_how_long_it_takes() -> None:
     finding = found(record)[FindingName.NOISY_MEASUREMENT]
     assert finding.values["half_width_ratio"] > 0.01
     assert finding.values["needed_s"] > 4
-    assert "measure.max_seconds=" in finding.next_step
+    assert "measure.max_seconds=" in next_step(finding)
 
 
 @pytest.mark.parametrize(("asked_s", "with_seconds"), [(600.0, False), (5.0, True)])
@@ -71,8 +72,8 @@ def test_a_trial_that_the_time_budget_cut_asks_for_more_of_it(asked_s: float, wi
     finding = case.finding(NoisyMeasurement)
     assert finding is not None
     assert 5 < finding.values["needed_s"] < 50
-    assert "--time-budget" in finding.next_step
-    assert ("measure.max_seconds=" in finding.next_step) is with_seconds
+    assert "--time-budget" in next_step(finding)
+    assert ("measure.max_seconds=" in next_step(finding)) is with_seconds
 
 
 def test_where_time_does_not_help_the_noise_is_told_and_who_makes_it() -> None:
@@ -81,8 +82,8 @@ def test_where_time_does_not_help_the_noise_is_told_and_who_makes_it() -> None:
     record = measured(COSTS, Noise(block=0.15, step=0.0), measure=asked)
     finding = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.NOISY_MEASUREMENT]
     assert finding.values["needed_s"] > 40
-    assert "max_seconds" not in finding.next_step
-    assert finding.next_step.endswith("chrome 0.01")  # and not Ray, without which there is no study
+    assert "max_seconds" not in next_step(finding)
+    assert next_step(finding).endswith("chrome 0.01")  # and not Ray, without which there is no study
 
 
 def with_slow_rounds(places: tuple[int, ...]) -> TrialRecord:
@@ -112,8 +113,8 @@ def test_outliers_are_left_out_only_as_many_as_are_trimmed_on_their_side(
     """Of ten rounds one is trimmed at each end: a second slow one is in the figure."""
     finding = found(with_slow_rounds(places))[FindingName.OUTLIER_ROUNDS]
     assert finding.values["outliers"] == len(places)
-    assert ("nothing to do" in finding.next_step) is (kept == 0)
-    assert ("1 of them is in the figure" in finding.next_step) is (kept == 1)
+    assert ("nothing to do" in next_step(finding)) is (kept == 0)
+    assert ("1 of them is in the figure" in next_step(finding)) is (kept == 1)
 
 
 def test_uneven_devices_are_named() -> None:
@@ -129,9 +130,9 @@ def test_a_device_that_is_slow_alone_too_is_one_finding() -> None:
     costs = StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
     named = found(measured(costs, STEADY))
     straggler = named[FindingName.STRAGGLER]
-    assert "alone, rank 1 takes" in straggler.evidence
-    assert "perhaps the device itself, but no other trial of the study tells it" in straggler.evidence
-    assert "measure again" in straggler.next_step
+    assert "alone, rank 1 takes" in evidence(straggler)
+    assert "perhaps the device itself, but no other trial of the study tells it" in evidence(straggler)
+    assert "measure again" in next_step(straggler)
     assert FindingName.UNEVEN_DEVICES not in named
 
 
@@ -170,8 +171,8 @@ def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
         FindingName.OTHER_PROCESSES
     ]
     assert finding.severity is Severity.NOTE
-    assert "0.12 of 2 cores went to other processes" in finding.evidence
-    assert "Ray 0.11, chrome 0.01" in finding.evidence
+    assert "0.12 of 2 cores went to other processes" in evidence(finding)
+    assert "Ray 0.11, chrome 0.01" in evidence(finding)
     assert finding.values["lost_ratio"] == pytest.approx(0.06)
     much = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.OTHER_PROCESSES]
     assert much.severity is Severity.WARNING
@@ -190,7 +191,7 @@ def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
 def test_throttling_names_the_rank() -> None:
     record = with_rounds(measured(COSTS, STEADY), throttled=[(False, False), (False, True)])
     finding = found(record)[FindingName.THROTTLING]
-    assert "rank 1" in finding.evidence
+    assert "rank 1" in evidence(finding)
     assert finding.values["throttled_rounds"] == 5
 
 
@@ -207,8 +208,8 @@ def test_oversubscribed_is_a_problem() -> None:
 def test_every_finding_has_evidence_in_numbers_and_a_next_step() -> None:
     record = measured(COSTS, Noise(block=0.1, preemption=0.2), oversubscribed=True)
     for finding in findings(with_rounds(on_hosts(record, [(1.0, 1.0)], 2), throttled=[(True, True)])):
-        assert any(character.isdigit() for character in finding.evidence)
-        assert finding.next_step
+        assert any(character.isdigit() for character in evidence(finding))
+        assert next_step(finding)
         assert finding.trial_id == record.trial_id
 
 
@@ -218,5 +219,5 @@ def test_what_failed_after_the_rounds_is_a_finding_and_a_missing_variant_is_none
     reasons = {"local": "no memory for a second set of buckets", "matrix_peak": "rank 0: out of memory"}
     result = record.steps.model_copy(update={"missing": reasons})
     finding = found(record.model_copy(update={"result": result}))[FindingName.NOT_ALL_MEASURED]
-    assert (finding.severity, finding.evidence) == (Severity.NOTE, "matrix peak: rank 0: out of memory")
+    assert (finding.severity, evidence(finding)) == (Severity.NOTE, "matrix peak: rank 0: out of memory")
     assert FindingName.NOT_ALL_MEASURED not in found(record)

@@ -12,6 +12,7 @@ from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.search import Confirmation
 from raybench.analysis.stats.efficiency import Verdict, gain_of
 from raybench.analysis.stats.statistics import Estimate
+from raybench.report.finding_texts import evidence
 from tests.unit.studies import exactly, planted
 
 
@@ -38,7 +39,7 @@ def test_no_gain_is_told_with_its_sign_and_how_it_was_measured(
     ratio: Estimate, paired: bool, amount: str, how: str
 ) -> None:
     (finding,) = no_gain(ratio, paired=paired)
-    assert finding.evidence.endswith(f" has {amount} samples/s than the default, {how}")
+    assert evidence(finding).endswith(f" has {amount} samples/s than the default, {how}")
 
 
 def test_what_was_chosen_for_more_than_speed_is_not_advised_against() -> None:

@@ -161,5 +161,5 @@ def test_the_studys_description_names_the_half_widths_that_are_asked() -> None:
     described = MeasureSpec.model_fields["half_width"].description
     assert described is not None
     assert described.endswith(
-        f"none: {DEFAULT_HALF_WIDTH['cpu']:g} on CPUs, {DEFAULT_HALF_WIDTH['cuda']:g} on GPUs"
+        f"unset: {DEFAULT_HALF_WIDTH['cpu']:g} on CPUs, {DEFAULT_HALF_WIDTH['cuda']:g} on GPUs"
     )

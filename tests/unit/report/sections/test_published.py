@@ -108,3 +108,13 @@ def test_the_report_has_it(tmp_path: Path) -> None:
     write_report(tmp_path, measured("resnet50_cifar10", 256, 4096), {})
     for kind in ("html", "md"):
         assert "Their hardware is not this one" in (tmp_path / f"report/report.{kind}").read_text()
+
+
+def test_phases_and_memory_stand_next_to_the_published_ones() -> None:
+    results = measured("resnet50_cifar10", 256, 4096)
+    table = published_table(results)
+    shares = [row for row in rows_of(table) if row["quantity"].startswith("phase share of")]
+    assert {row["quantity"].rpartition(" ")[2] for row in shares} >= {"forward", "backward", "optimizer"}
+    alone = [float(row["measured"].partition("%")[0]) for row in shares if "1 CPU worker" in row["here"]]
+    assert sum(alone) == pytest.approx(100, abs=2)
+    assert named(table, "memory") or named(table, "utilization")

@@ -7,9 +7,8 @@ from typing import Any, cast
 import pytest
 
 from raybench.records.results import StopReason
-from raybench.worker.collectives.cases import Case
+from raybench.worker.collectives.cases import Case, Operation
 from raybench.worker.collectives.collectives_trial import MeasuredRounds, MessageRounds
-from raybench.worker.collectives.operations import Operation
 from raybench.worker.communicators import Team
 from raybench.worker.devices.cpu import CPUDevice
 

@@ -1,0 +1,750 @@
+"""What a finding says: its evidence and its next step, in words made of the rule's numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+
+from raybench.analysis.findings.batch import (
+    BatchTooSmall,
+    LaunchBound,
+    MemoryBound,
+    busy_share,
+)
+from raybench.analysis.findings.case import Case, OfTrial, programs_of, stoppable, taken_by_others
+from raybench.analysis.findings.communication import ExposedTransfers, Latency, WorseWay, cores_decide
+from raybench.analysis.findings.compute import (
+    MOST_OF_IT,
+    Contention,
+    CostlyWrapper,
+    DataBound,
+    OtherProcesses,
+    num_nodes,
+)
+from raybench.analysis.findings.configurations import Change
+from raybench.analysis.findings.evenness import (
+    Spread,
+    Straggler,
+    TakingTurns,
+    UnevenDevices,
+    place_of,
+    varies,
+)
+from raybench.analysis.findings.finding import Finding, FindingName, Kind, Severity
+from raybench.analysis.findings.of_study import (
+    Failed,
+    MeasuredUnderLoad,
+    MeasurementsDisagree,
+    NoSignificantGain,
+    NotReached,
+    PrecisionWithoutGain,
+    SeveralDevices,
+)
+from raybench.analysis.findings.steadiness import (
+    CLOCK_DROP,
+    MOST_TIMES,
+    Drift,
+    LossesDisagree,
+    NoisyMeasurement,
+    NotAllMeasured,
+    OutlierRounds,
+    Oversubscribed,
+    Throttling,
+)
+from raybench.analysis.findings.unattributed import (
+    NegativeScaling,
+    NotDivided,
+    communication_bounds,
+    replayed,
+)
+from raybench.analysis.labels import changes_words, devices_words, knob_words, label, trial_words
+from raybench.analysis.load import Reading, load_words
+from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
+from raybench.analysis.stats.statistics import Estimate
+from raybench.records.record import State, TrialRecord
+from raybench.spec.counted import counted
+from raybench.spec.workloads import FactorySpec
+
+MOST_NAMED = 1  # trials of one cause
+MOST_TOLD = 3  # measurements that differ from the one that counts
+NEARLY_ALL = 0.98  # of the loss: with less, other parts of it are known
+MUCH_UNNAMED = 0.3  # of what was taken
+
+
+@dataclass(frozen=True)
+class Text:
+    """The words of a finding, without a full stop."""
+
+    evidence: str  # in numbers, with units
+    next_step: str
+
+
+def evidence(finding: Finding) -> str:
+    """What shows the finding, in numbers with intervals."""
+    return "" if finding.rule is None else text_of(finding.rule).evidence
+
+
+def next_step(finding: Finding) -> str:
+    """What to do about the finding: a better setting, measured or predicted, else what its rule says."""
+    rule, better = finding.rule, finding.better
+    if rule is None:
+        return changes_words(finding.change or {})
+    own = text_of(rule).next_step
+    efficiency = rule.case.scaling.efficiency if isinstance(rule, OfTrial) else None
+    if better is None or efficiency is None:
+        return own
+    if isinstance(better, Change):
+        return (
+            f"{changes_words(better.changes)}: measured at {pct(better.own_efficiency)} efficiency, "
+            f"{factor(better.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
+        )
+    words = (
+        f"{knob_words('batch_size', better.batch_size)}: {pct_range(better.efficiency)} efficiency "
+        f"predicted, {factor_range(better.throughput_ratio)} the samples/s; this has {pct(efficiency)} "
+        f"({_BOUNDS[better.bounded_by]})"
+    )
+    if rule.remedy.change is not None:
+        return f"{own}; or {words}"
+    return f"{own}. {words[0].upper()}{words[1:]}"
+
+
+_BOUNDS: Mapping[str, str] = {
+    "batches": "computing grows at least along the line through the batches measured, at most with the batch",
+    "peak": "computing takes at least what the matrix peak allows, grows at most with the batch",
+    "nothing": "one batch was measured: computing may stay as it is, and grows at most with the batch",
+}
+
+
+@singledispatch
+def text_of(rule: Kind) -> Text:
+    """The words of what a rule found; every rule has its own."""
+    raise NotImplementedError(type(rule).__name__)
+
+
+# where the time of a step goes
+
+
+@text_of.register
+def _(rule: ExposedTransfers) -> Text:
+    return Text("; ".join(_transfers(rule)), _better_transfers(rule))
+
+
+def _transfers(rule: ExposedTransfers) -> Iterator[str]:
+    case = rule.case
+    yield f"{ms(rule.part_s)} of the step, {pct(rule.share)}, are transfers that no compute hides"
+    if case.waterfall and case.waterfall.replay_s is not None:
+        buckets = counted(len(case.steps.bucket_bytes), "bucket")
+        together = size(case.steps.gradient_bytes or 0)
+        yield f"alone they take {ms(case.waterfall.replay_s)} in {buckets} of {together} together"
+    if rule.rate is not None and rule.link_share is None:
+        yield f"bus bandwidth {bandwidth(rule.rate)}"
+    elif rule.rate is not None and rule.link_share is not None:
+        reached = f"{pct(rule.link_share)} of what the sweep's largest messages reach"
+        yield f"bus bandwidth {bandwidth(rule.rate)}, {reached}"
+        if cores_decide(case):
+            yield "by the sweep the cores decide for messages of this size, not the link"
+    if rule.latency is not None:
+        share, each = pct(rule.latency.share), ms(rule.latency.each_s)
+        yield f"latency is {share} of that, {each} each bucket ({_known_from(rule.latency)})"
+    if rule.worse_way is not None:
+        yield _worse_way(rule.worse_way)[0]
+
+
+def _known_from(latency: Latency) -> str:
+    if latency.other_buckets is None:
+        return "by the sweep"
+    changes = f": {changes_words(latency.other_setting)}" if latency.other_setting else ""
+    return f"by the trial with {counted(latency.other_buckets, 'bucket')}{changes}"
+
+
+def _worse_way(way: WorseWay) -> tuple[str, str]:
+    """What is wrong with it, and what to do."""
+    if way.variable and way.change:
+        name = way.variable
+        return f"{name}={way.value} switches a fast path off", f"measure with {name}=0"
+    if way.variable:
+        step = f"name the network between the nodes in {way.variable}; `raybench doctor` lists the interfaces"
+        return f"{way.variable}={way.value} is no network between nodes", step
+    (near_a, near_b), (far_a, far_b) = way.near, way.far
+    far = f"GPUs {far_a} and {far_b} are joined by {way.far_link}"
+    return (
+        f"{far}, GPUs {near_a} and {near_b} by {way.near_link}",
+        f"measure on those too: --set 'scaling.placement=[[{near_a}, {near_b}]]'",
+    )
+
+
+def _better_transfers(rule: ExposedTransfers) -> str:
+    case, more_samples = rule.case, "more samples between two transfers: a larger batch or accumulation"
+    if rule.worse_way is not None:
+        return _worse_way(rule.worse_way)[1]
+    if rule.name is FindingName.LATENCY_BOUND:
+        change = rule.remedy.change
+        if change is None:
+            return more_samples
+        cap, buckets = change["bucket_cap_mb"], len(case.steps.bucket_bytes)
+        return f"fewer, larger buckets: bucket_cap_mb {cap:g} sends all in one or two instead of {buckets}"
+    if rule.name is FindingName.BANDWIDTH_BOUND:
+        if cores_decide(case):
+            return (
+                "the cores decide, not the link: more samples between two transfers (a larger batch or "
+                "accumulation), or more cores for each worker; a faster link hardly helps"
+            )
+        if case.config.setting.gradient_compression != "none":
+            return f"{more_samples}; else a faster link"
+        return f"{more_samples}, or half the bytes (gradient_compression bf16); else a faster link"
+    if rule.latency is not None:
+        return (
+            "neither latency nor bandwidth has certainly more than half of it: a larger batch helps "
+            "against both"
+        )
+    sweep = f"`raybench communication --world-sizes {case.config.world_size}`"
+    missing = rule.other_sizes
+    if not missing:
+        return (
+            "what was measured does not tell latency and bandwidth apart: a larger batch or accumulation "
+            f"helps against both; {sweep} tells which it is"
+        )
+    named = " and ".join(f"{each:g}" for each in missing)
+    return (
+        "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of "
+        f"{named} too, or run {sweep}"
+    )
+
+
+@text_of.register
+def _(rule: CostlyWrapper) -> Text:
+    fewer = "a larger batch or accumulation has fewer of them for each sample"
+    return Text(
+        f"DDP's copies and hooks take {ms(rule.part_s)}, {pct(rule.share)} of the step, without any transfer",
+        f"gradient_as_bucket_view saves the copies; {fewer}" if rule.remedy.change else fewer,
+    )
+
+
+@text_of.register
+def _(rule: DataBound) -> Text:
+    now, change = rule.case.config.setting.workers, rule.remedy.change
+    if change is not None:
+        step = f"more processes for the loader: workers {change['workers']} instead of {now}"
+    elif rule.case.config.workload.input == "real":
+        step = (
+            "cheaper batches (decoded or resized ahead): the loader has as many processes as are of use to it"
+        )
+    else:
+        step = "make batches before the steps; the loader's processes serve real input alone"
+    shown = (
+        f"{ms(rule.part_s)} of the step, {pct(rule.share)}, go by until the batch is there "
+        f"({now} loader processes a rank)"
+    )
+    return Text(shown, step)
+
+
+@text_of.register
+def _(rule: OtherProcesses) -> Text:
+    steps, rounds = rule.case.steps, len(rule.lost_in_rounds)
+    are_named = bool(steps.other_programs)  # else nobody has looked for them
+    named = programs_words(programs_of(steps), rule.others if are_named else 0.0)
+    shown = (
+        f"{rule.others:.2f} of {rule.cores:.0f} cores went to other processes during the rounds "
+        f"({rounds} rounds{f'; {named}' if named else ''}), the trial's workers need "
+        f"{rule.cores - rule.spare:.0f}: they explain at most {rule.lost:.0%} of a step of all of them"
+    )
+    name, used = next(iter(stoppable(steps).items()), ("", 0.0))
+    if used >= MOST_OF_IT * rule.others:
+        step = (
+            f"{name} took {used:.2f} of {rule.cores:.0f} cores during the rounds: stop it, or measure when "
+            "it is done"
+        )
+    elif sum(programs_of(steps).values()) - sum(stoppable(steps).values()) >= MOST_OF_IT * rule.others:
+        step = (
+            "nothing much to stop: Ray and the kernel take their share wherever it runs; a core for them is "
+            "one that no worker has"
+        )
+    else:
+        step = "see what else runs there (top): stop it, or measure when it is done"
+    return Text(shown, step)
+
+
+@text_of.register
+def _(rule: Contention) -> Text:
+    case, share = rule.case, rule.contention_share
+    words = (
+        f"all devices at once compute {ms(rule.contention_s)} longer than one alone, {pct(share)} of the step"
+    )
+    if rule.others_s is not None:
+        words += f"; other processes explain {ms(rule.others_s)} of that"
+    change = rule.remedy.change
+    if case.is_cuda:
+        fact = "GPUs share the host's memory, PCIe and cores; the times do not tell which"
+        step = (
+            "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or nodes"
+        )
+    elif rule.has_too_many_threads:
+        fact = f"{rule.ranks} workers of {rule.threads} threads share {rule.cores} cores"
+        step = "fewer workers: no more than there are cores"
+        if change is not None:
+            step = f"num_threads {change['num_threads']}: no more threads than cores"
+    else:
+        fact = "ranks share caches and memory, perhaps cores (hyperthreads); the times do not tell which"
+        step = "fewer workers on this host, or more hosts: the rest of it has no more to give"
+        if (case.record.nodes or 1) == 1 and num_nodes(case) > 1:
+            step = "spread the workers over the nodes: scaling.placement spread"
+    return Text(f"{words}; {fact}", step)
+
+
+@text_of.register
+def _(rule: LaunchBound) -> Text:
+    return Text(
+        f"GPUs are busy for {rule.busy:.0%} of the time: {ms(rule.part_s)} of the step, {pct(rule.share)}, "
+        "they wait for the process that launches their work",
+        "fewer and larger kernels: compile, a larger batch, no Python in the step",
+    )
+
+
+@text_of.register
+def _(rule: BatchTooSmall) -> Text:
+    case, part_s = rule.case, rule.part_s
+    how = f"{ms(part_s)} of the step stay whatever the batch, by the line through the batches measured"
+    if rule.by_strong_scaling:
+        samples = f"{case.config.batch_size:,} samples a device"
+        how = f"{samples} take {ms(part_s)} longer than their part of the whole batch"
+    is_told = busy_share(case) is not None
+    told = "" if is_told else "; launches, Python and a device that is not filled are not told apart"
+    step = "a larger batch"
+    if case.larger_batches:
+        step = (
+            "no larger batch that was measured is surely better: fewer and larger kernels (compile), or a "
+            "larger batch than those"
+        )
+    return Text(f"{how}, {pct(rule.share)} of the step{told}", step)
+
+
+@text_of.register
+def _(rule: MemoryBound) -> Text:
+    return Text(
+        f"busy for {rule.busy:.0%} of the time at {pct(rule.peak_share)} of the matrix peak of "
+        f"{rule.peak_flops_per_s * 1e-12:.1f} TFLOP/s: reading and writing memory takes the time, not "
+        "arithmetic",
+        "fewer passes over memory: fused kernels (compile), a narrower precision, channels_last for images",
+    )
+
+
+@text_of.register
+def _(rule: UnevenDevices) -> Text:
+    spread = rule.spread
+    return Text(
+        f"{_alone(rule.case.record, spread)} (99% interval, {spread.num_blocks} plain blocks)",
+        f"every step waits for {_rank(rule.case.record, spread.slow)}: compare its clock, temperature and "
+        "power limit with the others', or leave it out, where there are devices to spare "
+        "(scaling.placement)",
+    )
+
+
+@text_of.register
+def _(rule: Straggler) -> Text:
+    record, alone = rule.case.record, rule.slow_alone
+    where, cause, doubt = _rank(record, rule.rank), "", _doubt(rule)
+    if alone is not None:
+        told = f"perhaps the device itself, but {doubt}" if doubt else "it is the device itself"
+        cause = f"; {_alone(record, alone)}: {told}"
+        step = f"compare the clock, temperature and power limit of {where} with the others'"
+        if doubt:
+            step = f"measure again with nothing else at work; if {where} stays slow, compare its clock"
+    elif rule.spread is not None:
+        cause = "; alone it is not certainly slower: it is what runs beside it"
+        step = f"find out what else uses the device or host of {where} (top, nvidia-smi)"
+    else:
+        step = f"find out what else uses the device or host of {where}"
+    return Text(
+        f"{where} takes {ms(rule.excess_s)} longer than the others in every step, {rule.ratio.value - 1:.1%} "
+        f"({rule.ratio.n} rounds, no communication){cause}",
+        f"{step}, or leave it out, where there are devices to spare (scaling.placement)",
+    )
+
+
+def _doubt(rule: Straggler) -> str:
+    """Why it may not be the device though it is slow alone too; empty where nothing else explains it."""
+    if rule.slow_alone is None:
+        return ""
+    if rule.is_under_load:
+        return f"other processes took {rule.cores_of_others:.2f} cores of its host meanwhile"
+    if rule.in_other_trials is False:
+        return "in the study's other trials that tell it is not the slowest"
+    return "" if rule.in_other_trials else "no other trial of the study tells it"
+
+
+def _alone(record: TrialRecord, spread: Spread) -> str:
+    return (
+        f"alone, {_rank(record, spread.slow)} takes {spread.by.value:.1%} [{spread.by.low:.1%}, "
+        f"{spread.by.high:.1%}] longer than rank {spread.fast}"
+    )
+
+
+def _rank(record: TrialRecord, rank: int) -> str:
+    """The rank, and its node where the trial had several."""
+    names, place = record.hostnames, place_of(record, rank)
+    if (record.nodes or 1) > 1 and place < len(names):
+        return f"rank {rank} on node {names[place]}"
+    return f"rank {rank}"
+
+
+@text_of.register
+def _(rule: TakingTurns) -> Text:
+    workload = rule.case.config.workload
+    why = ", though all batches have one shape: the hosts do other work that comes and goes"
+    step = "see what else runs on the hosts (top): stop it, or measure when it is done"
+    if varies(rule.case):
+        why = ": batches of uneven length, or other work that comes and goes; the times do not tell which"
+        step = (
+            "give all ranks batches of like length (sort by length, or pad to one shape); else see what runs "
+            "on the hosts"
+        )
+    elif isinstance(workload, FactorySpec) and workload.input == "real":
+        why = (
+            ": the hosts do other work that comes and goes, or batches differ in length, which is not told "
+            "of a workload of one's own"
+        )
+    shown = f"ranks wait {ms(rule.part_s)} in a step for one that is another from step to step{why}"
+    return Text(shown, step)
+
+
+@text_of.register
+def _(rule: NotDivided) -> Text:
+    step = "more time for its rounds (--time-budget, measure.max_seconds) takes the step apart"
+    if rule.case.record.request.role == "search":
+        step = "a trial of the curve takes it apart: of the default and the winner --resume measures it"
+    return Text("; ".join(_loss(rule.case, rule.part_s)), step)
+
+
+@text_of.register
+def _(rule: NegativeScaling) -> Text:
+    case, efficiency, baseline = rule.case, rule.case.scaling.efficiency, rule.case.scaling.baseline
+    known = f", an efficiency of {pct(efficiency)}" if efficiency else ""
+    fewer = baseline.world_size if baseline else 1
+    base = "one device" if fewer == 1 else f"{fewer} devices"
+    slower = f"{case.config.world_size} devices are slower than {base}: {factor(rule.speedup)}{known}"
+    losses = [] if rule.lost_s is None else _loss(case, rule.lost_s)
+    until = "the loss" if rule.lost_s is not None else "what takes the time"
+    return Text("; ".join([slower, *losses]), f"use {base} until {until} is cured")
+
+
+def _loss(case: Case, lost: Estimate) -> list[str]:
+    """The loss, with the bounds of its communication where they are known."""
+    told = " and not taken apart" if case.lost_s and lost.value < NEARLY_ALL * case.lost_s.value else ""
+    facts = [f"{ms(lost)} of the step, {pct(lost.scaled(1 / case.step_s))}, are lost{told}"]
+    replay = replayed(case)
+    if replay is not None:
+        least, most = communication_bounds(case, lost, replay.time_s)
+        whose = "its" if replay.record.trial_id == case.record.trial_id else "another trial's"
+        facts.append(
+            f"{whose} transfers alone, {ms(replay.time_s)}, say that communication is "
+            f"{least / case.step_s:.0%} (what compute is too short to hide) to {most / case.step_s:.0%} of "
+            "it (all of them, if they and compute do not slow each other down)"
+        )
+    return facts
+
+
+# what is to be said against the measurement
+
+
+@text_of.register
+def _(rule: NoisyMeasurement) -> Text:
+    steps, needed_s = rule.case.steps, _rounded_up(rule.needed_s)
+    step = (
+        f"it shrinks with the square root of time: --set measure.max_seconds={needed_s}, or a quieter machine"
+    )
+    if rule.needed_s > MOST_TIMES * rule.study_s:
+        programs = stoppable(steps)
+        named = f": {programs_words(programs)}" if programs else " (top)"
+        step = (
+            "noise is the matter, not time: see what else uses the machine and stop it, or measure when "
+            f"it is done{named}"
+        )
+    elif rule.is_cut:
+        more = f" and --set measure.max_seconds={needed_s}" if needed_s > rule.study_s else ""
+        step = (
+            f"the time budget left its rounds {rule.max_seconds:.0f} s of {rule.study_s:g} s, about "
+            f"{needed_s} s are needed: a study with a larger --time-budget{more}, or a quieter machine"
+        )
+    return Text(
+        f"the half-width is {rule.reached:.1%} after {len(steps.rounds)} rounds in {steps.measure_s:.0f} s, "
+        f"{rule.asked:.1%} was asked",
+        step,
+    )
+
+
+def _rounded_up(seconds: float) -> int:
+    digits: int = 10 ** max(len(str(int(seconds))) - 2, 0)
+    return int(math.ceil(seconds / digits) * digits)
+
+
+@text_of.register
+def _(rule: OutlierRounds) -> Text:
+    number, num_rounds, kept = len(rule.outliers), len(rule.case.steps.rounds), rule.kept
+    named = f"{', '.join(map(str, rule.outliers[:8]))}{', ...' if number > 8 else ''}"
+    lie, rounds = ("lies", "round") if number == 1 else ("lie", "rounds")
+    step = "the trimmed mean leaves them out: nothing to do"
+    if rule.severity is Severity.WARNING:
+        step = "something else used the machine: stop it and measure again"
+    elif kept:
+        step = (
+            f"the trimmed mean leaves out {counted(rule.trimmed, 'round')} at each end, so {kept} of them "
+            f"{'is' if kept == 1 else 'are'} in the figure and its interval: measure again if that is too "
+            "wide"
+        )
+    return Text(
+        f"{number} of {num_rounds} rounds {lie} apart from the rest ({rounds} {named}); the furthest took "
+        f"{rule.worst:.2f} times the median",
+        step,
+    )
+
+
+@text_of.register
+def _(rule: Drift) -> Text:
+    return Text(
+        f"the step time changed by {rule.change:+.1%} over {rule.over_s:.1f} s ({rule.num_rounds} rounds, "
+        f"Theil-Sen; Mann-Kendall p = {rule.significance:.1g})",
+        "efficiency is made of ratios within rounds, in which drift cancels; for the step time itself, warm "
+        "up longer (measure.warmup_steps) or look at clocks and temperature",
+    )
+
+
+@text_of.register
+def _(rule: Oversubscribed) -> Text:
+    step_s, step = rule.step_s, "unknown"
+    if step_s is not None:
+        step_ms = step_s.scaled(1e3)
+        step = f"{step_ms.value:.1f} ms [{step_ms.low:.1f}, {step_ms.high:.1f}], {step_ms.n} rounds"
+    return Text(
+        f"{rule.case.config.world_size} workers shared fewer cores; step time {step}",
+        "use it to see that a study works, not for its numbers: run on as many cores as workers",
+    )
+
+
+@text_of.register
+def _(rule: Throttling) -> Text:
+    said = list[str]()
+    if rule.slowed_rounds:
+        ranks = ", ".join(map(str, rule.ranks))
+        rounds = len(rule.case.steps.rounds)
+        said.append(f"the device said so in {rule.slowed_rounds} of {rounds} rounds (rank {ranks})")
+    if rule.clock_drop >= CLOCK_DROP:
+        said.append(f"a clock fell by {rule.clock_drop:.0%} between rounds")
+    return Text(
+        "; ".join(said),
+        "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the governor",
+    )
+
+
+@text_of.register
+def _(rule: LossesDisagree) -> Text:
+    verdict, gradient = rule.verdict, ""
+    if verdict.gradient_difference is not None:
+        gradient = (
+            f", its first gradient by {verdict.gradient_difference:.2g} "
+            f"(tolerance {verdict.gradient_tolerance:g})"
+        )
+    words = (
+        f"{rule.case.config.setting.strategy}'s losses of the first {verdict.steps} steps differ from one "
+        f"device's on the same samples by up to {verdict.relative_difference:.2g} (relative, tolerance "
+        f"{verdict.tolerance:g}){gradient}"
+    )
+    if verdict.may_differ:
+        explained = "; ".join(verdict.may_differ)
+        return Text(f"{words}: {explained}", "compare accuracies, not losses step by step")
+    return Text(words, "find out what the strategy computes otherwise before its speed is used")
+
+
+@text_of.register
+def _(rule: NotAllMeasured) -> Text:
+    return Text(
+        "; ".join(f"{name.replace('_', ' ')}: {reason}" for name, reason in rule.reasons),
+        "nothing for the step times; a smaller batch leaves more memory for the rest",
+    )
+
+
+# what is to be said of the study
+
+
+_AFTER_FAILURE: Mapping[State, str] = {
+    "crashed": "mend it, then try what crashed again, and the rest",
+    "timeout": "if it does not hang, try again with more time",
+    "oom": "a smaller batch, accumulation or activation_checkpointing; if others had the memory, try again",
+    "invalid": "another value of what the reason names",
+}
+
+
+@text_of.register
+def _(rule: Failed) -> Text:
+    group, results = rule.group, rule.whole.results
+    total = len(results.records)
+    named = [trial_words(results.study, each.study_request) for each in group[:MOST_NAMED]]
+    more = f"; and {len(group) - MOST_NAMED} more" if len(group) > MOST_NAMED else ""
+    asked = "the only trial that was asked" if total == 1 else f"{len(group)} of {total} trials"
+    whose = f" ({'; '.join(named)}{more})" if len(group) < total or total == 1 else ""
+    reason = " ".join((group[0].reason or "").split())
+    return Text(f"{asked}{whose}: {reason}", _AFTER_FAILURE[rule.state])
+
+
+@text_of.register
+def _(rule: NotReached) -> Text:
+    has_budget = rule.whole.results.study.time_budget_seconds is not None
+    budget = ", within a time budget that begins anew" if has_budget else ""
+    return Text("; ".join(rule.whole.left_out), f"measure the rest{budget}")
+
+
+@text_of.register
+def _(rule: PrecisionWithoutGain) -> Text:
+    precision = rule.record.config.setting.precision
+    return Text(
+        f"{precision} has {factor(rule.ratio)} the samples/s of fp32 at the same setting",
+        "precision fp32, or look at what the narrower one has no fast operations for",
+    )
+
+
+@text_of.register
+def _(rule: NoSignificantGain) -> Text:
+    found, gain = rule.confirmation, rule.confirmation.gain.gain
+    more = f"{pct(gain)} more" if gain.value >= 0 else f"{pct(gain.scaled(-1))} fewer"
+    how = "in the same rounds" if found.paired else "measured apart"
+    return Text(
+        f"the best setting ({found.label}) has {more} samples/s than the default, {how}",
+        "keep the default: what was explored does not change it",
+    )
+
+
+@text_of.register
+def _(rule: MeasurementsDisagree) -> Text:
+    apart, config, speaks = rule.apart, rule.apart.config, rule.apart.speaks
+    others, left = [_reading(each) for each in apart.others[:MOST_TOLD]], len(apart.others) - MOST_TOLD
+    others += [f"{left} more"] if left > 0 else []
+    where = f"{label(rule.whole.results.study, config)} on {devices_words(config.world_size)}"
+    certain, unsure = ", beyond the intervals", "; the intervals are too wide to tell whether by chance"
+    shown = (
+        f"{where}: {'measured under load, ' if apart.under_load else ''}{_reading(speaks)}, but "
+        f"{', '.join(others)}: {factor(apart.ratio)} that{certain if apart.is_certain else unsure}"
+    )
+    figure = f"the figure {speaks.where} is the one that this report has"
+    if apart.under_load:
+        step = _without_the_load(speaks.record)
+    elif apart.agrees is not None:
+        step = f"nothing: {figure}, and what was measured {apart.agrees.where} bears it out"
+    elif apart.others_under_load:
+        step = f"nothing: {figure}, what is slower was measured under load"
+    elif not apart.is_certain:
+        step = (
+            f"{figure}; rounds over more time (measure.max_seconds), or with nothing else at work, tell "
+            "which one holds"
+        )
+    else:
+        step = (
+            f"{figure}, and nothing bears it out; --resume measures it again, best with nothing else at work"
+        )
+    return Text(shown, step)
+
+
+@text_of.register
+def _(rule: MeasuredUnderLoad) -> Text:
+    under, config = rule.under, rule.under.record.config
+    where = f"{label(rule.whole.results.study, config)} on {devices_words(config.world_size)}"
+    return Text(
+        f"{where}: {load_words(under.load)} during its rounds, {under.least.taken:.2f} during those of the "
+        f"trial they disturbed least: up to {under.share:.0%} of its step is due to the difference",
+        _without_the_load(under.record),
+    )
+
+
+@text_of.register
+def _(rule: SeveralDevices) -> Text:
+    first, here = rule.others[0].config, rule.headline.device_name
+    of_each = Counter(each.device_name for each in rule.others)
+    told = [f"{counted(number, 'trial')} on {name}" for name, number in of_each.most_common()]
+    example = f"{label(rule.whole.results.study, first)} on {devices_words(first.world_size)}"
+    return Text(
+        f"the headline ran on {here}, {', '.join(told)} (first: {example})",
+        "a speed-up holds where its one device was measured in the same rounds; do not compare rates, or "
+        f"settings, of different kinds: measure all of them on {here}",
+    )
+
+
+def _without_the_load(record: TrialRecord) -> str:
+    """What was measured under load, once more without it: of a curve it is resumed, a search goes on."""
+    named = programs_words(stoppable(record.steps), taken_by_others(record)) if record.steps else ""
+    what = f" ({named} of the cores)" if named else ""
+    if record.request.role != "scaling":
+        return f"stop what else runs{what} and begin a new study: a search asks nothing twice"
+    if times_before(record) >= MOST_AGAIN:
+        return (
+            f"the figure is one of a loaded machine, measured {MOST_AGAIN + 1} times: stop what else "
+            f"runs{what} and begin a new study"
+        )
+    return (
+        f"the figure is one of a loaded machine: stop what else runs{what}, then --resume measures it again"
+    )
+
+
+def _reading(reading: Reading) -> str:
+    time = reading.record.started_at[11:19]
+    at = f"{time} UTC, " if time else ""
+    return f"{rate(reading.rate)} samples/s {reading.where} ({at}{load_words(reading.load)})"
+
+
+def programs_words(programs: Mapping[str, float], taken: float = 0.0) -> str:
+    """Such as "python 0.71, chrome 0.20"; of cores ``taken`` also what none of them accounts for."""
+    unnamed = taken - sum(programs.values())
+    named = [f"{name} {used:.2f}" for name, used in programs.items()]
+    if unnamed > MUCH_UNNAMED * taken:
+        named.append(f"programs that came and went {unnamed:.2f}")
+    return ", ".join(named)
+
+
+# numbers with their intervals
+
+
+def ms(seconds: Estimate) -> str:
+    """A time: "1.62 ms [1.55, 1.69]"."""
+    scaled = seconds.scaled(1e3)
+    digits = 0 if scaled.value >= 100 else 1 if scaled.value >= 10 else 2
+    return f"{scaled.value:,.{digits}f} ms [{scaled.low:,.{digits}f}, {scaled.high:,.{digits}f}]"
+
+
+def pct(share: Estimate) -> str:
+    """A share: "12% [10, 14]"."""
+    scaled = share.scaled(100)
+    digits = 1 if scaled.half_width < 0.5 else 0
+    return f"{scaled.value:.{digits}f}% [{scaled.low:.{digits}f}, {scaled.high:.{digits}f}]"
+
+
+def pct_range(share: Estimate) -> str:
+    """A share of which only the ends are known: "81% to 86%"."""
+    return f"{share.low:.0%} to {share.high:.0%}"
+
+
+def factor(ratio: Estimate) -> str:
+    """A ratio: "1.62x [1.55, 1.69]"."""
+    return f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def factor_range(ratio: Estimate) -> str:
+    """A ratio of which only the ends are known: "1.2x to 1.6x"."""
+    return f"{ratio.low:.2f}x to {ratio.high:.2f}x"
+
+
+def bandwidth(rate: Estimate) -> str:
+    """A bandwidth in bytes/s: "1.62 GB/s [1.55, 1.69]" (10^9 bytes), a small one in MB/s."""
+    unit, factor = ("GB/s", 1e-9) if rate.value >= 1e8 else ("MB/s", 1e-6)
+    scaled = rate.scaled(factor)
+    return f"{scaled.value:.2f} {unit} [{scaled.low:.2f}, {scaled.high:.2f}]"
+
+
+def size(size_bytes: int) -> str:
+    """An amount of memory: "1.4 MiB", "6.0 KiB"."""
+    return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**19 else f"{size_bytes / 2**10:.1f} KiB"
+
+
+def rate(estimate: Estimate) -> str:
+    """Samples/s: "10,101 [9,870, 10,330]", of few "12.3 [12.1, 12.5]"."""
+    digits = 0 if estimate.value >= 100 else 1 if estimate.value >= 10 else 2
+    return f"{estimate.value:,.{digits}f} [{estimate.low:,.{digits}f}, {estimate.high:,.{digits}f}]"
