@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
-from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_words
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import TextSpec
 
@@ -174,7 +174,7 @@ def weights_words(study: Study) -> str:
 
 def devices_words(number: int) -> str:
     """1 device, 2 devices."""
-    return counted(number, "device")
+    return plural(number, "device")
 
 
 def _explored_knobs(study: Study) -> list[str]:

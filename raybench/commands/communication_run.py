@@ -24,8 +24,8 @@ from raybench.records.requests import CollectivesRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.format import share
 from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
-from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
+from raybench.spec.plural import plural
 from raybench.spec.sweep import Sweep
 from raybench.spec.user_input import received
 
@@ -75,8 +75,8 @@ def _measure(
     """Run the sweep and end every process; the notes on the results."""
     sweep = plan.sweep
     with workers(cluster, sweep, plan, store, display) as runner:
-        collectives = counted(len(sweep.collectives), "collective")
-        display.stage(f"Sweeping {collectives} over {counted(len(sweep.message_bytes), 'size')}")
+        collectives = plural(len(sweep.collectives), "collective")
+        display.stage(f"Sweeping {collectives} over {plural(len(sweep.message_bytes), 'size')}")
         session = SweepSession(plan, runner, store, SweepProgress(display), frozenset(options.retry))
         session.run()
     notes = [
@@ -116,7 +116,7 @@ class SweepProgress:
         rounds = sum(len(each.collectives.rounds) for each in records if each.collectives)
         widest = max(each.time_s.log_half_width for each in found)
         outcome = (
-            f"{counted(len(found), 'message')}, n={rounds} rounds, widest interval ±{share(round(widest, 3))}"
+            f"{plural(len(found), 'message')}, n={rounds} rounds, widest interval ±{share(round(widest, 3))}"
         )
         self._display.trial_done([words], outcome)
 

@@ -12,7 +12,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.format import clock, exact_clock
 from raybench.run.stages import MOST_WITHOUT_BUDGET
 from raybench.run.time_budget import FINISH_S, TimeEstimate, estimate, num_known, open_trials
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec
 
@@ -27,7 +27,7 @@ def plan_lines(
     study, is_open = plan.study, open_trials(plan, known)
     yield from filter(None, [weights_words(study)])
     if known:
-        yield f"goes on: {counted(len(known), 'trial')} known, not measured again; what is left:"
+        yield f"goes on: {plural(len(known), 'trial')} known, not measured again; what is left:"
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
     yield from sizes_left_out(plan)
     if study.knobs.has_max:
@@ -108,7 +108,7 @@ def _time_words(plan: Plan, found: TimeEstimate) -> str:
     missing += ["the search for the largest batch"] if study.knobs.has_max else []
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
     time = f"{clock(found.least_s)}{' at least' if fixed else f' to {clock(found.most_s)}'}"
-    trials, starts = counted(found.num_trials, "trial"), counted(found.num_starts, "start")
+    trials, starts = plural(found.num_trials, "trial"), plural(found.num_starts, "start")
     whole = f"{trials} of {most}, {starts} of the workers and the report"
     return f"estimated time: {time}, for about {whole}{without}"
 
@@ -126,8 +126,8 @@ def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
     trials = max(trials - num_known(known, "search"), 0)
     starts = plan.study.measure.starts
     anew = f", in {starts} starts of the workers" if starts > 1 else ""
-    yield f"search: {counted(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna"
-    yield f"scaling curve: {counted(sizes, 'trial')} for each of the default and the best{anew}"
+    yield f"search: {plural(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna"
+    yield f"scaling curve: {plural(sizes, 'trial')} for each of the default and the best{anew}"
     yield "confirmation: the best against the default, interleaved"
 
 
@@ -141,7 +141,7 @@ def _grid_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
     then = "then the confirmation of the best against the default"
     if num_known(known, "confirmation"):
         then = "the confirmation of the best is known"
-    yield f"{study.search.method}: {counted(len(requests), 'trial')}{more}, {then}"
+    yield f"{study.search.method}: {plural(len(requests), 'trial')}{more}, {then}"
     for request in requests:
         batch = request.config.global_batch_size
         told = "" if batch == request.config.setting.batch_size else f", global batch {batch:,}"

@@ -31,7 +31,7 @@ from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
 from raybench.run.in_flight import GroupPlan
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
 
@@ -148,7 +148,7 @@ def workers(
     if kind == "tune":
         what = f"Ray Tune; every trial gets {device} workers of its own"
     else:
-        what = counted(plan.group_size, f"{device} worker")
+        what = plural(plan.group_size, f"{device} worker")
     display.stage(f"raybench {asked.name}: starting Ray and {what} on {backend}{suffix}")
     crowd = plan.group_size if plan.oversubscribed else 0
     cluster.prepare(needs, oversubscribed_workers=crowd, tell=display.line)

@@ -9,7 +9,7 @@ from raybench.analysis import choice
 from raybench.analysis.labels import changes_words, combination_words, devices_words, knob_words, trial_words
 from raybench.plan.notes import Note, NoteKind, RepeatReason, Stage
 from raybench.records.requests import StudyRequest
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
 CONFIRMATION = "the confirmation of the best suggestion against the default"
@@ -36,24 +36,24 @@ def stage_words(study: Study, stage: Stage, number: int, why: Sequence[RepeatRea
             each = f", for each of {number} combinations" if number > 1 else ""
             return f"Finding the largest batch that fits on {target}{each}"
         case Stage.RETRY:
-            return f"Trying {counted(number, 'suggestion')} again"
+            return f"Trying {plural(number, 'suggestion')} again"
         case Stage.SEARCH:
-            return f"Searching for the best of {counted(number, 'suggestion')} at {target}"
+            return f"Searching for the best of {plural(number, 'suggestion')} at {target}"
         case Stage.CURVES:
             starts = study.measure.starts
             each = f", in {starts} starts of the workers" if starts > 1 else ""
-            return f"Measuring {counted(number, 'trial')} at world sizes {', '.join(map(str, sizes))}{each}"
+            return f"Measuring {plural(number, 'trial')} at world sizes {', '.join(map(str, sizes))}{each}"
         case Stage.CONFIRMATION:
             return "Confirming the best suggestion against the default, interleaved"
         case Stage.WORST:
             return "Taking the least efficient suggestion apart"
         case Stage.REPEAT:
             reasons = "; ".join(REPEATED[each] for each in why)
-            return f"Measuring {counted(number, 'trial')} again: {reasons}"
+            return f"Measuring {plural(number, 'trial')} again: {reasons}"
         case Stage.TRAINING:
-            return f"Training {counted(number, 'trial')} to the last epoch"
+            return f"Training {plural(number, 'trial')} to the last epoch"
         case Stage.VERIFICATION:
-            return f"Verifying {counted(number, 'change')} that the diagnosis proposes, interleaved"
+            return f"Verifying {plural(number, 'change')} that the diagnosis proposes, interleaved"
 
 
 PLAIN = {
@@ -83,7 +83,7 @@ def note_words(study: Study, note: Note) -> str:
             return f"not measured, since nodes are gone: {_lost_words(study, note)} ({note.reason})"
         case NoteKind.SAME_BUCKETS:
             own, other = (knob_words("bucket_cap_mb", value) for value in note.values)
-            trials = f"{counted(note.number, 'trial')} {'was' if note.number == 1 else 'were'}"
+            trials = f"{plural(note.number, 'trial')} {'was' if note.number == 1 else 'were'}"
             return f"{own} are {other} for this model: {trials} not measured a second time"
         case NoteKind.NO_PROFILE:
             (request,) = note.requests
@@ -91,7 +91,7 @@ def note_words(study: Study, note: Note) -> str:
                 f"no profile of trial {request.trial_id} ({trial_words(study, request)}): it was measured "
                 "before one was requested, and nothing is measured twice"
             )
-    first = "trial" if note.number == 1 else counted(note.number, "trial")
+    first = "trial" if note.number == 1 else plural(note.number, "trial")
     return PLAIN[note.kind].format(note=note, first=first)
 
 
@@ -104,9 +104,9 @@ def left_out_words(study: Study, note: Note) -> str:
             named = "; ".join(combination_words(study, each) for each in note.combinations)
             return f"the largest batch, exactly ({named})"
         case Stage.RETRY:
-            return f"{counted(note.number, 'suggestion')} to try again"
+            return f"{plural(note.number, 'suggestion')} to try again"
         case Stage.SEARCH:
-            return f"{note.number} of {counted(note.total, 'suggestion')}"
+            return f"{note.number} of {plural(note.total, 'suggestion')}"
         case Stage.CURVES:
             return _late_words(note.requests, note.total, "trial", " of the curves")
         case Stage.TRAINING:
@@ -118,7 +118,7 @@ def left_out_words(study: Study, note: Note) -> str:
 
 def _verification_words(note: Note) -> str:
     named = "; ".join(map(changes_words, note.changes))
-    return f"the verification of {counted(len(note.changes), 'change')}: {named}"
+    return f"the verification of {plural(len(note.changes), 'change')}: {named}"
 
 
 def _lost_words(study: Study, note: Note) -> str:
@@ -141,4 +141,4 @@ def _late_words(late: Sequence[StudyRequest], total: int, noun: str, of: str = "
     else:
         sizes = Counter(each.config.world_size for each in late)
         named = [f"{devices_words(size)}: {number}" for size, number in sorted(sizes.items())]
-    return f"{len(late)} of {counted(total, noun)}{of} ({', '.join(named)})"
+    return f"{len(late)} of {plural(total, noun)}{of} ({', '.join(named)})"

@@ -27,7 +27,7 @@ from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
 from raybench.report.imported import imported_answer, print_imported, write_imported_report
 from raybench.report.prediction import prediction_rows, print_outlooks
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.user_input import received
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         there = ", ".join(settings_of(results)) or "none explored"
         raise RequestError(f"--setting: one that was measured: {there} (received {words})")
     if group is None:
-        trials = f"{counted(len(results.records), 'trial')}, {len(results.complete)} complete"
+        trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
             f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
         )
@@ -206,7 +206,7 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
     ]
     if across:
         *fewer, last = dict.fromkeys(across)
-        sizes = " or ".join([*map(str, fewer), counted(last, "device")])
+        sizes = " or ".join([*map(str, fewer), plural(last, "device")])
         yield f"nodes of {sizes} are assumed, the most that were seen on one (--devices-per-node)"
 
 

@@ -22,7 +22,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.report.format import clock, factor, percent
 from raybench.report.sections.overlap import choice_words
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
 GIBIBYTE = 2**30
@@ -58,7 +58,7 @@ class StudyProgress:
     def group(self, num_workers: int, seconds: float | None) -> None:
         """Workers start, or have started."""
         if seconds is None:
-            self._display.progress(Progress(f"starting {counted(num_workers, 'worker')}"))
+            self._display.progress(Progress(f"starting {plural(num_workers, 'worker')}"))
             return
         if seconds:
             self._display.line(f"  worker group of {num_workers} started in {seconds:.1f} s")
@@ -146,7 +146,7 @@ def _trained_words(record: TrialRecord) -> str:
     if record.training is None:
         return f"{record.state}: {record.reason}"
     epochs = record.training.epochs
-    return f"done, {sum(epoch.elapsed_s for epoch in epochs):.3g} s for {counted(len(epochs), 'epoch')}"
+    return f"done, {sum(epoch.elapsed_s for epoch in epochs):.3g} s for {plural(len(epochs), 'epoch')}"
 
 
 def rate_words(scaling: Scaling) -> str:

@@ -15,8 +15,8 @@ from raybench.launch.cluster import Cluster
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.store import Asked, ResultsDirectory, made_of
-from raybench.spec.counted import counted
 from raybench.spec.load import find_study, load_study
+from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.user_input import real_path
@@ -108,7 +108,7 @@ def resources_there(
         return resources
     # what "auto" and "all" stand for here
     there = "GPUs" if needs.device == "cuda" else f"places for workers of {needs}"
-    nodes = counted(resources.num_nodes, "node")
+    nodes = plural(resources.num_nodes, "node")
     tell(f"{nodes} with {resources.num_devices} {there}: {resources.device_name}")
     return as_it_began(options.output, resources, tell) if options.resume else resources
 

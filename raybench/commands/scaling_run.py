@@ -40,7 +40,7 @@ from raybench.report.format import exact_clock
 from raybench.run.session import Session
 from raybench.run.stages import run_study
 from raybench.run.time_budget import FINISH_S, TimeBudget
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
@@ -81,7 +81,7 @@ def _plan(
     # what was begun as a search goes on as one
     if grid is not None and (not options.resume or _was_grid(options.output)):
         trials, (plan, number) = plan.study.search.trials, grid
-        there_are = f"there {'is' if number == 1 else 'are'} {counted(number, 'combination')}"
+        there_are = f"there {'is' if number == 1 else 'are'} {plural(number, 'combination')}"
         tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
     if options.runner == "tune":
         _refuse_ranks(study)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -31,7 +32,6 @@ from packaging.version import Version
 import raybench
 from raybench.machine import gpus, host
 from raybench.machine import network as net
-from raybench.machine.core_time import busy_core_seconds, own_core_seconds
 from raybench.machine.host import virtualization
 
 Status = Literal["ok", "unused", "warning", "missing"]
@@ -211,29 +211,19 @@ def busy() -> Iterator[Check]:
 
 def _busy_processes() -> list[tuple[psutil.Process, float]]:
     """Other processes that worked more than a share of the sample, the busiest first."""
-    before: dict[int, tuple[psutil.Process, float]] = {}
-    began = time.monotonic()
-    for process in psutil.process_iter():
-        if process.pid != os.getpid():
-            seconds = _cpu_seconds(process)
-            if seconds is not None:
-                before[process.pid] = (process, seconds)
+    processes = [process for process in psutil.process_iter() if process.pid != os.getpid()]
+    _percents(processes)  # of which psutil takes the difference
     time.sleep(_BUSY_SAMPLE_S)
-    shares = []
-    for process, seconds in before.values():
-        now = _cpu_seconds(process)
-        if now is not None:
-            shares.append((process, 100 * (now - seconds) / (time.monotonic() - began)))
-    busy = [(process, percent) for process, percent in shares if percent > _BUSY_PERCENT]
+    busy = [(process, percent) for process, percent in _percents(processes) if percent > _BUSY_PERCENT]
     return sorted(busy, key=lambda pair: -pair[1])
 
 
-def _cpu_seconds(process: psutil.Process) -> float | None:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return None
-    return float(times.user + times.system)
+def _percents(processes: list[psutil.Process]) -> list[tuple[psutil.Process, float]]:
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found.append((process, float(process.cpu_percent())))
+    return found
 
 
 def _process_name(pid: int) -> str:
@@ -364,7 +354,7 @@ def ray() -> Iterator[Check]:
 
 
 ALL_REDUCE_TIMEOUT_S = 30.0
-BUSY_SHARE = 0.5  # of the cores: where others take more, workers that do not finish show nothing
+BUSY_SHARE = 0.5  # load average over cores: above it workers that do not finish show nothing
 SELF_TEST = "raybench.worker.selftest"
 
 
@@ -375,7 +365,7 @@ def all_reduce() -> Iterator[Check]:
     package_root = str(Path(raybench.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     again = f"python -m {SELF_TEST}"
-    look = _CoresOfOthers()
+    cores, load = host.usable_cores(), os.getloadavg()[0]  # before the two workers start
     # A session of its own: when its time is over both ranks end with it.
     process = subprocess.Popen(
         [sys.executable, "-m", SELF_TEST],
@@ -388,9 +378,9 @@ def all_reduce() -> Iterator[Check]:
     try:
         out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        text, taken = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s", look.mean()
-        if taken is not None and taken > BUSY_SHARE * len(host.allowed_cores()):
-            text += f", while other programs took {taken:.2f} of {len(host.allowed_cores())} cores"
+        text = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
+        if load > BUSY_SHARE * cores:
+            text += f", at a load average of {load:.2f} on {cores} cores"
             yield Check(name, "warning", text, f"once they are idle: {again}")
             return
         yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
@@ -406,25 +396,6 @@ def all_reduce() -> Iterator[Check]:
         return
     result = json.loads(out.splitlines()[-1])
     yield Check(name, "ok", all_reduce_words(result["backend"], result["bytes"], result["times_s"]))
-
-
-class _CoresOfOthers:
-    """How many cores all but this process and its children took, on average since it was made."""
-
-    def __init__(self) -> None:
-        self._began, self._before_s = time.monotonic(), self._others_s()
-
-    def mean(self) -> float | None:
-        """None where the machine does not tell."""
-        now_s = self._others_s()
-        if now_s is None or self._before_s is None:
-            return None
-        return (now_s - self._before_s) / (time.monotonic() - self._began)
-
-    @staticmethod
-    def _others_s() -> float | None:
-        busy_s = busy_core_seconds()
-        return None if busy_s is None else busy_s - own_core_seconds(with_children=True)
 
 
 def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:

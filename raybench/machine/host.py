@@ -14,7 +14,7 @@ from typing import Literal
 
 import psutil
 
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -27,7 +27,7 @@ class WorkerNeeds:
     cpus: int
 
     def __str__(self) -> str:
-        cores = counted(self.cpus, "core")
+        cores = plural(self.cpus, "core")
         return f"{cores} and a GPU" if self.device == "cuda" else cores
 
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from raybench.errors import RequestError
 from raybench.records.epochs_csv import unguarded
-from raybench.spec.counted import counted
 from raybench.spec.knobs import Setting
+from raybench.spec.plural import plural
 from raybench.spec.user_input import received
 
 #: nodes: number of nodes
@@ -155,7 +155,7 @@ def read_measured_csv(path: Path) -> MeasuredTable:
         faults[MOST_FAULTS:] = [f"and {len(more)} more lines like these"]
     if faults:
         raise RequestError(*faults)
-    left_out = ", ".join(f"{counted(number, 'row')} {why}" for why, number in skipped.items())
+    left_out = ", ".join(f"{plural(number, 'row')} {why}" for why, number in skipped.items())
     if not rows:
         raise RequestError(f"{path}: at least one measured step (received none: {left_out or 'no row'})")
     unread = [] if is_summary else [name for name in header if name not in (*_READ, *_KNOBS)]

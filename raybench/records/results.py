@@ -448,8 +448,6 @@ class TrainingResult(Frozen):
         return self
 
 
-# oom: no memory for its buffers. time: its rounds would not fit into the time. unsupported: the backend has
-# no such collective. wrong: its result is. uneven: the ranks cannot have equal shares of it.
 #: oom: no memory for its buffers
 #: time: a few rounds would take more than twice `measure.max_seconds`
 #: unsupported: the backend does not have the collective
@@ -466,12 +464,10 @@ class MessageBlock(Frozen):
     collective: Collective
     #: message as nccl-tests counts it: of all_gather the output, of reduce_scatter the input
     message_bytes: Count
-    # of one operation: the mean over the block, one for each rank of the team
     #: time of one operation, mean over the block, one for each of the record's `ranks`, in s
     time_s: tuple[Seconds, ...] = Field(min_length=1)
     #: operations that count
     num_operations: Count
-    # as ``time_s``, on CPUs; None on GPUs, and where it is not told
     #: cores that the process of each of the record's `ranks` used, all its threads, mean over the operations
     #: that count; null: unknown, as on GPUs
     busy_cores: OfRanks | None = None
@@ -518,7 +514,6 @@ class CollectivesResult(Frozen):
     #: a number for the host of each of the record's `ranks`, by which two of one name can be distinguished;
     #: the first one's is 0
     hosts: tuple[Whole, ...] = ()
-    # that each rank's process may use; None on GPUs
     #: cores that each of the record's `ranks` may use; null on GPUs
     host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     #: time of setting up, in s

@@ -13,7 +13,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import factor, percent, plain_times, times
 from raybench.report.sections.scaling import rounded_batch
 from raybench.report.sections.training import points_words, seen_words
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from raybench.analysis.curves import BatchCurve
@@ -228,7 +228,7 @@ def _accuracy_words(combined: CombinedEffect) -> str:
         return "accuracy with all changes was not measured"
     difference, group = trained.difference_points, trained.group
     return (
-        f"{points_words(difference)} points of accuracy after {counted(group.num_epochs, 'epoch')} "
+        f"{points_words(difference)} points of accuracy after {plural(group.num_epochs, 'epoch')} "
         f"({seen_words(trained.num_seeds, group)})"
     )
 

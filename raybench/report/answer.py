@@ -21,7 +21,7 @@ from raybench.report.sections.search import objectives_words, unshown_words
 from raybench.report.sections.training import changed_words, parity_words, trained_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
@@ -73,7 +73,7 @@ def _apart(results: StudyResults) -> list[str]:
     where = f"{label(results.study, first.config)} on {devices_words(first.config.world_size)}"
     other = first.others[0]
     doubt = "" if first.is_certain else ", too unsure to tell whether that is chance"
-    more = f"; so with {counted(len(sure) - 1, 'more setting')}" if len(sure) > 1 else ""
+    more = f"; so with {plural(len(sure) - 1, 'more setting')}" if len(sure) > 1 else ""
     return [
         f"{where} had {interval(first.speaks.rate)} samples/s"
         f"{_speedup_there(results, first.speaks)} {first.speaks.where}, as told here, and "
@@ -87,7 +87,7 @@ def _under_load(results: StudyResults) -> list[str]:
         return []
     first, *rest = results.under_load
     config = first.record.config
-    more = f"; so with {counted(len(rest), 'more setting')}" if rest else ""
+    more = f"; so with {plural(len(rest), 'more setting')}" if rest else ""
     where = f"{label(results.study, config)} on {devices_words(config.world_size)}"
     return [
         f"{where} may be faster than told, by up to {first.load.lost:.0%} of its step: "
@@ -271,7 +271,7 @@ def _goodput(results: StudyResults) -> list[str]:
         f"{training.reference_batch:,}, of {interval(most.throughput_samples_per_s)}"
     )
     if training.num_as_good:
-        others = counted(len(training.goodput) - 1, "other")
+        others = plural(len(training.goodput) - 1, "other")
         words += f" (not told apart from {training.num_as_good:,} of {others})"
     headline = results.headline
     own = next((each for each in training.goodput if headline and each.record is headline), None)
@@ -355,7 +355,7 @@ def _more_rounds(results: StudyResults, rest: float) -> str:
     steps = results.headline.steps if results.headline else None
     if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNTOLD:
         return ""
-    number = counted(len(steps.rounds), "round")
+    number = plural(len(steps.rounds), "round")
     return f" ({number}: more of them need a larger measure.max_seconds or --time-budget)"
 
 
@@ -409,7 +409,7 @@ def _among(best: Best) -> str:
     if not best.num_failed:
         return f"best of {best.num_suggestions:,}"
     measured = best.num_suggestions - best.num_failed
-    words = f"{measured:,} of {counted(best.num_suggestions, 'setting')} could be measured"
+    words = f"{measured:,} of {plural(best.num_suggestions, 'setting')} could be measured"
     return f"{words}, the best of these" if measured > 1 else words
 
 
@@ -432,10 +432,10 @@ def _training(results: StudyResults) -> list[str]:
             stopped = len(changed) - len(learned)
             early = f", {stopped} of them stopped early" if stopped else ""
             verdicts.append(f"{rest} more settings in the table of trainings{early}")
-        return [f"trained {counted(most.group.num_epochs, 'epoch')}: {', and '.join(verdicts)}"]
+        return [f"trained {plural(most.group.num_epochs, 'epoch')}: {', and '.join(verdicts)}"]
     group = training.groups[0]
     accuracy = group.final_accuracy
-    words = f"{devices_words(group.world_size)} trained {counted(group.num_epochs, 'epoch')}"
+    words = f"{devices_words(group.world_size)} trained {plural(group.num_epochs, 'epoch')}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
 
 

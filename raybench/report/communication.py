@@ -58,8 +58,8 @@ from raybench.report.plot import (
 )
 from raybench.report.sections.trials import failures_words
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, rich_table, width_on
-from raybench.spec.counted import counted
 from raybench.spec.placement import placement_words
+from raybench.spec.plural import plural
 from raybench.spec.sweep import Collective, Sweep
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def place_words(place: SweptPlace) -> str:
 
 def where_words(place: SweptPlace) -> str:
     """2 devices on 1 node, pack."""
-    nodes = "" if place.nodes is None else f" on {counted(place.nodes, 'node')}"
+    nodes = "" if place.nodes is None else f" on {plural(place.nodes, 'node')}"
     return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}"
 
 
@@ -325,7 +325,7 @@ def draw_places(plot: PlacesPlot) -> Figure:
     draw_lines(axes, plot.bandwidths, scale=1e-9, log_x=True)
     _bandwidth_axis(axes, plot.bandwidths)
     _size_axis(axes, plot.bandwidths)
-    note = f" · {counted(plot.num_left_out, 'place')} more in the tables" if plot.num_left_out else ""
+    note = f" · {plural(plot.num_left_out, 'place')} more in the tables" if plot.num_left_out else ""
     write_title(figure, f"{plot.collective}: mean and 95% interval, {n_words(plot.rounds)}{note}")
     legend_below(figure, axes)
     return figure
@@ -444,7 +444,7 @@ def _extremes(smallest: Message, largest: Message) -> str:
 def _by_cores(groups: Sequence[Sequence[Message]]) -> list[str]:
     """Where a faster link would hardly help."""
     numbers = [(group, sum(each.cores_decide for each in group)) for group in groups]
-    named = [f"{group[0].collective} ({n} of {counted(len(group), 'message')})" for group, n in numbers if n]
+    named = [f"{group[0].collective} ({n} of {plural(len(group), 'message')})" for group, n in numbers if n]
     return [f"the cores decide here, not the link: {', '.join(named)}"] if named else []
 
 

@@ -24,8 +24,8 @@ from raybench.report.render import markdown_text as _text
 from raybench.report.sections.configurations import advice_of, verification_table
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.report.table import Table, without_constant
-from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.plural import plural
 
 MOST_CAUSES = 5  # further ones stand with their configuration
 MOST_OF_A_KIND = 5  # trials with the same finding
@@ -223,7 +223,7 @@ def _finding_lines(
             lines.append(f"- {whose}{_text(evidence(each))}")
             lines += [f"  - {markdown_code(frame)}" for frame in each.frames]
         more = len(group) - MOST_OF_A_KIND
-        lines += [f"- {counted(more, 'more trial')}"] if more > 0 else []
+        lines += [f"- {plural(more, 'more trial')}"] if more > 0 else []
         typed = f" `{group[0].command}`" if group[0].command else ""
         lines += ["", f"{_text(advice_of(group[0], verified))}.{typed}", ""]
     return lines

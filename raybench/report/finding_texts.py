@@ -65,7 +65,7 @@ from raybench.analysis.load import Reading, load_words
 from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import State, TrialRecord
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.workloads import FactorySpec
 
 MOST_NAMED = 1  # trials of one cause
@@ -136,7 +136,7 @@ def _transfers(rule: ExposedTransfers) -> Iterator[str]:
     case = rule.case
     yield f"{ms(rule.part_s)} of the step, {pct(rule.share)}, are transfers that no compute hides"
     if case.waterfall and case.waterfall.replay_s is not None:
-        buckets = counted(len(case.steps.bucket_bytes), "bucket")
+        buckets = plural(len(case.steps.bucket_bytes), "bucket")
         together = size(case.steps.gradient_bytes or 0)
         yield f"alone they take {ms(case.waterfall.replay_s)} in {buckets} of {together} together"
     if rule.rate is not None and rule.link_share is None:
@@ -157,7 +157,7 @@ def _known_from(latency: Latency) -> str:
     if latency.other_buckets is None:
         return "by the sweep"
     changes = f": {changes_words(latency.other_setting)}" if latency.other_setting else ""
-    return f"by the trial with {counted(latency.other_buckets, 'bucket')}{changes}"
+    return f"by the trial with {plural(latency.other_buckets, 'bucket')}{changes}"
 
 
 def _worse_way(way: WorseWay) -> tuple[str, str]:
@@ -490,7 +490,7 @@ def _(rule: OutlierRounds) -> Text:
         step = "something else used the machine: stop it and measure again"
     elif kept:
         step = (
-            f"the trimmed mean leaves out {counted(rule.trimmed, 'round')} at each end, so {kept} of them "
+            f"the trimmed mean leaves out {plural(rule.trimmed, 'round')} at each end, so {kept} of them "
             f"{'is' if kept == 1 else 'are'} in the figure and its interval: measure again if that is too "
             "wide"
         )
@@ -660,7 +660,7 @@ def _(rule: MeasuredUnderLoad) -> Text:
 def _(rule: SeveralDevices) -> Text:
     first, here = rule.others[0].config, rule.headline.device_name
     of_each = Counter(each.device_name for each in rule.others)
-    told = [f"{counted(number, 'trial')} on {name}" for name, number in of_each.most_common()]
+    told = [f"{plural(number, 'trial')} on {name}" for name, number in of_each.most_common()]
     example = f"{label(rule.whole.results.study, first)} on {devices_words(first.world_size)}"
     return Text(
         f"the headline ran on {here}, {', '.join(told)} (first: {example})",

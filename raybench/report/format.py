@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 MEBIBYTE = 2**20
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -210,7 +210,7 @@ def _no_negative_zero(text: str) -> str:
 
 def seeds_words(number: int) -> str:
     """3 seeds; of fewer that they have no interval."""
-    words = counted(number, "seed")
+    words = plural(number, "seed")
     return words if number >= LEAST_VALUES else f"{words}, too few for an interval"
 
 

@@ -17,7 +17,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.results import StopReason
 from raybench.report.format import share
 from raybench.report.sections.waterfall import restart_words
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
         return ""
     model = model_name(record)
     if record.steps is not None and record.steps.num_parameters is not None:
-        model += f" ({counted(record.steps.num_parameters, 'parameter')})"
+        model += f" ({plural(record.steps.num_parameters, 'parameter')})"
     return on_words(model, record, results.records, environment)
 
 
@@ -105,7 +105,7 @@ def hardware_words(record: TrialRecord, cpu_model: str) -> str:
     """The devices of a trial: "8 x NVIDIA H200 on 2 nodes"."""
     size, nodes = record.request.config.world_size, record.nodes
     name = record.device_name or cpu_model
-    devices = f"{size} x {name}" if name else counted(size, "device")
+    devices = f"{size} x {name}" if name else plural(size, "device")
     return f"{devices} on {nodes} nodes" if nodes and nodes > 1 else devices
 
 
@@ -155,12 +155,12 @@ def method_words(results: StudyResults) -> list[str]:
     asked = sum(record.request.kind != "training" for record in results.records)
     measured = [record.steps for record in results.records if record.steps is not None]
     if not measured:
-        return [f"{counted(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
+        return [f"{plural(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
     mode = results.study.scaling.mode
     rounds = _range([len(each.rounds) for each in measured])
     is_complete = "that was begun is complete" if asked == 1 else "that were begun are complete"
     return [
-        f"{len(measured)} of {counted(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
+        f"{len(measured)} of {plural(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
         ESTIMATOR,
         *_start_words(results),
         _stop_words(results),
@@ -243,4 +243,4 @@ def _end_words(record: TrialRecord, study: Study) -> str:
 
 def _range(numbers: Sequence[int]) -> str:
     few, many = min(numbers), max(numbers)
-    return counted(few, "round") if few == many else f"{few} to {many} rounds"
+    return plural(few, "round") if few == many else f"{few} to {many} rounds"

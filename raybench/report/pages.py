@@ -14,7 +14,7 @@ from raybench.report import render
 from raybench.report.format import duration_words
 from raybench.report.method import environment_lines
 from raybench.report.plot import DrawnPlot
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     import jinja2
@@ -120,7 +120,7 @@ def _template(name: str) -> jinja2.Template:
         text=render.markdown_text,
         code=render.markdown_code,
         cell=render.markdown_cell,
-        counted=counted,
+        plural=plural,
         commands=_commands,
     )
     return environment.get_template(name)

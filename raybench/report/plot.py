@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -362,8 +362,8 @@ def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") ->
     """The number behind each point; of one or two seeds there is no interval to speak of."""
     few, many = rounds
     if many < LEAST_VALUES and interval:
-        return f"n = {counted(many, unit)}, no interval"
-    return f"{interval}n = {counted(many, unit)}" if few == many else f"{interval}n = {few} to {many} {unit}s"
+        return f"n = {plural(many, unit)}, no interval"
+    return f"{interval}n = {plural(many, unit)}" if few == many else f"{interval}n = {few} to {many} {unit}s"
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ from raybench.report.plot import (
     write_title,
 )
 from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
-from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -243,7 +243,7 @@ def refusal_words(row: Expected, forecast: Forecast) -> str:
     """Why there is no prediction; empty where there is one."""
     shape, sizes = row.shape, forecast.fitted.world_sizes
     if row.refused == "too few world sizes":
-        measured = f"measured at {counted(len(sizes), 'world size')} ({', '.join(map(str, sizes))})"
+        measured = f"measured at {plural(len(sizes), 'world size')} ({', '.join(map(str, sizes))})"
         return f"{measured}: a prediction needs {FEWEST_SIZES}"
     if row.refused == "too many devices":
         return (
@@ -532,7 +532,7 @@ def draw_prediction(plot: PredictionPlot) -> Figure:
     left.set_ylabel("throughput (samples/s)")
     right.set_ylabel("scaling efficiency (%)")
     note = (
-        f" · {counted(plot.num_left_out, 'batch', 'batches')} more in the tables" if plot.num_left_out else ""
+        f" · {plural(plot.num_left_out, 'batch', 'batches')} more in the tables" if plot.num_left_out else ""
     )
     words = f"{plot.model}: measured to {plot.largest_measured} devices (points), predicted beyond"
     write_title(figure, f"{words}\n(dashed; band: 95% interval of a new measurement){note}")

@@ -17,7 +17,7 @@ from raybench.report.sections.configurations import verification_lines
 from raybench.report.sections.search import batch_cell, bound_words, share_cell
 from raybench.report.sections.trials import in_order, label_as_told
 from raybench.report.table import NONE, Column, Table, devices, make_table, rich_table, width_on
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +112,7 @@ def _trials_table(results: StudyResults) -> Table:
     shown += results.failed[:MOST_TERMINAL_ROWS]
     total = len(results.complete) + len(results.failed) + len(results.superseded)
     left_out = total - len(shown)
-    caption = f"{left_out} of {counted(total, 'trial')} more in report.html" if left_out else ""
+    caption = f"{left_out} of {plural(total, 'trial')} more in report.html" if left_out else ""
     return make_table("", caption, _trial_columns(results), shown)
 
 

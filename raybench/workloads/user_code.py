@@ -12,7 +12,7 @@ from pathlib import Path
 
 import raybench
 from raybench.errors import CODE_FAILS, RaybenchError, RequestError, printable, text_of
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 SILENT_S = 30.0  # data may take longer to be read, so it is named and not ended
 MOST_FRAMES = 4  # of the user's own code, the innermost first
@@ -65,7 +65,7 @@ def frames_of(error: BaseException) -> tuple[str, ...]:
     lines = [_words(frames[place]) for place in reversed(own[-MOST_FRAMES:])]
     below = frames[own[-1] + 1 :]
     if below:
-        number = counted(len(below), "frame")
+        number = plural(len(below), "frame")
         names = dict.fromkeys(package_of(frame.filename) for frame in below)
         lines.append(printable(f"... {number} of {', '.join(names)} below it: {_place(below[-1])}"))
     return tuple(lines)

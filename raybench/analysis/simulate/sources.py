@@ -37,8 +37,8 @@ from raybench.machine.environment import Environment
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec.counted import counted
 from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.user_input import received
 
@@ -206,17 +206,17 @@ def _notes(
     notes = []
     oversubscribed = len(results.tried) - len(usable)
     if oversubscribed:
-        trials = counted(oversubscribed, "oversubscribed trial")
+        trials = plural(oversubscribed, "oversubscribed trial")
         notes.append(f"{trials} left out: more workers than cores")
     foreign = [record for record in alike if not same_devices(record, headline)]
     if foreign:
         names = ", ".join(sorted({record.device_name for record in foreign if record.device_name}))
-        trials = counted(len(foreign), "trial")
+        trials = plural(len(foreign), "trial")
         notes.append(f"fitted: {headline.device_name}; {trials} on other devices left out: {names}")
     others = len(usable) - len(alike)
     if others:
         words = label_wherever(results.study, headline.config)
-        trials = counted(others, "trial")
+        trials = plural(others, "trial")
         notes.append(f"fitted: {words}; {trials} of other settings left out (--setting KNOB=VALUE chooses)")
     return notes
 
@@ -297,7 +297,7 @@ def _group(
     words = _words(settings, rows)
     notes = [*table.notes]
     if len(settings) > 1:
-        others = counted(len(settings) - 1, "other setting")
+        others = plural(len(settings) - 1, "other setting")
         notes.append(f"fitted: {words}; {others} left out (--setting KNOB=VALUE chooses)")
     return MeasuredGroup(
         model=_name(table, rows[0], num_models),

@@ -38,7 +38,7 @@ from raybench.report.format import (
     share_of_step,
 )
 from raybench.report.table import NONE, Column, Table, devices, empty_table, known, make_table
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 HIDING_TITLE = "How much compute hides communication"
 WHAT_IF_TITLE = "What if: predicted from one trial"
@@ -167,7 +167,7 @@ def hiding_table(results: StudyResults) -> Table:
     )
     if num_others:
         caption += (
-            f" Not told: {counted(num_others, 'setting')} more that "
+            f" Not told: {plural(num_others, 'setting')} more that "
             f"{'was' if num_others == 1 else 'were'} measured at several batches."
         )
     rows = [_Row(setting, point) for setting in settings for point in setting.points]
@@ -223,7 +223,7 @@ def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
     own = found.step_time_s
     notes = dict.fromkeys([*found.notes, *(note for each in found.points for note in each.notes)])
     beside = (
-        f" Measured, not predicted from: {counted(len(errors), 'step')}, median error {median(errors):.1%}."
+        f" Measured, not predicted from: {plural(len(errors), 'step')}, median error {median(errors):.1%}."
         if errors
         else ""
     )
@@ -265,7 +265,7 @@ def note_words(note: Note) -> str:
     value = note.values[0] if note.values else 0.0
     return {
         "wire by sweep": "latency and bandwidth from a sweep of the place and the trial's own replay",
-        "wire by replays": f"latency and bandwidth from the replays of {counted(int(value), 'trial')}",
+        "wire by replays": f"latency and bandwidth from the replays of {plural(int(value), 'trial')}",
         "wire with assumed latency": "latency and bandwidth from the all-reduces that this trial timed "
         f"alone, the latency assumed ({value * 1e6:.0f} µs, within a factor of ten)",
         "other buckets": "DDP's own buckets were others than the order of the gradients says: a rough guess",

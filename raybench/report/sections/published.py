@@ -18,7 +18,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report.format import aligned, count, figures
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 TITLE = "Published and measured"
 BY_STEPS = " †"
@@ -46,7 +46,7 @@ def published_table(results: StudyResults) -> Table:
     def here(row: PublishedRow) -> str:
         assert row.record is not None
         config = row.record.config
-        return f"{counted(config.world_size, kind)}; batch {config.batch_size:,}; {model_name(row.record)}"
+        return f"{plural(config.world_size, kind)}; batch {config.batch_size:,}; {model_name(row.record)}"
 
     columns: list[Column[PublishedRow]] = [
         Column("quantity", _quantity_words),
@@ -68,7 +68,7 @@ def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
     samples = results.epoch_samples
     theirs = [(fact(published, name), name) for name in ("epochs", "samples")]
     there = " of ".join(f"{value:,.0f} {name}" for value, name in theirs if value)
-    here = counted(spec.epochs, "epoch") + (f" of {samples:,.0f} samples" if samples else "")
+    here = plural(spec.epochs, "epoch") + (f" of {samples:,.0f} samples" if samples else "")
     return f" Trained here: {here}{f'; published: {there}' if there else ''}."
 
 
@@ -97,7 +97,7 @@ def _there_words(figure: Figure) -> str:
     """On which devices, with which batch and model."""
     said = [
         figure.strategy or "strategy not said",
-        figure.hardware or counted(figure.world_size or 1, "device"),
+        figure.hardware or plural(figure.world_size or 1, "device"),
         f"batch {figure.batch_size:,}" if figure.batch_size else "batch not said",
         figure.model or "model not said",
     ]

@@ -44,7 +44,7 @@ from raybench.report.plot import (
 )
 from raybench.report.sections.trials import in_order, label_as_told
 from raybench.report.table import Column, Table, devices, known, make_table
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -236,7 +236,7 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
         percent_axis(right, plot.efficiency)
         right.set_xlabel("world size (devices)")
         right.set_ylabel("scaling efficiency (%)")
-    note = f" · {counted(plot.num_left_out, 'setting')} more in the tables" if plot.num_left_out else ""
+    note = f" · {plural(plot.num_left_out, 'setting')} more in the tables" if plot.num_left_out else ""
     write_title(figure, f"Scaling: mean and 95% interval of each, {n_words(plot.rounds)}{note}")
     legend_below(figure, left)
     return figure

@@ -49,7 +49,7 @@ from raybench.report.plot import (
     write_title,
 )
 from raybench.report.table import Column, Table, devices, empty_table, known, make_table
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -393,7 +393,7 @@ def _over_runs(scale: ScaleOverRuns) -> str:
     if scale.num_runs == 1:
         return "of 1 training trial"
     return (
-        f"the median of {counted(scale.num_runs, 'training trial')}, "
+        f"the median of {plural(scale.num_runs, 'training trial')}, "
         f"from {figures(scale.least)} to {figures(scale.most)} after the last"
     )
 

@@ -28,7 +28,7 @@ from raybench.report.plot import (
     write_title,
 )
 from raybench.report.table import Column, Table, devices, make_table
-from raybench.spec.counted import counted
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -245,7 +245,7 @@ def draw_step_times(plot: StepTimePlot) -> Figure:
         (each.sorted_s > high_s).sum() * each.num_times / len(each.sorted_s) for each in plot.distributions
     )
     beyond = round(float(sum(slower)))
-    cut = f"\n{counted(beyond, f'slower {what}')} beyond the right edge" if beyond else ""
+    cut = f"\n{plural(beyond, f'slower {what}')} beyond the right edge" if beyond else ""
     axes.set_xlabel("step time, slowest rank (ms)" if plot.of_steps else "mean step time of a block (ms)")
     axes.set_ylabel(f"share of {what}s at most as long (%)")
     write_title(figure, f"Distribution of step times\n{in_lines(plot.title, 80)}{cut}")
