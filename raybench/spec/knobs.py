@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -132,8 +132,7 @@ class Setting(Model):
 
     def memory_key(self, world_size: int) -> tuple[tuple[str, KnobValue], ...]:
         """The knobs that change the memory of a batch on so many devices, with their values."""
-        asked = self.at(world_size)
-        return tuple((name, getattr(asked, name)) for name in self.MEMORY_KNOBS)
+        return self.at(world_size)._values(self.MEMORY_KNOBS)
 
     # What changes what a model learns in equally many epochs; the other knobs change how fast it does.
     LEARNING_KNOBS: ClassVar[tuple[str, ...]] = (
@@ -147,8 +146,10 @@ class Setting(Model):
 
     def learning_key(self, world_size: int) -> tuple[tuple[str, KnobValue], ...]:
         """The knobs that change what is learned on so many devices, with their values."""
-        asked = self.at(world_size)
-        return tuple((name, getattr(asked, name)) for name in self.LEARNING_KNOBS)
+        return self.at(world_size)._values(self.LEARNING_KNOBS)
+
+    def _values(self, names: Iterable[str]) -> tuple[tuple[str, KnobValue], ...]:
+        return tuple((name, getattr(self, name)) for name in names)
 
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
@@ -222,6 +223,10 @@ class _Space(Model):
         found: tuple[KnobValue, ...] = getattr(self, knob)
         return found
 
+    @property
+    def _first(self) -> dict[str, KnobValue]:
+        return {name: self.values(name)[0] for name in Setting.model_fields}
+
     def explored(self) -> dict[str, tuple[KnobValue, ...]]:
         """The knobs with more than one value."""
         every = {name: self.values(name) for name in Setting.model_fields}
@@ -238,9 +243,8 @@ class _Space(Model):
         ``single`` is the one device that every curve has, so it is the default only where it stands alone.
         ``largest`` as for ``grid``; where no batch fits beside the first values, the first that one does.
         """
-        first = {name: self.values(name)[0] for name in Setting.model_fields}
         settings = (
-            setting_in_numbers({**first, "strategy": each}, largest) for each in self.values("strategy")
+            setting_in_numbers({**self._first, "strategy": each}, largest) for each in self.values("strategy")
         )
         listed = [setting for setting in settings if setting is not None]
         several = [setting for setting in listed if setting.strategy != "single"]
@@ -254,13 +258,12 @@ class _Space(Model):
 
     def faults(self, device: str) -> list[str]:
         """Why no combination can be on ``device``; empty where one can. A grid may have a million."""
-        first = {name: self.values(name)[0] for name in Setting.model_fields}
         buckets = sorted(self.values("bucket_cap_mb"), key=_is_small_bucket)[:1]
         values = [self.values(name) for name in Setting.FAULT_KNOBS[:-1]]
         found = dict[str, None]()
         for combination in itertools.product(*values, buckets):
             chosen = dict(zip(Setting.FAULT_KNOBS, combination, strict=True))
-            fault = Setting(**{**first, **chosen, "batch_size": 1}).fault(device)
+            fault = Setting(**{**self._first, **chosen, "batch_size": 1}).fault(device)
             if fault is None:
                 return []
             found[fault] = None
@@ -339,10 +342,9 @@ class _Space(Model):
     ) -> Setting | None:
         # of the default, also where "max" stands for it: beside another knob it would be another batch
         batch = {"batch_size": default.batch_size}
-        first = {name: self.values(name)[0] for name in Setting.model_fields}
-        values: dict[str, Any] = {**first, **batch, "strategy": default.strategy, **changes}
+        values: dict[str, Any] = {**self._first, **batch, "strategy": default.strategy, **changes}
         if whole_steps and values["batch_size"] != MAX:
-            once, now = first["gradient_accumulation"], values["gradient_accumulation"]
+            once, now = self._first["gradient_accumulation"], values["gradient_accumulation"]
             values["batch_size"] = values["batch_size"] * now // once
         return setting_in_numbers(values, largest)
 

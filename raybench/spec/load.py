@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -107,7 +108,7 @@ def resolve(
     overrides: Sequence[tuple[str, Any]] = (),
 ) -> Study:
     """``load_study`` for tables that are in memory; ``data`` stays as it is."""
-    merged: dict[str, Any] = _copied(data)
+    merged: dict[str, Any] = copy.deepcopy(dict(data))
     layers: list[tuple[str, Any]] = []
     for name, applies in (("cuda", device == "cuda"), ("smoke", smoke)):
         table = merged.pop(name, {})
@@ -151,13 +152,7 @@ def _put(data: dict[str, Any], field: str, value: Any) -> None:
             above = ".".join(tables[: depth + 1])
             raise RequestError(f"{field}: unknown field, {above} is a value (received {received(inner)})")
         here = inner
-    here[last] = _copied(value)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
+    here[last] = copy.deepcopy(value)
 
 
 def _texts(value: Any) -> Any:
