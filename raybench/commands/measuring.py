@@ -139,7 +139,7 @@ def workers(
     kind: Literal["group", "tune"] = "group",
     suffix: str = "",
 ) -> Iterator[TrialRunner]:
-    """Start Ray; the runner of ``plan``, whose processes all end with the block.
+    """The runner of ``plan``; Ray starts with its first group, and all its processes end with the block.
 
     ``suffix``: of the line that says what starts.
     """

@@ -16,8 +16,13 @@ CONFIRMATION = "the confirmation of the best suggestion against the default"
 OF_STAGE = {
     Stage.RETRY: "the rest of the search",
     Stage.SEARCH: "the rest of the search",
+    Stage.CURVES: "the scaling curves",
     Stage.CONFIRMATION: CONFIRMATION,
     Stage.WORST: "the least efficient suggestion with all variants",
+    Stage.REPEAT: "trials to be measured again",
+    Stage.TRAINING: "trainings",
+    Stage.VERIFICATION: "the verification of findings",
+    Stage.LARGEST_BATCH: "the largest batch",
 }
 
 

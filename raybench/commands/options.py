@@ -138,7 +138,11 @@ def parse_percent(text: str, option: str) -> float:
 
 
 def parse_path(text: str, option: str) -> Path:
-    """A path as it was typed."""
+    """A path as it was typed, in UTF-8: lines that go on, and the report, have it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"{option}: a path in UTF-8 (received {received(text)})") from None
     return Path(text)
 
 
@@ -163,7 +167,7 @@ def parse_above_0(text: str, option: str) -> float:
 
 def parse_new_folder(text: str, option: str) -> Path:
     """A directory that is new or empty."""
-    path = Path(text)
+    path = parse_path(text, option)
     try:
         is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
     except OSError as error:

@@ -17,6 +17,7 @@ from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec, WorkloadSpec
 
 STARTS_S = 60.0  # a process, and torch in it
+MOST_CALLS = 9  # of the user's code, as build() and dataset(): each may take as long as a trial
 
 
 def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[int, int] | None:
@@ -30,7 +31,7 @@ def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[
     if cluster.is_local:
         if isinstance(study.workload, FactorySpec):  # on other nodes it is looked at in tasks of Ray's
             what = f"workload.factory: {study.workload.factory}"
-            return call_apart(what, study.measure.timeout_seconds + STARTS_S, _look, *arguments)
+            return call_apart(what, MOST_CALLS * study.measure.timeout_seconds + STARTS_S, _look, *arguments)
         return _look(*arguments)
     nodes = cluster.working_nodes(needs)
     found = dict(zip(map(str, nodes), cluster.ask(nodes, _look, *arguments), strict=True))

@@ -128,9 +128,15 @@ LONGEST_VALUE = 500  # characters
 # Libraries whose variables change timing; of those of the cluster, which may name people, the names alone.
 PREFIXES = ("NCCL_", "GLOO_", "OMP_", "KMP_", "MKL_", "CUDA_", "TORCH_")
 CLUSTER_PREFIXES = ("RAY_", "SLURM_")
-_SECRET_NAME = re.compile(r"token|(?<!p)key|secret|passw|credential", re.IGNORECASE)
-# an address with a password in it, a query with a token, a document that may hold anything
-_SECRET_VALUE = re.compile(r"://[^/\s]*@|(token|key|secret|password|auth)\w*=|[{}]", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"token|(?<!NCCL_IB_P)key|secret|pass|pwd|cred|auth|bearer|licen[cs]e|signature", re.IGNORECASE
+)
+# an address with a password in it, a query with a token, a document that may hold anything, a token alone
+_SECRET_VALUE = re.compile(
+    r"://[^/\s]*@|(token|key|secret|password|auth)\w*=|[{}]"
+    r"|^(hf_|ghp_|gho_|github_|sk-|xox)|^(?=.*\d)[A-Za-z0-9+=_-]{32,}$",
+    re.IGNORECASE,
+)
 
 
 def relevant_variables(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -196,7 +202,8 @@ def _git(root: Path, *arguments: str) -> str | None:
 # Where things are, what is logged, which job it is: nothing that changes how fast a step is.
 _NO_TIMING = re.compile(
     r"(RAY_|SLURM_|CUDA_(HOME|PATH|ROOT|CACHE_PATH|VERSION|VISIBLE_DEVICES|BIN_PATH|TOOLKIT)"
-    r"|TORCH_(HOME|LOGS|EXTENSIONS_DIR|SHOW_CPP_STACKTRACES)|NCCL_(DEBUG|VERSION))"
+    r"|CUDA_MPS_(PIPE|LOG)_DIRECTORY|TORCH_(HOME|LOGS|TRACE|EXTENSIONS_DIR|SHOW_CPP_STACKTRACES)"
+    r"|TORCH_NCCL_DEBUG_INFO_|NCCL_(DEBUG|VERSION|COMM_ID|HOSTID))"
 )
 MOST_NAMES = 4  # of nodes that differ alike
 _MEMORY_TOLERANCE = 0.01  # a kernel update reserves another few MB

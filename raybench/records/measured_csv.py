@@ -47,6 +47,7 @@ MOST_FAULTS = 5  # lines of an answer; further ones are counted
 _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size", "gradient_accumulation"))
 _READ = (*REQUIRED, *OPTIONAL, "gradient_accumulation")
 _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
+_MADE = ("workers", "context", "setting")  # fields of a row that are no cells
 _CONTEXT = ("device_name", "input", "study")  # what is never fitted together
 
 Devices = Annotated[int, Field(gt=0, le=10**6)]
@@ -195,7 +196,9 @@ def _no_measurement(named: Mapping[str, str]) -> str:
 
 def _values(named: Mapping[str, str], path: Path, is_summary: bool) -> dict[str, Any]:
     """The cells that are read, and what is made of them."""
+    # of a summary also columns of knobs, which may have the name of what is made of cells here
     cells = {name: cell for name, cell in named.items() if is_summary or name in _READ}
+    cells = {name: cell for name, cell in cells.items() if name not in _MADE}
     read: dict[str, Any] = {name: cell for name, cell in cells.items() if cell or name in REQUIRED}
     if is_summary:
         read["nodes"] = named["nodes"] or 1  # empty where nobody told them

@@ -147,12 +147,15 @@ def record_of_line(path: Path, number: int, line: bytes) -> TrialRecord:
         StoreError: it is of another version.
     """
     try:
-        return TrialRecord.model_validate_json(line)
+        record = TrialRecord.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["loc"] == ("schema_version",):
             refuse_other_version(path, first["input"])
         raise DamagedLineError(f"{path}: line {number} is damaged: {first_fault(error)}") from None
+    if "schema_version" not in record.model_fields_set:
+        raise DamagedLineError(f"{path}: line {number} is damaged: schema_version: Field required")
+    return record
 
 
 def first_fault(error: ValidationError) -> str:

@@ -271,6 +271,15 @@ class StepsResult(Frozen):
     #: relative error that compression makes in the averaged gradient of one step (Euclidean norms)
     compression_error: Ratio | None = None
 
+    @model_validator(mode="after")
+    def _two_rounds_with_a_step(self) -> Self:
+        steps = sum(
+            any(block.variant in ("synced", "plain") for block in each.blocks) for each in self.rounds
+        )
+        if steps < 2:
+            raise ValueError(f"at least two rounds with a step (received {steps})")
+        return self
+
 
 class ProbeResult(Frozen):
     """What a complete probe has: the memory that each rank took, in bytes; null where unknown."""

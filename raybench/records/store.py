@@ -1,4 +1,4 @@
-"""A results directory as it is read: what was asked, the machine, the records.
+"""A results directory, read and written: what was asked, the machine, the records.
 
 study.toml       the resolved study; of a sweep of collectives sweep.toml
 environment.json the machine, when the study began
@@ -178,6 +178,9 @@ class ResultsDirectory:
                     self.warnings.append(f"{error.problems[0]}; it is left out")
         if self._good_end and not self._records:
             raise StoreError(*self.warnings[:3], f"{path}: no whole record")
+        names = list(dict.fromkeys(record.study for record in self._records))
+        if len(names) > 1:
+            self.warnings.append(f"{path}: records of several studies: {', '.join(names)}")
 
     @classmethod
     def create(cls, path: Path, asked: Asked, environment: Environment, made_of: Path | None = None) -> Self:

@@ -126,7 +126,10 @@ class InFlight:
                 try:
                     if not self._given_up(ended, lost):
                         self._submit(ended)
-                except NoRoomError:  # with its processes its nodes are gone
+                except (
+                    GroupLostError,
+                    NoRoomError,
+                ):  # no group starts, or with its processes its nodes are gone
                     self._begun.remove(ended)
                     raise
                 continue

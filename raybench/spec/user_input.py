@@ -15,6 +15,7 @@ from raybench.spec.base import Model
 
 # The studies that come with raybench are of 2 kB. tomllib's time grows with the square of a dotted key.
 LONGEST_TOML_BYTES = 128 * 2**10
+LARGEST_WHOLE = 2**63 - 1
 DEEPEST = 16  # tables and lists in each other, parts of a dotted field
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -67,7 +68,7 @@ def received(value: Any) -> str:
     except TypeError:
         text = "nothing" if value is None else repr(value)
     except ValueError:  # a number of thousands of digits
-        text = f"{hex(value)[:60]}..."
+        text = f"{hex(value)[:60]}..." if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -109,17 +110,24 @@ def parse_toml(text: str, what: str) -> dict[str, Any]:
         raise _too_deep(what) from None
     except ValueError as error:  # a whole number of some thousand digits
         raise RequestError(f"{what}: {error}") from None
-    check_depth(tables, what)
+    check_values(tables, what)
     return tables
 
 
-def check_depth(value: Any, what: str, deepest: int = DEEPEST) -> None:
-    """Raise ``RequestError`` for tables and lists that are too deep in each other for those who read them."""
+def check_values(value: Any, what: str, deepest: int = DEEPEST) -> None:
+    """Raise ``RequestError`` for what those who read it fail at.
+
+    Tables and lists too deep in each other, whole numbers of more than 64 bits, text with a zero byte.
+    """
     if deepest < 0:
         raise _too_deep(what)
+    if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
+        raise RequestError(f"{what}: whole numbers of at most 64 bits (received {received(value)})")
+    if isinstance(value, str) and "\0" in value:
+        raise RequestError(f"{what}: text without zero bytes (received {received(value)})")
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for each in inner:
-        check_depth(each, what, deepest - 1)
+        check_values(each, what, deepest - 1)
 
 
 def _too_deep(what: str) -> RequestError:

@@ -79,9 +79,13 @@ SECRETS = {
     "NCCL_NET_PLUGIN": "http://me:s3cr3t@net/plugin.so",
     "NCCL_X": '{"env_vars": {"WANDB": "s3cr3t"}}',
     "NCCL_Y": "http://head/?token=s3cr3t",
+    "TORCH_HUB_AUTH": "s3cr3t",
+    "CUDA_REPO_PWD": "s3cr3t",
+    "TORCH_APPKEY": "s3cr3t",
+    "NCCL_Z": "hf_s3cr3t",
 }
 NOT_OURS = {"HF_TOKEN": "s3cr3t", "HOME": "/s3cr3t"}
-SHOWN = {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "1"}
+SHOWN = {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "1", "NCCL_IB_PKEY": "7"}
 
 
 def test_no_secret_is_ever_captured(monkeypatch):

@@ -161,3 +161,12 @@ def test_a_summary_says_what_was_left_out(tmp_path: Path) -> None:
 def test_a_summary_without_a_usable_row(tmp_path: Path) -> None:
     found = refused(tmp_path, f"{SUMMARY}\ns,3,scaling,oom,weak,4,,32,,false\n")
     assert "at least one measured step (received none: 1 row that ended oom)" in found
+
+
+def test_a_summary_of_a_study_that_explores_workers_of_loaders(tmp_path: Path) -> None:
+    """A knob's column has the name of a field of a row."""
+    header = SUMMARY.replace("step_time_s", "gradient_compression,workers,step_time_s")
+    rows = [f"s,{n},scaling,complete,weak,{n},1,32,none,{n},0.01,false" for n in (1, 2)]
+    table = read(tmp_path, "\n".join([header, *rows, ""]))
+    assert [row.workers for row in table.rows] == [(), ()]
+    assert [dict(row.setting)["workers"] for row in table.rows] == ["1", "2"]

@@ -19,6 +19,8 @@ from raybench.records.results import Block, Round, StepsResult
 from raybench.records.store import ResultsDirectory
 from raybench.spec import MeasureSpec, OptimizerSpec, Setting
 from raybench.spec.load import resolve
+from tests.support.planted import StepCosts
+from tests.unit.studies import measured
 
 STUDY = resolve({"name": "x", "workload": {"name": "mlp"}, "knobs": {"batch_size": [8, 16]}})
 ENVIRONMENT = Environment(
@@ -382,3 +384,18 @@ def test_what_differs_is_named_with_both_values(path):
         "cpu_model: a CPU before, another now",
         "packages.torch: 2.14.1 before, 2.15.0 now",
     )
+
+
+def test_lines_that_are_no_measurement_are_left_out(path):
+    whole = measured(StepCosts(plain_s=0.02), seed=1)
+    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
+        results.append(whole)
+    lines = path / store.TRIALS
+    data = json.loads(lines.read_text())
+    without_rounds = {**data, "result": {**data["result"], "rounds": []}}
+    without_version = {key: value for key, value in data.items() if key != "schema_version"}
+    with lines.open("a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in (without_rounds, without_version))
+    found = ResultsDirectory.open_readonly(path)
+    assert len(found.records()) == 1
+    assert ["line 2" in found.warnings[0], "line 3" in found.warnings[1]] == [True, True]

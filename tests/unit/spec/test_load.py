@@ -10,7 +10,7 @@ import pytest
 from raybench.errors import RequestError
 from raybench.spec import Study
 from raybench.spec.load import find_study, header, load_study, question, resolve, studies
-from raybench.spec.user_input import to_toml
+from raybench.spec.user_input import parse_toml, to_toml
 
 MLP = {"name": "x", "workload": {"name": "mlp"}}
 
@@ -332,3 +332,11 @@ def test_a_path_in_another_directory_is_taken_from_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_study(find_study("s.toml")).name == "x"
     assert find_study("s.toml") == Path("s.toml")
+
+
+@pytest.mark.parametrize(
+    "value", ['"a\\u0000b"', "99999999999999999999", f"[0x{'F' * 4000}]"], ids=["zero byte", "80 bits", "hex"]
+)
+def test_values_that_those_who_read_them_fail_at(value):
+    with pytest.raises(RequestError, match=r"zero bytes|64 bits"):
+        parse_toml(f"value = {value}", "--set")
