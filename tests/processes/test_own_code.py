@@ -38,6 +38,7 @@ def test_a_study_ends_what_does_not_come_back(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "endless_factory.py").write_text("def build():\n    while True: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(readable, "STARTS_S", 0.1)
+    monkeypatch.setattr(readable, "MOST_CALLS", 1)
     study = resolve(
         {
             "name": "x",
