@@ -75,7 +75,6 @@ PLAIN = {
     NoteKind.NOTHING_PROPOSED: "nothing to verify: no finding proposes a change that was not confirmed yet",
     NoteKind.SIDE_BY_SIDE: "up to {note.number} trainings ran side by side: that changes nothing of what "
     "they learned, but their times are those of a machine that is shared",
-    NoteKind.FROM_TRIAL: "{note.reason}",
 }
 
 

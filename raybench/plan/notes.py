@@ -60,7 +60,6 @@ class NoteKind(Enum):
     OVERSUBSCRIBED = auto()  # not verified
     NOTHING_PROPOSED = auto()  # nothing to verify
     SIDE_BY_SIDE = auto()  # trainings ran ``number`` at once
-    FROM_TRIAL = auto()  # ``reason`` is what the ranks of a trial said
 
 
 @dataclass(frozen=True)

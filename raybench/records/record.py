@@ -5,11 +5,11 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first; a raybench reads its own version only:
 
 5. Without raybench's own early stopping (``rungs``; ``stopped_by`` of a training names a pruner and what it
-   compared with) and without ``half_batch`` and ``contention`` of a timeline.
+   compared with), without ``half_batch`` and ``contention`` of a timeline, and without ``notes``.
 4. A further kind of request and result, ``collectives``; its role is ``communication``. What requests of
    every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data). Added
    since, and absent in older records of this version: ``gradient_timeline`` and ``num_parameters`` of a
-   result of steps; ``notes``; ``frames``; ``again`` of a request of steps,
+   result of steps; ``frames``; ``again`` of a request of steps,
    part of the id from 1 on; ``busy_cores`` and ``host_busy`` of a block
    of messages, ``host_cores`` and ``hosts`` of their result.
 3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
@@ -80,8 +80,6 @@ class TrialRecord(Frozen):
     started_at: str
     #: time that the trial took altogether, in s
     wall_time_s: Duration
-    #: always empty; what records of older development versions have here is ignored
-    notes: tuple[str, ...] = ()
     #: of a crash: the end of its traceback in a few lines, the user's own code first, the rest folded into
     #: one
     frames: tuple[str, ...] = ()

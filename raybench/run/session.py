@@ -64,7 +64,6 @@ class Session:
     has_measured: bool = False  # whether any record is of this session
     _stage: Stage = Stage.LARGEST_BATCH
     _said: dict[Stage, list[Note]] = field(default_factory=dict)
-    _from_trials: list[Note] = field(default_factory=list)
     _first_crash: TrialRecord | None = None  # while nothing is complete: may be that of all trials
     _looked_at_others: bool = False  # whether it was held against other settings
 
@@ -99,8 +98,7 @@ class Session:
     def notes(self) -> list[Note]:
         """What there is to say, each once, but for what was left out."""
         said = [each for stage in Stage for each in self._said.get(stage, []) if each.kind not in LEFT_OUT]
-        every = [*said, *self._from_trials]
-        return [each for place, each in enumerate(every) if each not in every[:place]]
+        return [each for place, each in enumerate(said) if each not in said[:place]]
 
     @property
     def not_reached(self) -> list[Note]:
@@ -170,7 +168,6 @@ class Session:
             return self._not_reached_in_time(record)
         self.ledger.add(record, outcome.step_times)
         self.has_measured = True
-        self._from_trials += [Note(NoteKind.FROM_TRIAL, self._stage, reason=note) for note in record.notes]
         if ended.submitted.processes_s:
             self.budget.each_processes_s.append(ended.submitted.processes_s)
         if outcome.files:

@@ -49,7 +49,6 @@ BATCH = {"batch_size": 128}
             Note(NoteKind.ALL_FAIL, Stage.CURVES, 3),
             "no more was measured: the first 3 trials failed, and would whatever the setting",
         ),
-        (Note(NoteKind.FROM_TRIAL, Stage.CURVES, reason="as a rank says it"), "as a rank says it"),
     ],
     ids=str,
 )
