@@ -18,11 +18,11 @@ from typing import Any
 from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.runner import Submitted
 from raybench.machine import environment
 from raybench.machine.host import Resources, WorkerNeeds
 from raybench.plan.resolve import make_plan
-from raybench.records.messages import GroupInfo, Outcome
+from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.run.session import Session

@@ -13,12 +13,10 @@ from raybench.analysis.reference import Related, known_buckets, of_first_role, o
 from raybench.analysis.stats.efficiency import Scaling
 from raybench.analysis.stats.repeated import one_of_starts
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, Role
+from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.knobs import LargestBatch, Setting
 from raybench.spec.placement import Placement
 from raybench.spec.study import Study
-
-COMPARED_ROLES: tuple[Role, ...] = ("scaling", "search")  # trials by which settings are compared
 
 
 @dataclass(frozen=True)

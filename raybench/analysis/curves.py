@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.choice import COMPARED_ROLES, is_default
+from raybench.analysis.choice import is_default
 from raybench.analysis.labels import label, label_without_batch
 from raybench.analysis.reference import (
     of_first_role,
@@ -17,7 +17,7 @@ from raybench.analysis.reference import (
 from raybench.analysis.stats.efficiency import Scaling
 from raybench.analysis.stats.statistics import Estimate, simultaneous
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
+from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.study import Study
 
 FURTHEST = 4.0  # times: of measured neighbours that are further apart no point between is told

@@ -31,7 +31,7 @@ from raybench.analysis.stats.repeated import (
 )
 from raybench.analysis.stats.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, Role
+from raybench.records.requests import COMPARED_ROLES, Configuration, Role
 from raybench.spec.study import Study
 
 SEEN_APART = 0.05  # relative: two speed-ups so far apart are two to a reader
@@ -178,7 +178,7 @@ def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStud
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
-    compared = [record for record in measured if record.request.role in choice.COMPARED_ROLES]
+    compared = [record for record in measured if record.request.role in COMPARED_ROLES]
     tried = references(compared, buckets)
     headline = choice.headline(study, tried, target)
     related = Related(without_superseded(everything))

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -117,7 +117,7 @@ class _Report:
     answer: str
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
-    write: Callable[[Mapping[str, Any]], list[Path]]  # of the environment; report.html first
+    write: Callable[[], list[Path]]  # report.html first
     going_on: tuple[str, str]  # the command after a run that stopped, and what it does
     hint: str = ""  # what else is in the report
     told: Sequence[str] = ()  # notes that stand in it
@@ -155,7 +155,7 @@ def write_and_print(
     if report.hint and not quiet:
         say(console, f"\n{report.hint}")
     try:
-        files = report.write(store.environment().model_dump(mode="json"))
+        files = report.write()
     except OSError as error:
         raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
@@ -183,6 +183,7 @@ def _of_study(
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
     from raybench.plan.notes import left_out
+    from raybench.records.store import SAMPLES
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
     from raybench.report.document import write_report
@@ -190,7 +191,7 @@ def _of_study(
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
-    on_a_node = devices_of_node(environment, study)
+    on_a_node, machine = devices_of_node(environment, study), environment.model_dump(mode="json")
     results = analyse(study, records, on_a_node, Around(links, environment, goes_on))
     notes = left_out(study, records, len(environment.every_node), results.winners)
     missing = [left_out_words(results.study, each) for each in notes]
@@ -199,7 +200,7 @@ def _of_study(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
-        lambda environment: write_report(store.path, results, environment, store.path / "samples", missing),
+        lambda: write_report(store.path, results, machine, store.path / SAMPLES, missing),
         going_on_from(results.findings, goes_on),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],
@@ -215,7 +216,7 @@ def _of_sweep(store: ResultsDirectory, goes_on: str) -> _Report:
         sweep_answer(results),
         bool(results.complete),
         lambda console: print_sweep(results, console),
-        lambda environment: write_sweep_report(store.path, results, environment),
+        lambda: write_sweep_report(store.path, results, store.environment().model_dump(mode="json")),
         (goes_on, ""),
     )
 

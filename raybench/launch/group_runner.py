@@ -10,10 +10,10 @@ from time import monotonic
 from raybench.errors import GroupLostError, Interrupted
 from raybench.launch import signals
 from raybench.launch.cluster import NAME, Cluster
-from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.runner import Submitted
 from raybench.launch.worker_group import WorkerGroup
 from raybench.machine.host import Resources, WorkerNeeds
-from raybench.records.messages import GroupInfo, Outcome
+from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import GroupLostError
 from raybench.machine.host import Resources
-from raybench.records.messages import GroupInfo, Outcome, Progress
+from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
-
-OnProgress = Callable[[Progress], None]
 
 
 @dataclass(eq=False)

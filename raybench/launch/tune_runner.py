@@ -24,13 +24,13 @@ from raybench.launch import worker_group
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.liveness import DEATH_NOTICE_S
 from raybench.launch.mailbox import new_mailbox
-from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.runner import Submitted
 from raybench.launch.runtime_env import import_path
 from raybench.launch.tune_submission import Places, Submission, TuneRequests, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
 from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, POLL_S, START_TIMEOUT_S
 from raybench.machine.host import Resources, WorkerNeeds
-from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
+from raybench.records.messages import GroupInfo, Lost, Message, OnProgress, Outcome, Progress, Started, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from raybench.errors import RequestError
 from raybench.records.epochs_csv import unguarded
+from raybench.records.requests import COMPARED_ROLES
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
 from raybench.spec.user_input import received
@@ -42,7 +43,6 @@ OPTIONAL = (
     "step_time_high_s",
     "scaling",
 )
-COMPARED_ROLES = ("scaling", "search")  # of a summary.csv: trials of the study's own questions
 MOST_FAULTS = 5  # lines of an answer; further ones are counted
 _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size", "gradient_accumulation"))
 _READ = (*REQUIRED, *OPTIONAL, "gradient_accumulation")
@@ -197,9 +197,10 @@ def _no_measurement(named: Mapping[str, str]) -> str:
 def _values(named: Mapping[str, str], path: Path, is_summary: bool) -> dict[str, Any]:
     """The cells that are read, and what is made of them."""
     # of a summary also columns of knobs, which may have the name of what is made of cells here
-    cells = {name: cell for name, cell in named.items() if is_summary or name in _READ}
-    cells = {name: cell for name, cell in cells.items() if name not in _MADE}
-    read: dict[str, Any] = {name: cell for name, cell in cells.items() if cell or name in REQUIRED}
+    known = (set(named) if is_summary else set(_READ)) - set(_MADE)
+    read: dict[str, Any] = {
+        name: cell for name, cell in named.items() if name in known and (cell or name in REQUIRED)
+    }
     if is_summary:
         read["nodes"] = named["nodes"] or 1  # empty where nobody told them
     elif (placement := named.get("placement", "")).isascii() and placement.isdecimal():

@@ -30,6 +30,7 @@ from raybench.spec.workloads import WorkloadSpec
 #: verification: to test what a diagnosis claims: `--verify`
 #: communication: a sweep of collectives
 Role = Literal["search", "scaling", "confirmation", "training", "verification", "communication"]
+COMPARED_ROLES: tuple[Role, ...] = ("scaling", "search")  # trials by which settings are compared
 StepsRole = Literal["search", "scaling", "confirmation", "verification"]
 #: plain: one device alone, without wrapper; another device in each round
 #: base: the same at the global batch (strong scaling)

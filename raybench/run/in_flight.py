@@ -11,9 +11,9 @@ from typing import Protocol
 from raybench.analysis.failures import failure_key
 from raybench.analysis.labels import setting_words
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
-from raybench.launch.runner import OnProgress, Submitted, TrialRunner
+from raybench.launch.runner import Submitted, TrialRunner
 from raybench.plan.trials import Plan
-from raybench.records.messages import GroupInfo, Outcome
+from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import ProbeRequest, TrialRequest
 from raybench.run.time_budget import TimeBudget

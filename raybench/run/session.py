@@ -13,10 +13,10 @@ from raybench.analysis.labels import trial_words
 from raybench.analysis.stats.efficiency import Scaling, scaling
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
-from raybench.launch.runner import OnProgress, TrialRunner
+from raybench.launch.runner import TrialRunner
 from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
 from raybench.plan.trials import Plan, Trial
-from raybench.records.messages import Progress
+from raybench.records.messages import OnProgress, Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest, TrialRequest
 from raybench.run.in_flight import InFlight, fails_elsewhere

@@ -80,7 +80,7 @@ def paired(numerator: Series, denominator: Series) -> Series | None:
 
 
 OUTLIER_SCORE = 3.5  # modified z-score
-DEVICES_DIFFER = 0.01  # significance; with 0.05, one steady trial in twenty would have devices apart
+PAIRS_SIGNIFICANCE = 0.01  # significance; with 0.05, one steady trial in twenty would have devices apart
 OUTLIER_LEAST = 0.10  # relative; less is no outlier, however quiet the other rounds
 
 
@@ -146,5 +146,5 @@ def device_spread(logs: Series, devices: Sequence[int]) -> DeviceSpread | None:
     slow, fast = int(means.argmax()), int(means.argmin())
     error = math.sqrt(within / degrees * (1 / counts[slow] + 1 / counts[fast]))
     num_pairs = len(names) * (len(names) - 1) / 2
-    half = float(stdtrit(degrees, 1 - DEVICES_DIFFER / 2 / num_pairs)) * error
+    half = float(stdtrit(degrees, 1 - PAIRS_SIGNIFICANCE / 2 / num_pairs)) * error
     return DeviceSpread(int(names[slow]), int(names[fast]), float(means[slow] - means[fast]), half)

@@ -23,7 +23,7 @@ TRIM = 0.10  # of the rounds, at each end
 CONFIDENCE = 0.95
 LEAST_PER_DEVICE = 5  # rounds, from which on a device's own mean is known well enough to be taken out
 LARGEST_LOG = 700.0
-DEVICES_DIFFER = 0.001  # significance of the F test: devices that are alike are told apart in 3% of trials
+F_TEST_SIGNIFICANCE = 0.001  # devices that are alike are told apart in 3% of trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
         scatter += ((clipped - means[device]) ** 2).sum() * size / (size - 2)
     within, apart = scatter / (n - d), means - means.mean()
     between = (counts * apart**2).sum() / (d - 1)
-    if within > 0 and fdtrc(d - 1, n - d, between / within) > DEVICES_DIFFER:
+    if within > 0 and fdtrc(d - 1, n - d, between / within) > F_TEST_SIGNIFICANCE:
         return np.ones(n)
     level = logs - apart[turns]
     centre = np.median(level)

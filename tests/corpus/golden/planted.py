@@ -13,10 +13,9 @@ import numpy as np
 
 from raybench.analysis.findings.finding import FindingName
 from raybench.errors import Interrupted
-from raybench.launch.runner import OnProgress
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
-from raybench.records.messages import GroupInfo, Member, Outcome
+from raybench.records.messages import GroupInfo, Member, OnProgress, Outcome
 from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.results import LossParity, StepsResult

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.runner import Submitted
 from raybench.machine.host import DeviceKind, Resources
-from raybench.records.messages import BlockStepTimes, GroupInfo, Member, Outcome, Progress
+from raybench.records.messages import BlockStepTimes, GroupInfo, Member, OnProgress, Outcome, Progress
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import (
     Configuration,

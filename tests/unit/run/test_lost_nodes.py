@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from raybench.errors import GroupLostError, NoRoomError
-from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.runner import Submitted
 from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import GroupInfo, Outcome
+from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 from tests.support.planted import FakeRunner
 from tests.unit.runs import run

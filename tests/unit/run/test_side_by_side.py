@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from raybench.errors import GroupLostError, Interrupted
-from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.runner import Submitted
 from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
-from raybench.records.messages import Outcome
+from raybench.records.messages import OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 from raybench.run import time_budget as budget
 from raybench.run.time_budget import TimeBudget

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raybench.errors import GroupLostError
-from raybench.launch.runner import OnProgress, Submitted
+from raybench.launch.runner import Submitted
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import GroupInfo
+from raybench.records.messages import GroupInfo, OnProgress
 from raybench.records.requests import TrialRequest
 from raybench.run.in_flight import MAX_LOST_STARTS
 from tests.support.planted import FakeRunner
