@@ -64,6 +64,28 @@ def measured(costs: StepCosts, noise: Noise | None = None, seed: int = 0, **fiel
     return run_all(runner, [request(**fields)])[0][0]
 
 
+def with_others(record: TrialRecord, cores: float, programs: dict[str, float] | None = None) -> TrialRecord:
+    """The record, had others taken so many of two cores in every round."""
+    assert record.steps is not None
+    rounds = [each.model_copy(update={"other_cores": (cores,) * 2}) for each in record.steps.rounds]
+    given = {
+        "rounds": tuple(rounds),
+        "hosts": (0, 0),
+        "host_cores": (2, 2),
+        "other_programs": programs or {},
+    }
+    return record.model_copy(update={"result": record.steps.model_copy(update=given)})
+
+
+def metered(records: Iterable[TrialRecord], joules: float) -> list[TrialRecord]:
+    """Those of steps, had a step of all devices taken so much energy."""
+    return [
+        record.model_copy(update={"result": record.steps.model_copy(update={"energy_joules": joules})})
+        for record in records
+        if record.steps is not None
+    ]
+
+
 def study(**fields: Any) -> Study:
     return Study.model_validate({"name": "fake", "workload": {"name": "mlp"}} | fields)
 

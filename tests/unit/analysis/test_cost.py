@@ -12,7 +12,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
-from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
+from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, trained
 
 REAL = {"name": "vision", "input": "real"}
 
@@ -78,12 +78,7 @@ def test_restarts_that_are_not_known_of_one_device_count_as_the_others() -> None
 
 def test_energy_is_that_of_the_counters() -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
-    metered = [
-        record.model_copy(update={"result": record.steps.model_copy(update={"energy_joules": 6.4})})
-        for record in found.records
-        if record.steps is not None
-    ]
-    again = analyse(found.study, metered)
+    again = analyse(found.study, metered(found.records, 6.4))
     energies = [point.costs[0].energy_joules for point in costs(again, works())]
     assert energies == [pytest.approx(6.4 * 1e6 / 32), pytest.approx(6.4 * 1e6 / 64)]
 

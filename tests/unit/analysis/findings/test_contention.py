@@ -13,7 +13,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, Noise, StepCosts
-from tests.unit.studies import measured
+from tests.unit.studies import measured, with_others
 
 
 def found(contention_s: float, others: float) -> dict[FindingName, Finding]:
@@ -71,16 +71,7 @@ def of(
     record: TrialRecord, others: float, programs: dict[str, float] | None = None
 ) -> dict[FindingName, Finding]:
     """The findings on the record where others took so many of two cores."""
-    assert record.steps is not None
-    rounds = [each.model_copy(update={"other_cores": (others,) * 2}) for each in record.steps.rounds]
-    told = {
-        "rounds": tuple(rounds),
-        "hosts": (0, 0),
-        "host_cores": (2, 2),
-        "other_programs": programs or {},
-    }
-    every = findings(record.model_copy(update={"result": record.steps.model_copy(update=told)}))
-    return {each.name: each for each in every}
+    return {each.name: each for each in findings(with_others(record, others, programs))}
 
 
 def test_other_processes_explain_no_more_than_is_lost_and_stand_behind_what_is_sure() -> None:

@@ -10,7 +10,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import asked, grid, study
+from tests.unit.studies import asked, grid, study, with_others
 
 STEADY = Noise(block=0.005, step=0.002)
 GOES_ON = "raybench scaling --resume --output mine"
@@ -18,17 +18,9 @@ GOES_ON = "raybench scaling --resume --output mine"
 
 def under(record: TrialRecord, others: float, again: int = 0) -> TrialRecord:
     """The record where others took so many of two cores, measured so often before."""
-    assert record.steps is not None
-    rounds = [each.model_copy(update={"other_cores": (others,) * 2}) for each in record.steps.rounds]
-    told = {
-        "rounds": tuple(rounds),
-        "hosts": (0, 0),
-        "host_cores": (2, 2),
-        "other_programs": {"python": others, "Ray": 0.1},
-    }
-    steps = record.steps.model_copy(update=told)
     request = record.request.model_copy(update={"again": again})
-    return record.model_copy(update={"result": steps, "request": request, "trial_id": request.trial_id})
+    busy = with_others(record, others, {"python": others, "Ray": 0.1})
+    return busy.model_copy(update={"request": request, "trial_id": request.trial_id})
 
 
 def disturbed(load: float, *, again: int = 0) -> StudyResults:

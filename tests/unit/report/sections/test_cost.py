@@ -10,7 +10,7 @@ from raybench.report.advice import when_to_use
 from raybench.report.answer import answer_box
 from raybench.report.sections.cost import cost_table
 from tests.support.planted import QUIET, FakeLearning, FakeRunner
-from tests.unit.studies import SIXTEEN_TENTHS, grid, planted, study, trained
+from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, trained
 
 
 def test_what_runs_save_are_the_last_columns() -> None:
@@ -38,12 +38,7 @@ def test_a_study_of_ones_own_that_trains_has_costs_of_an_epoch_and_of_a_run() ->
 
 def test_energy_is_shown_where_it_was_measured() -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
-    metered = [
-        record.model_copy(update={"result": record.steps.model_copy(update={"energy_joules": 6.4})})
-        for record in found.records
-        if record.steps is not None
-    ]
-    again = analyse(found.study, metered)
+    again = analyse(found.study, metered(found.records, 6.4))
     assert "energy, kJ" in [column.heading for column in cost_table(again).columns]
     assert "energy, kJ" not in [column.heading for column in cost_table(found).columns]
 
