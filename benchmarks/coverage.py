@@ -49,7 +49,7 @@ class Case:
     measure: dict[str, Any] = field(default_factory=dict)
     world_size: int = 2
     scaling: str = "weak"
-    variants: tuple[Variant, ...] = ("plain", "synced")
+    variants: tuple[Variant, ...] = ("plain", "ddp")
 
 
 def slow(world_size: int, share: float, **measure: Any) -> Case:
@@ -79,7 +79,7 @@ CASES = (
         HEAVY,
         StepCosts(plain_s=0.006, base_s=STEP_S, exposed_s=0.002),
         scaling="strong",
-        variants=("base", "plain", "synced"),
+        variants=("base", "plain", "ddp"),
     ),
     *(slow(2, share) for share in (0.1, 0.2, 0.3)),
     *(slow(4, share, min_rounds=20) for share in (0.1, 0.2, 0.3)),
@@ -143,8 +143,8 @@ def claims_row(world_size: int, repetitions: int, seed: int) -> str:
         role="confirmation",
         world_size=world_size,
         setting=Setting(batch_size=64, precision="bf16"),
-        versus=Setting(batch_size=64),
-        variants=("synced", "versus"),
+        anchor=Setting(batch_size=64),
+        variants=("ddp", "anchor"),
     )
     found = [gain(record, MINIMUM_GAIN) for record in trials(runner, asked, repetitions)]
     verdicts = Counter(each.verdict for each in found)
@@ -162,7 +162,7 @@ def selection_rows(studies: int, seed: int) -> list[str]:
     study = Study.model_validate({"name": "equal", "workload": {"name": "mlp"}, "knobs": knobs})
     noise = Noise(block=0.06, step=0.0, preemption=0.05)
     runner = FakeRunner(lambda config, setting: EVEN, noise, seed=seed)
-    fields = {"role": "search", "variants": ("plain", "synced")}
+    fields = {"role": "search", "variants": ("plain", "ddp")}
     requests = [request({}, setting=setting, **fields) for setting in study.knobs.grid()]
     truth = runner.truth(requests[0].config)["efficiency"]
     said, alone = Counter[str](), Counter[str]()

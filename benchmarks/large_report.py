@@ -43,8 +43,8 @@ KNOBS = {
 }
 WORLD_SIZE = 2
 MEASURED = 300  # simulated trials, whose rounds the others have too
-SHORT: tuple[Variant, ...] = ("plain", "synced")
-FULL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+SHORT: tuple[Variant, ...] = ("plain", "ddp")
+FULL: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
 
 
 def large_study(trials: int) -> Study:
@@ -108,7 +108,7 @@ def _request(
 
 def _step_times(record: TrialRecord, number: int) -> list[BlockStepTimes]:
     """``number`` step times in ten rounds of two variants on all ranks."""
-    rounds, variants = 10, ("plain", "synced")
+    rounds, variants = 10, ("plain", "ddp")
     steps = number // (rounds * len(variants) * WORLD_SIZE)
     noise = np.random.default_rng(1)
     return [

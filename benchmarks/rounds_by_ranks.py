@@ -114,7 +114,7 @@ def _request(ranks: int, number: int) -> StepsRequest:
         seed=number,
     )
     measure = MeasureSpec(steps=STEPS, min_rounds=ROUNDS, warmup_steps=2, max_seconds=120.0)
-    return StepsRequest(role="search", config=config, variants=("synced",), measure=measure)
+    return StepsRequest(role="search", config=config, variants=("ddp",), measure=measure)
 
 
 class _OutsideBlocks:

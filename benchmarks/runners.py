@@ -110,7 +110,7 @@ def asked(setting: Setting, options: argparse.Namespace, device: DeviceKind) -> 
         device="cuda" if device == "cuda" else "cpu",
     )
     measure = MeasureSpec(max_seconds=options.max_seconds)
-    return StepsRequest(role="search", config=config, variants=("plain", "synced"), measure=measure)
+    return StepsRequest(role="search", config=config, variants=("plain", "ddp"), measure=measure)
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def pairs(runner: WorkerGroupRunner, options: argparse.Namespace, device: str) -
     request = StepsRequest(
         role="search",
         config=config,
-        variants=("plain", "synced"),
+        variants=("plain", "ddp"),
         measure=MeasureSpec(steps=options.steps, min_rounds=BLOCKS),
     )
     ratios, of_ray = [], psutil.Process().children(recursive=True)
@@ -124,7 +124,7 @@ def trial(runner: WorkerGroupRunner, request: StepsRequest) -> float:
     """Median over rounds of the slowest rank's step time, in s."""
     outcome = runner.run(request, lambda progress: None)
     assert isinstance(outcome.result, StepsResult), outcome.reason
-    blocks = [round_.block("synced") for round_ in outcome.result.rounds]
+    blocks = [round_.block("ddp") for round_ in outcome.result.rounds]
     return statistics.median(max(block.step_time_s) for block in blocks if block is not None)
 
 

@@ -296,13 +296,13 @@ def _alone(base: MeasuredStudy, record: TrialRecord) -> Iterator[Reading]:
 def _beside(record: TrialRecord) -> Iterator[Reading]:
     """The setting against which one was confirmed, or verified."""
     request, steps = record.request, record.steps
-    if request.kind != "steps" or request.versus is None or steps is None:
+    if request.kind != "steps" or request.anchor is None or steps is None:
         return
-    times_s = series(steps, "versus")
-    if times_s is None or steps.versus_samples_per_step is None:
+    times_s = series(steps, "anchor")
+    if times_s is None or steps.anchor_samples_per_step is None:
         return
-    other = record.config.model_copy(update={"setting": request.versus})
-    rate = inverse(level(times_s)).scaled(steps.versus_samples_per_step)
+    other = record.config.model_copy(update={"setting": request.anchor})
+    rate = inverse(level(times_s)).scaled(steps.anchor_samples_per_step)
     yield Reading(other, record, rate, f"beside the other setting {_where(record)}")
 
 

@@ -312,14 +312,14 @@ class InSameRounds:
     """The settings that were measured against each other in the same rounds."""
 
     def __init__(self, buckets: KnownBuckets, gains: Iterable[tuple[TrialRecord, Gain]] = ()) -> None:
-        """``gains``: what a trial says of its setting over that of ``versus``; of several alike the first."""
+        """``gains``: what a trial says of its setting over that of ``anchor``; of several alike the first."""
         self._buckets = buckets
         self._ratios: dict[tuple[Hashable, Hashable], Estimate] = {}
         for record, found in gains:
             request, config = record.request, record.config
-            if request.kind != "steps" or request.versus is None:
+            if request.kind != "steps" or request.anchor is None:
                 continue
-            other = config.model_copy(update={"setting": request.versus})
+            other = config.model_copy(update={"setting": request.anchor})
             one = found.gain
             ratio = Estimate(one.value + 1, one.low + 1, one.high + 1, one.n, one.starts)
             self._ratios.setdefault((buckets.key(config), buckets.key(other)), ratio)

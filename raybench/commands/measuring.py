@@ -150,8 +150,8 @@ def workers(
     else:
         what = plural(plan.group_size, f"{device} worker")
     display.stage(f"raybench {asked.name}: starting Ray and {what} on {backend}{suffix}")
-    crowd = plan.group_size if plan.oversubscribed else 0
-    cluster.prepare(needs, oversubscribed_workers=crowd, tell=display.line)
+    concurrent = plan.group_size if plan.oversubscribed else 0
+    cluster.prepare(needs, oversubscribed_workers=concurrent, tell=display.line)
     # what Ray Train keeps of a run is of no use afterwards
     with tempfile.TemporaryDirectory(prefix="raybench-", ignore_cleanup_errors=True) as storage:
         runner = runner_class(kind)(

@@ -25,11 +25,11 @@ from raybench.spec.placement import Placement
 from raybench.spec.study import MeasureSpec, Study
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
-SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "synced")
+SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "ddp")
 # of the default, where other buckets are to be predicted before any is measured
-PREDICTING_VARIANTS: tuple[Variant, ...] = ("plain", "local", "synced", "replay")
+PREDICTING_VARIANTS: tuple[Variant, ...] = ("plain", "local", "ddp", "replay")
 MOST_FAULTS = 1000  # settings with a fault, before a combination of knobs is taken to have no other
-ALL_VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
+ALL_VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class Plan:
         """The winner and the default in the same rounds."""
         placement = self.placement(self.target)
         request = self._steps(winner, "confirmation", self.target, placement)
-        return request.model_copy(update={"versus": default.setting.at(self.target)})
+        return request.model_copy(update={"anchor": default.setting.at(self.target)})
 
     def verification(
         self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
@@ -292,9 +292,9 @@ class Plan:
         return StepsRequest(
             role="verification",
             config=changed,
-            variants=("synced", "versus") if paired else ("synced",),
+            variants=("ddp", "anchor") if paired else ("ddp",),
             measure=self._measure("verification"),
-            versus=unchanged.setting if paired else None,
+            anchor=unchanged.setting if paired else None,
         )
 
     def trials(self) -> list[Trial]:
@@ -372,7 +372,7 @@ class Plan:
 
     def _variants(self, role: StepsRole, world_size: int, strategy: str) -> tuple[Variant, ...]:
         if role == "confirmation":
-            return ("synced", "versus")
+            return ("ddp", "anchor")
         if world_size == 1:
             return ("plain",)
         whole = role != "search" and strategy == "ddp"  # the others have no wrapper, buckets or hooks

@@ -34,12 +34,12 @@ COMPARED_ROLES: tuple[Role, ...] = ("scaling", "search")  # trials by which sett
 StepsRole = Literal["search", "scaling", "confirmation", "verification"]
 #: plain: one device alone, without wrapper; another device in each round
 #: base: the same at the global batch (strong scaling)
-#: crowd: all devices at once, without communication
+#: concurrent: all devices at once, without communication
 #: local: DDP with a hook that sends nothing
-#: synced: the real thing
+#: ddp: the real thing
 #: replay: the all-reduces of the real buckets, without compute
-#: versus: the real thing with the setting that a confirmation compares with
-Variant = Literal["plain", "base", "crowd", "local", "synced", "replay", "versus"]
+#: anchor: the real thing with the setting that a confirmation compares with
+Variant = Literal["plain", "base", "concurrent", "local", "ddp", "replay", "anchor"]
 
 # Evaluated epochs of one training, each with its score, the larger the better: the test accuracy, without
 # one the negative test loss.
@@ -191,7 +191,7 @@ class _Request(Frozen):
 
 
 class StepsRequest(_Request):
-    """Rounds of blocks of steps, a block of each variant in every round; with ``versus`` a confirmation."""
+    """Rounds of blocks of steps, a block of each variant in every round; with ``anchor`` a confirmation."""
 
     # A study that goes on with more starts keeps those that it has; a profile changes nothing of the rounds.
     NOT_ASKED: ClassVar[dict[str, Any]] = {
@@ -207,7 +207,7 @@ class StepsRequest(_Request):
     #: the study's `[measure]`
     measure: MeasureSpec
     #: the setting that a confirmation compares with in the same rounds, else null
-    versus: Setting | None = None
+    anchor: Setting | None = None
     #: which start of the workers, of `measure.starts`, from 0; of the curve only
     start: Whole = 0
     #: how often the same was measured before, because measurements of it disagreed; of the curve only
@@ -224,7 +224,7 @@ class StepsRequest(_Request):
     @property
     def settings(self) -> tuple[Setting, ...]:
         """What is measured: the setting, and the other one of a confirmation."""
-        return (self.config.setting,) if self.versus is None else (self.config.setting, self.versus)
+        return (self.config.setting,) if self.anchor is None else (self.config.setting, self.anchor)
 
     @property
     def measures_beside_rounds(self) -> bool:

@@ -88,7 +88,7 @@ class PhaseBlock(Frozen):
     """Phases of a step, timed in blocks of their own; mean over the block's steps and the ranks."""
 
     #: what ran
-    variant: Literal["plain", "local", "synced"]
+    variant: Literal["plain", "local", "ddp"]
     #: mean over steps and ranks, in s; `other` is a difference and may be below 0
     seconds: dict[Phase, Difference]
     #: steps that count
@@ -211,7 +211,7 @@ class StepsResult(Frozen):
     #: samples of the training set; null: synthetic input
     epoch_samples: Count | None = None
     #: samples in a step of the setting compared with
-    versus_samples_per_step: Amount | None = None
+    anchor_samples_per_step: Amount | None = None
     #: steps before the first round
     warmup_steps: Whole
     #: time of setting up, in s
@@ -252,7 +252,7 @@ class StepsResult(Frozen):
     memory_limit_bytes: tuple[Count, ...] | None = None
     #: busy share of each rank's device while what is measured ran, 0 to 1
     device_utilization: tuple[Duration | None, ...] | None = None
-    #: energy of all devices, for one step of `synced` (on one device of `plain`)
+    #: energy of all devices, for one step of `ddp` (on one device of `plain`)
     energy_joules: Difference | None = None
     #: energy of one device alone, for one step of `plain`
     plain_energy_joules: Difference | None = None
@@ -273,9 +273,7 @@ class StepsResult(Frozen):
 
     @model_validator(mode="after")
     def _two_rounds_with_a_step(self) -> Self:
-        steps = sum(
-            any(block.variant in ("synced", "plain") for block in each.blocks) for each in self.rounds
-        )
+        steps = sum(any(block.variant in ("ddp", "plain") for block in each.blocks) for each in self.rounds)
         if steps < 2:
             raise ValueError(f"at least two rounds with a step (received {steps})")
         return self

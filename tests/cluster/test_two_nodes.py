@@ -29,8 +29,8 @@ def test_package_and_factory_travel_and_every_figure_names_its_node(run: Run, st
     assert (records[2]["nodes"], sorted(records[2]["hostnames"])) == (2, ["node-1", "node-2"])
     assert records[1]["nodes"] == 1
     blocks = [block for each in records[2]["result"]["rounds"] for block in each["blocks"]]
-    synced = [block for block in blocks if block["variant"] == "synced"]
-    assert all(min(block["step_time_s"]) >= WAIT_S for block in synced)
+    ddp = [block for block in blocks if block["variant"] == "ddp"]
+    assert all(min(block["step_time_s"]) >= WAIT_S for block in ddp)
     environment = json.loads((study.parent / "out" / "environment.json").read_text())
     assert [node["hostname"] for node in environment["nodes"]] == ["node-1", "node-2"]
     assert "node-1, node-2" in (study.parent / "out" / "report" / "report.md").read_text()

@@ -25,8 +25,8 @@ from raybench.worker.trial import run_trial
 from tests.unit import studies
 
 TIMEOUT_S = 120.0
-ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
-SHORT: tuple[Variant, ...] = ("plain", "synced")
+ALL: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
+SHORT: tuple[Variant, ...] = ("plain", "ddp")
 FACTORY = "tests.gpu.workloads:images"
 
 

@@ -193,9 +193,9 @@ class Planted:
         wrapped, contended = isinstance(model, DistributedDataParallel), CLOCK.others_at_work()
         if wrapped:
             CLOCK.real = CLOCK.real or id(model)  # what sends is wrapped, and steps, before its twin
-            kind = "synced" if id(model) == CLOCK.real else "local"
+            kind = "ddp" if id(model) == CLOCK.real else "local"
         else:
-            kind = "crowd" if contended else "plain"
+            kind = "concurrent" if contended else "plain"
         begin, plant = CLOCK.next_step(kind), self._plant
         CLOCK.stamp()
         CLOCK.deadline = begin + plant.forward(len(batch)) + self._late(contended, wrapped)

@@ -56,10 +56,10 @@ REQUESTS: dict[str, TrialRequest] = {
     "probe fsdp": _probe({"gib_per_sample": 1.0, "model_gib": 60.0}, strategy="fsdp"),
     "probe oom": _probe({"gib_per_sample": 5.0, "model_gib": 40.0}),
     "probe again": _probe({"gib_per_sample": 1.0, "model_gib": 20.0}),
-    "counters": _steps({}, ("plain", "crowd", "synced")),
+    "counters": _steps({}, ("plain", "concurrent", "ddp")),
     "alone": _steps({}, ("plain",), 1),
-    "idle": _steps({"alone_s": 0.004}, ("plain", "synced")),
-    "company": _steps({"late_s": (FAST_S, SLOW_S)}, ("crowd", "synced")),
+    "idle": _steps({"alone_s": 0.004}, ("plain", "ddp")),
+    "company": _steps({"late_s": (FAST_S, SLOW_S)}, ("concurrent", "ddp")),
 }
 Found = tuple[dict[str, Outcome], dict[str, Seen]]  # of each trial; what this rank saw of each
 
@@ -161,7 +161,7 @@ def test_no_rank_waits_in_a_broadcast_while_another_is_timed_alone(found):
     assert {block.ranks for block in plains if block} == {(0,), (1,)}
     pairs = ((first["idle"], second["idle"]), (second["idle"], first["idle"]))
     for timed, idle in pairs:
-        assert len(idle.broadcasts) >= 3  # before each block of synced that follows one of plain
+        assert len(idle.broadcasts) >= 3  # before each block of ddp that follows one of plain
         inside = [at for at in idle.broadcasts for began, ended in timed.bare_steps if began < at < ended]
         assert inside == []
 

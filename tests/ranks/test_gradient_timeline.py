@@ -51,7 +51,7 @@ def trials(names: list[str]) -> dict[str, StepsResult]:
         StepsRequest(
             config=Configuration(world_size=2, workload=workload, optimizer=OptimizerSpec(), setting=setting),
             role="verification",  # without what is measured beside a curve
-            variants=("local", "synced", "replay"),
+            variants=("local", "ddp", "replay"),
             measure=measure,
         )
         for workload, setting in (CASES[name] for name in names)

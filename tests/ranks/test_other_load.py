@@ -30,7 +30,7 @@ REQUEST = studies.request(
     workload=MLPSpec(name="mlp"),
     setting=Setting(batch_size=64),
     world_size=2,
-    variants=("plain", "synced"),
+    variants=("plain", "ddp"),
     measure=MeasureSpec(half_width=0.001, min_rounds=4, max_seconds=2, timeout_seconds=60),
 )
 

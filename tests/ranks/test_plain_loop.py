@@ -40,7 +40,7 @@ REQUEST = studies.request(
     optimizer=OptimizerSpec(),
     setting=Setting(batch_size=BATCH),
     world_size=2,
-    variants=("synced",),
+    variants=("ddp",),
     measure=MeasureSpec(steps=STEPS, min_rounds=ROUNDS, warmup_steps=3),
 )
 
@@ -114,7 +114,7 @@ def ratio(pair: Ranks, late_s: float = 0.0) -> Estimate:
     by_rank = measured_undisturbed(
         lambda: pair.call(rank_measures, REQUEST, late_s, timeout_s=90), lambda found: complete(found[0][0])
     )
-    blocks = [each.block("synced") for each in complete(by_rank[0][0]).rounds]
+    blocks = [each.block("ddp") for each in complete(by_rank[0][0]).rounds]
     ours = [max(block.step_time_s) for block in blocks if block is not None]
     theirs = [max(seconds) for seconds in zip(*(found for _, found in by_rank), strict=True)]
     print([f"{1e3 * one:.1f} / {1e3 * other:.1f} ms" for one, other in zip(ours, theirs, strict=True)])

@@ -60,7 +60,7 @@ ALONE = {  # each is in "all" too, or is rare
 # what these compare are whole steps: their transfers are planted too, real ones would be most of the noise
 STRONG = Plant(forward_s=0.006, per_sample_s=0.024 / GLOBAL_BATCH, backward_s=(0.004, 0.004), link_s=0.004)
 STEP_S = 0.024  # of the gains
-# throughput over that of the versus, whose batch is one less
+# throughput over that of the anchor, whose batch is one less
 GAINS = {"gain": 1.05, "no_gain": 1.0}
 CASES = [*PLANTS, *(pytest.param(name, marks=pytest.mark.long) for name in ALONE)]
 
@@ -98,8 +98,8 @@ def _request(name: str, stamps: str, **fields: Any) -> StepsRequest:
         given |= {
             "role": "confirmation",
             "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=40, warmup_steps=2),
-            "versus": setting.model_copy(update={"batch_size": BATCH - 1}),
-            "variants": ("synced", "versus"),
+            "anchor": setting.model_copy(update={"batch_size": BATCH - 1}),
+            "variants": ("ddp", "anchor"),
         }
     return studies.request(**(given | fields))
 
@@ -232,13 +232,13 @@ def _part_agrees(
 
 def _truth(case: Measured) -> dict[str, float]:
     """The waterfall of what the clocks saw."""
-    crowd, local = case.level("crowd", fmean), case.level("local", fmean)
+    concurrent, local = case.level("concurrent", fmean), case.level("local", fmean)
     return {
         "ideal": case.level("plain"),
-        "contention": crowd - case.level("plain"),
-        "wrapper": local - crowd,
+        "contention": concurrent - case.level("plain"),
+        "wrapper": local - concurrent,
         "skew": case.level("local") - local,
-        "exposed_communication": case.level("synced") - case.level("local"),
+        "exposed_communication": case.level("ddp") - case.level("local"),
     }
 
 
@@ -276,9 +276,9 @@ def _own_shares(case: Measured) -> dict[str, float]:
     The step that sends is one where the transfers are planted as well: the real ones pass inside them, and
     whoever begins the next step last is waited for.
     """
-    shares = {kind: case.own_s(kind) for kind in ("plain", "crowd", "local")}
+    shares = {kind: case.own_s(kind) for kind in ("plain", "concurrent", "local")}
     if _plant(case.name).link_s:
-        shares["synced"] = case.own_s("synced", max)
+        shares["ddp"] = case.own_s("ddp", max)
     print(case.name, "own share", {kind: f"{1e3 * share:.2f} ms" for kind, share in shares.items()})
     return shares
 
@@ -386,11 +386,11 @@ def test_strong_scaling_finds_the_price_of_the_smaller_batch(case_of: CaseOf) ->
     _part_agrees("small batch", parts.small_batch, small - whole / 2 + own["plain"] / 2)
     assert parts.small_batch is not None
     assert parts.small_batch.low > 0
-    _part_agrees("contention", parts.contention, own["crowd"] - own["plain"])
+    _part_agrees("contention", parts.contention, own["concurrent"] - own["plain"])
     truth = _truth(case)
     for part in ("wrapper", "skew", "exposed_communication"):
         _part_agrees(part, getattr(parts, part), truth[part])
-    efficiency = (whole + own["plain"]) / 2 / case.level("synced")
+    efficiency = (whole + own["plain"]) / 2 / case.level("ddp")
     agrees("efficiency", scaling(case.record).efficiency, efficiency, floor=FLOOR, most_error=MOST_ERROR)
 
 

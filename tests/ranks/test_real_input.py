@@ -28,7 +28,7 @@ from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
 from tests.unit import studies
 
-VARIANTS: tuple[Variant, ...] = ("plain", "crowd", "local", "synced")
+VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp")
 BATCH, STEP_S = 8, 0.010
 
 

@@ -180,7 +180,7 @@ TRIALS: dict[str, StepsRequest] = {
     "fsdp strong": _request(
         setting=FSDP | {"batch_size": 16, "fsdp_reshard": False},
         scaling="strong",
-        variants=("base", "plain", "synced"),
+        variants=("base", "plain", "ddp"),
     ),
     "fsdp dropout": _request({"dropout": 0.3}, setting=FSDP | {"activation_checkpointing": True}),
     "fsdp accumulation": _request(setting=FSDP | {"gradient_accumulation": 2}),
@@ -201,15 +201,15 @@ TRIALS: dict[str, StepsRequest] = {
         {"fault": "memory", "wrapper": "bare"},
         setting=FSDP | {"batch_size": 16},
         scaling="strong",
-        variants=("base", "plain", "synced"),
+        variants=("base", "plain", "ddp"),
     ),
     "fsdp fails": _request({"fault": "error", "wrapper": "fsdp", "after": 6}, setting=FSDP),
     "after fsdp fails": _request(setting=FSDP, role="search"),
     "fsdp against ddp": _request(
-        setting=FSDP, versus=Setting(batch_size=8), role="confirmation", variants=("synced", "versus")
+        setting=FSDP, anchor=Setting(batch_size=8), role="confirmation", variants=("ddp", "anchor")
     ),
     "dp": _request(setting={"strategy": "dp"}),
-    # 1 alone counted, 1 alone compiled, 4 of synced and 4 of plain to warm up, then the rounds
+    # 1 alone counted, 1 alone compiled, 4 of ddp and 4 of plain to warm up, then the rounds
     "shapes change": _request(
         {"norm": "none", "shapes_after": 14}, setting={"compile": True}, variants=SHORT, role="search"
     ),
@@ -355,7 +355,7 @@ def test_a_strategy_is_measured(name: str, two: Two) -> None:
     for each in found.rounds:
         blocks = {block.variant: block for block in each.blocks}
         assert set(blocks) == set(request.variants) - set(found.missing)
-        assert blocks["synced"].ranks == BOTH
+        assert blocks["ddp"].ranks == BOTH
     assert found.samples_per_step == request.config.global_batch_size
     if request.config.setting.strategy == "fsdp":
         assert not found.bucket_bytes

@@ -92,15 +92,13 @@ FAULTS: dict[str, StepsRequest] = {
     "error_first": _request({"fault": "error", "ranks": [1]}),
     "memory_one": _request({"fault": "memory", "ranks": [1]}),
     "memory_all": _request({"fault": "memory", "ranks": [0, 1]}),
-    "error_synced": _request({"fault": "error", "ranks": [1], "after": 12, "wrapper": "ddp"}, variants=SHORT),
-    "memory_synced": _request(
-        {"fault": "memory", "ranks": [0], "after": 12, "wrapper": "ddp"}, variants=SHORT
-    ),
-    "error_crowd": _request(
-        {"fault": "error", "ranks": [1], "after": 14, "wrapper": "bare"}, variants=("crowd", "synced")
+    "error_ddp": _request({"fault": "error", "ranks": [1], "after": 12, "wrapper": "ddp"}, variants=SHORT),
+    "memory_ddp": _request({"fault": "memory", "ranks": [0], "after": 12, "wrapper": "ddp"}, variants=SHORT),
+    "error_concurrent": _request(
+        {"fault": "error", "ranks": [1], "after": 14, "wrapper": "bare"}, variants=("concurrent", "ddp")
     ),
     "error_local": _request(
-        {"fault": "error", "ranks": [1], "after": 4 + 4 + 1, "wrapper": "ddp"}, variants=("local", "synced")
+        {"fault": "error", "ranks": [1], "after": 4 + 4 + 1, "wrapper": "ddp"}, variants=("local", "ddp")
     ),
     "nan": _request({"fault": "nan", "ranks": [1], "after": 20}),
 }
@@ -171,9 +169,9 @@ def two(pair: Ranks) -> Served:
         ("error_first", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("memory_one", "oom", "rank 1: MemoryError: planted: no memory"),
         ("memory_all", "oom", "rank 0: MemoryError: planted: no memory"),
-        ("error_synced", "crashed", "rank 1: ValueError: planted on rank 1"),
-        ("memory_synced", "oom", "rank 0: MemoryError: planted: no memory"),
-        ("error_crowd", "crashed", "rank 1: ValueError: planted on rank 1"),
+        ("error_ddp", "crashed", "rank 1: ValueError: planted on rank 1"),
+        ("memory_ddp", "oom", "rank 0: MemoryError: planted: no memory"),
+        ("error_concurrent", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("error_local", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("nan", "invalid", "the loss is not finite"),
     ],
@@ -194,7 +192,7 @@ def test_the_leader_runs_the_first_step_of_a_workload_before_anyone_else(two: Se
     assert two.threads_of_last["after error_of_all"] == [1]
 
 
-@pytest.mark.parametrize("name", ["error_of_all", "error_first", "error_synced"])
+@pytest.mark.parametrize("name", ["error_of_all", "error_first", "error_ddp"])
 def test_a_crash_says_where_in_the_users_code(name: str, two: Served) -> None:
     first, *_ = two.outcomes[name].frames
     assert first.startswith("tests/ranks/planted.py:")
@@ -248,7 +246,7 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
         blocks = {block.variant: block for block in each.blocks}
         assert set(blocks) == set(request.variants) - set(found.missing)
         assert all(block.num_steps == 3 for block in blocks.values())
-        assert blocks["synced"].ranks == BOTH
+        assert blocks["ddp"].ranks == BOTH
     assert found.loss is not None
     assert found.samples_per_step == found.global_batch_size == request.config.global_batch_size
     reasons = {
@@ -281,7 +279,7 @@ TEAMS = {
     "0 1 2": ((0, 1, 2), ALL),
     "0 1 2 3": ((0, 1, 2, 3), ALL),
     "2": ((2,), ("plain",)),
-    "2 confirms": ((2,), ("synced", "versus")),
+    "2 confirms": ((2,), ("ddp", "anchor")),
     "1 2 3": ((1, 2, 3), ALL),
 }
 
@@ -292,8 +290,8 @@ def test_teams_of_four_workers_one_after_the_other(four: Ranks) -> None:
         for name, (ranks, variants) in TEAMS.items()
     }
     confirms, ranks = requests["2 confirms"]
-    versus = {"role": "confirmation", "versus": Setting(batch_size=16, num_threads=1)}
-    requests["2 confirms"] = (confirms.model_copy(update=versus), ranks)
+    anchor = {"role": "confirmation", "anchor": Setting(batch_size=16, num_threads=1)}
+    requests["2 confirms"] = (confirms.model_copy(update=anchor), ranks)
     failing = _request({"fault": "error", "ranks": [3], "after": 9, "wrapper": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests
@@ -361,7 +359,7 @@ def _storage(models: StrategyModels) -> dict[str, Any]:
 
 
 def _equal_weights(wrapped: Stepper, team: Team) -> dict[str, Any]:
-    """Made the same once, as before a block of ``synced``, they stay so bit by bit."""
+    """Made the same once, as before a block of ``ddp``, they stay so bit by bit."""
     team.broadcast(wrapped.tensors())
     before = torch.cat([tensor.detach().flatten().clone() for tensor in wrapped.module.parameters()])
     for _ in range(5):

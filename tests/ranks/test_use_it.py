@@ -47,7 +47,7 @@ DEFAULT, WINNER = Setting(batch_size=4), Setting(batch_size=4, gradient_accumula
 REQUESTS = [
     asked(SPEC, "search", DEFAULT, 2),
     asked(SPEC, "search", WINNER, 2),
-    asked(SPEC, "confirmation", WINNER, 2, versus=DEFAULT, variants=("synced", "versus")),
+    asked(SPEC, "confirmation", WINNER, 2, anchor=DEFAULT, variants=("ddp", "anchor")),
 ]
 
 

@@ -107,7 +107,7 @@ def test_the_cure_that_the_diagnosis_proposes_is_confirmed(measured: Any) -> Non
     assert [each.name for each in cure.proposal.findings] == [FindingName.DATA_BOUND]
     assert cure.verdict is Verified.CONFIRMED
     assert cure.gain.gain.low > 0.3  # 30 ms a step; several processes read as fast as it computes
-    assert cure.record.study_request.versus.workers == 0
+    assert cure.record.study_request.anchor.workers == 0
 
 
 def test_a_wrong_one_is_refuted(measured: Any) -> None:

@@ -18,8 +18,8 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.trial import run_trial
 
 CPU, BOTH = open_device(torch.device("cpu")), (0, 1)
-ALL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
-SHORT: tuple[Variant, ...] = ("plain", "synced")
+ALL: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
+SHORT: tuple[Variant, ...] = ("plain", "ddp")
 
 
 def run_trials(

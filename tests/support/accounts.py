@@ -81,6 +81,6 @@ def question(record: TrialRecord) -> str:
     words = f"{request.role} of batch {record.config.batch_size}"
     if request.kind != "steps":
         return words
-    if request.versus is not None:
-        words += f" against {request.versus.batch_size}"
+    if request.anchor is not None:
+        words += f" against {request.anchor.batch_size}"
     return f"{words}, again {request.again}" if request.again else words

@@ -22,7 +22,7 @@ def strategy_record(
     **knobs: object,
 ) -> TrialRecord:
     """At a global batch of 64; ``off`` is added to one of the losses, with None it is not finite."""
-    variants = ("plain",) if size == 1 else ("base", "plain", "synced")
+    variants = ("plain",) if size == 1 else ("base", "plain", "ddp")
     setting = Setting.model_validate({"strategy": strategy, "batch_size": 64} | knobs)
     made = measured(COSTS, setting=setting, world_size=size, scaling="strong", variants=variants)
     assert made.steps is not None

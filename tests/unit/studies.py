@@ -25,8 +25,8 @@ MACHINE = Environment(
     hostname="here", os="Linux", kernel="6", cpu_model="a CPU", cores=2, usable_cores=2,
     memory_bytes=8 * 2**30, python="3.12.1", packages={"torch": "2.14.1"},
 )  # fmt: skip
-FULL: tuple[Variant, ...] = ("plain", "crowd", "local", "synced", "replay")
-SHORT: tuple[Variant, ...] = ("plain", "synced")
+FULL: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
+SHORT: tuple[Variant, ...] = ("plain", "ddp")
 MIB = 2**20
 # Two devices: 10 ms alone, 11.5 ms without transfers, 12.5 ms in all: a speed-up of 1.6.
 SIXTEEN_TENTHS = StepCosts(plain_s=0.010, contention_s=0.001, wrapper_s=0.0005, exposed_s=0.001)
@@ -140,7 +140,7 @@ def searched(
     requests += [asked(study, "scaling", setting, size) for setting in (default, winner) for size in sizes]
     if confirm and winner != default:
         requests.append(
-            asked(study, "confirmation", winner, max(sizes), versus=default, variants=("synced", "versus"))
+            asked(study, "confirmation", winner, max(sizes), anchor=default, variants=("ddp", "anchor"))
         )
     return run_all(runner, {each.trial_id: each for each in requests}.values(), study.name)[0]
 

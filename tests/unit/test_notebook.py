@@ -75,7 +75,7 @@ def test_every_cell_reads_a_results_directory(
     assert len(drawn) == 1
     assert set(names["measured"].strategy) == {"single", "ddp", "fsdp"}
     assert len(names["ratios"]) == names["estimate"].n >= 2
-    assert {"plain", "synced"} <= set(names["steps"].variant)
+    assert {"plain", "ddp"} <= set(names["steps"].variant)
 
 
 def test_the_first_cell_lacks_nothing_but_the_data(

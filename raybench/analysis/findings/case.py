@@ -165,7 +165,7 @@ class Case:
     @staticmethod
     def of(record: TrialRecord, steps: StepsResult) -> Case:
         """A trial by itself, without the study around it."""
-        has_step = any(each.block("synced") or each.block("plain") for each in steps.rounds)
+        has_step = any(each.block("ddp") or each.block("plain") for each in steps.rounds)
         assert has_step, "a complete trial has steps"
         return Case(record, steps, scaling(record), waterfall(record), Beside.of([record]))
 

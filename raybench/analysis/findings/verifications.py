@@ -170,7 +170,7 @@ def in_same_rounds(base: MeasuredStudy, confirmed: Sequence[Confirmation]) -> In
     least, tested = base.study.search.minimum_gain, _measured_of_role(base)
     gains = [(each.record, each.gain) for each in confirmed if each.paired]
     for record in tested:
-        if record.request.kind == "steps" and record.request.versus is not None:
+        if record.request.kind == "steps" and record.request.anchor is not None:
             gains.append((record, gain(record, least, len(tested))))
     return InSameRounds(base.buckets, gains)
 
@@ -189,7 +189,7 @@ def test_of(base: MeasuredStudy, proposal: Proposal, confirmed: Sequence[Confirm
         request = record.request
         if request.kind != "steps" or (record.config.setting, record.config.environment) != asked:
             continue
-        if record.config.world_size == headline.config.world_size and request.versus in (without, None):
+        if record.config.world_size == headline.config.world_size and request.anchor in (without, None):
             return record
     return None
 

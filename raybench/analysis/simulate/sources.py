@@ -138,7 +138,7 @@ def _trial_key(config: Configuration) -> Hashable:
 def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
     found, config = results.reported[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
-    compute_s = found.step_time_s.value if config.world_size == 1 else _crowd_s(results, record)
+    compute_s = found.step_time_s.value if config.world_size == 1 else _concurrent_s(results, record)
     assert record.steps is not None
     joules = record.steps.energy_joules
     return Measurement(
@@ -158,7 +158,7 @@ def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurem
     )
 
 
-def _crowd_s(results: MeasuredStudy, record: TrialRecord) -> float | None:
+def _concurrent_s(results: MeasuredStudy, record: TrialRecord) -> float | None:
     """The bare step on all devices at once, in s; None where that variant was not measured."""
     divided = results.waterfalls.get(record.trial_id)
     if divided is None or divided.parts.contention is None or divided.parts.ideal is None:

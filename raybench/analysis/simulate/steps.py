@@ -38,8 +38,8 @@ class Shape:
 class MeasuredPoint:
     """One measured step: the mean over steps of the slowest rank.
 
-    ``compute_s`` is that of the bare step on all devices at once, where that was measured (``crowd``, or the
-    step less its communication); ``log_error`` is the standard error of the logarithm of
+    ``compute_s`` is that of the bare step on all devices at once, where that was measured (``concurrent``, or
+    the step less its communication); ``log_error`` is the standard error of the logarithm of
     ``step_time_s``, None where it is not known. ``global_batch_size``: that of strong scaling as it was asked
     for, which devices may divide unevenly.
     """

@@ -91,14 +91,12 @@ class Gain:
 
 
 def step_time(record: TrialRecord) -> Estimate:
-    """Optimizer step to optimizer step on the slowest rank, in s: synced, or plain on one device.
+    """Optimizer step to optimizer step on the slowest rank, in s: ddp, or plain on one device.
 
     Raises ``ValueError`` for a record that is not complete or has no such rounds.
     """
     measurement = _complete(record)
-    variants: tuple[Variant, ...] = (
-        ("synced", "plain") if record.config.world_size > 1 else ("plain", "synced")
-    )
+    variants: tuple[Variant, ...] = ("ddp", "plain") if record.config.world_size > 1 else ("plain", "ddp")
     for variant in variants:
         values = series(measurement, variant)
         if values is not None:
@@ -177,16 +175,16 @@ def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | No
 
 
 def gain(record: TrialRecord, minimum_gain: float, among: int = 1) -> Gain:
-    """What a confirmation says: the throughput of its setting over that of ``versus``, paired, less one.
+    """What a confirmation says: the throughput of its setting over that of ``anchor``, paired, less one.
 
     Better or worse only where the interval excludes 0 and the gain is at least ``minimum_gain``
     (relative). The interval holds for all of ``among`` confirmations at once. Raises ``ValueError`` where the
     record is no complete confirmation.
     """
     measurement = _complete(record)
-    versus, synced = series(measurement, "versus"), series(measurement, "synced")
-    samples = measurement.versus_samples_per_step
-    ratios = None if versus is None or synced is None else paired(versus, synced)
+    anchor, ddp = series(measurement, "anchor"), series(measurement, "ddp")
+    samples = measurement.anchor_samples_per_step
+    ratios = None if anchor is None or ddp is None else paired(anchor, ddp)
     if ratios is None or samples is None:
         raise ValueError(f"trial {record.trial_id}: no confirmation, nothing was measured against it")
     ratio = simultaneous(geometric(ratios), among).scaled(measurement.samples_per_step / samples)
@@ -216,8 +214,8 @@ def speedup_in_its_rounds(record: TrialRecord) -> tuple[Baseline, Estimate] | No
     """One device alone in the same rounds, and the speed-up over it; None where two rounds have not both."""
     measurement, config = _complete(record), record.config
     alone = series(measurement, "base" if config.scaling == "strong" else "plain")
-    synced = series(measurement, "synced")
-    ratios = None if alone is None or synced is None else paired(alone, synced)
+    ddp = series(measurement, "ddp")
+    ratios = None if alone is None or ddp is None else paired(alone, ddp)
     if alone is None or ratios is None:
         return None
     # Weak scaling: n devices do n times the samples in a step.

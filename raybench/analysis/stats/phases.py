@@ -103,7 +103,7 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
     measured (``fsdp``) to the step time, transfers included.
     """
     assert record.steps is not None
-    local, synced, plain = (_blocks(record.steps, name) for name in ("local", "synced", "plain"))
+    local, ddp, plain = (_blocks(record.steps, name) for name in ("local", "ddp", "plain"))
     without_transfers_s = _without_transfers(record.steps, found)
     step_s = found.step_time_s if found else step_time(record)
     if record.config.world_size == 1:
@@ -111,7 +111,7 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
     elif without_transfers_s is not None and len(local) > 1:
         blocks, whole_s = local, without_transfers_s
     else:
-        blocks, whole_s = synced, step_s
+        blocks, whole_s = ddp, step_s
     if len(blocks) < 2:
         return {}
     return {name: _times(share, whole_s) for name, share in _shares(blocks).items()}

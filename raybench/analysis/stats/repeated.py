@@ -23,7 +23,7 @@ def same_but_for_start(one: TrialRecord, other: TrialRecord) -> bool:
     mine, theirs = one.request, other.request
     if mine.kind != "steps" or theirs.kind != "steps" or mine.start == theirs.start:
         return False
-    named = ("role", "variants", "versus", "config", "again")
+    named = ("role", "variants", "anchor", "config", "again")
     return all(getattr(mine, name) == getattr(theirs, name) for name in named)
 
 
@@ -45,7 +45,7 @@ def same_but_for_again(one: TrialRecord, other: TrialRecord) -> bool:
     mine, theirs = one.request, other.request
     if mine.kind != "steps" or theirs.kind != "steps":
         return False
-    return all(getattr(mine, name) == getattr(theirs, name) for name in ("role", "start", "versus", "config"))
+    return all(getattr(mine, name) == getattr(theirs, name) for name in ("role", "start", "anchor", "config"))
 
 
 def _same_trial(one: TrialRecord, other: TrialRecord) -> bool:

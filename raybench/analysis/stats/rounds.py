@@ -50,14 +50,14 @@ def series(
 
 
 def step_series(measurement: StepsResult) -> Series | None:
-    """The step times of the rounds, in s, shape ``(rounds,)``: of ``synced``, on one device of ``plain``."""
-    values = series(measurement, "synced")
+    """The step times of the rounds, in s, shape ``(rounds,)``: of ``ddp``, on one device of ``plain``."""
+    values = series(measurement, "ddp")
     return values if values is not None else series(measurement, "plain")
 
 
 def _turns(measurement: StepsResult, blocks: Sequence[Block | None], values: Series) -> Series:
-    """The factors of ``device_factors``, from the ratio to synced where there is one; 1 without a block."""
-    measured = [each.block("synced") for each in measurement.rounds]
+    """The factors of ``device_factors``, from the ratio to ddp where there is one; 1 without a block."""
+    measured = [each.block("ddp") for each in measurement.rounds]
     beside = all(block is None or other for block, other in zip(blocks, measured, strict=True))
     divisors = [slowest_rank_s(other) if other and beside else 1.0 for other in measured]
     present = np.isfinite(values)

@@ -17,7 +17,7 @@ DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study as
 LEAST_MEASURED = 3  # rounds, whatever the time; of two alone nothing is stopped
 PATIENCE = 2.0  # times max_seconds, after which even too few rounds must do
 # Beside what the interval is asked for: one device at the global batch, the other setting, one device.
-REFERENCES: tuple[Variant, ...] = ("base", "versus", "plain")
+REFERENCES: tuple[Variant, ...] = ("base", "anchor", "plain")
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def _watched(round_: Round) -> tuple[float, int]:
     The efficiency, or the gain of a confirmation; the step time where there is nothing to compare with.
     """
     reference = next((block for name in REFERENCES if (block := round_.block(name))), None)
-    measured = round_.block("synced") or round_.block("plain")
-    assert measured is not None, "a round has synced or, on one device, plain"
+    measured = round_.block("ddp") or round_.block("plain")
+    assert measured is not None, "a round has ddp or, on one device, plain"
     if reference is None or reference.variant == measured.variant:
         return _step_time_s(measured), measured.ranks[0]
     return _step_time_s(reference) / _step_time_s(measured), reference.ranks[0]

@@ -1,7 +1,7 @@
 """Where the time of a step goes: from the ideal step to the measured one, in parts that add up.
 
 Every level is measured in the same rounds as the real step: rho = the geometric trimmed mean over rounds
-of level / synced, and the level is T * rho with T the step time. So drift cancels, and the parts, being
+of level / ddp, and the level is T * rho with T the step time. So drift cancels, and the parts, being
 differences of consecutive levels, add up to T exactly.
 """
 
@@ -71,7 +71,7 @@ class Waterfall:
 @dataclass(frozen=True)
 class _Level:
     part: str  # what ends at this level
-    ratio: Series  # to synced, shape ``(rounds,)``, NaN where the round has none
+    ratio: Series  # to ddp, shape ``(rounds,)``, NaN where the round has none
 
 
 def waterfall(record: TrialRecord) -> Waterfall | None:
@@ -86,9 +86,9 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
     assert record.steps is not None
     if size == 1:
         return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
-    synced = series(record.steps, "synced")
-    levels, has = ([], set[Variant]()) if synced is None else _levels(record, synced)
-    if synced is None or len(levels) < 2:
+    ddp = series(record.steps, "ddp")
+    levels, has = ([], set[Variant]()) if ddp is None else _levels(record, ddp)
+    if ddp is None or len(levels) < 2:
         return None
     parts = _parts(levels, step_s)
     one = speedup_in_its_rounds(record)
@@ -96,7 +96,7 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
         alone_s = one[0].step_time_s
         parts["ideal"] = alone_s.scaled(parts["ideal"].value / alone_s.value)
     exposed, below, lowest = parts.get("exposed_communication"), levels[-2].ratio, levels[0].ratio
-    replay, crowd = (_over(series(record.steps, variant), synced) for variant in ("replay", "crowd"))
+    replay, concurrent = (_over(series(record.steps, variant), ddp) for variant in ("replay", "concurrent"))
     t_comm = _part(1 - lowest, 1 - _rho(lowest), step_s)
     hidden = None
     if replay is not None and exposed is not None:
@@ -114,7 +114,7 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
         t_comm_fraction=t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
         serial_fraction=None if one is None else _serial_fraction(one[1], size),
-        compute_to_communication=_ratio(crowd, replay),
+        compute_to_communication=_ratio(concurrent, replay),
         ddp_logger=_logger_check(record),
     )
 
@@ -127,7 +127,7 @@ def karp_flatt(speedup: float, world_size: float) -> float:
     return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
 
 
-def _levels(record: TrialRecord, synced: Series) -> tuple[list[_Level], set[Variant]]:
+def _levels(record: TrialRecord, ddp: Series) -> tuple[list[_Level], set[Variant]]:
     """The levels that were measured, lowest first, and of which variants there are any."""
     levels: list[_Level] = []
     has: set[Variant] = set()
@@ -135,7 +135,7 @@ def _levels(record: TrialRecord, synced: Series) -> tuple[list[_Level], set[Vari
     assert measurement is not None
 
     def add(part: str, variant: Variant, value: Callable[[Block], float], over: int = 1) -> bool:
-        values = _over(series(measurement, variant, value), synced)
+        values = _over(series(measurement, variant, value), ddp)
         if values is not None:
             levels.append(_Level(part, values / over))
             has.add(variant)
@@ -145,11 +145,11 @@ def _levels(record: TrialRecord, synced: Series) -> tuple[list[_Level], set[Vari
     has_plain = add("small_batch" if has_base else "ideal", "plain", slowest_step_s)
     if not has_plain and not has_base:
         return [], has
-    has_crowd = add("contention" if has_plain else "undivided", "crowd", mean_rank_s)
-    has_local = add("wrapper" if has_crowd else "undivided", "local", mean_rank_s)
+    has_concurrent = add("contention" if has_plain else "undivided", "concurrent", mean_rank_s)
+    has_local = add("wrapper" if has_concurrent else "undivided", "local", mean_rank_s)
     if has_local:
         add("skew", "local", slowest_step_s)
-    levels.append(_Level("exposed_communication" if has_crowd or has_local else "undivided", synced / synced))
+    levels.append(_Level("exposed_communication" if has_concurrent or has_local else "undivided", ddp / ddp))
     return levels, has
 
 
@@ -161,12 +161,12 @@ def _notes(record: TrialRecord, has: Collection[Variant]) -> tuple[str, ...]:
         notes.append(f"no step at the global batch on one device{_why(reason, 'base')}: no small batch part")
     if strategy in ("dp", "fsdp"):
         notes.append(f"{strategy} has no DDP wrapper and no buckets: what is lost is not taken apart")
-    elif "crowd" not in has and "local" not in has:
+    elif "concurrent" not in has and "local" not in has:
         notes.append("only the whole loss was measured, not its parts")
-    elif "crowd" not in has:
+    elif "concurrent" not in has:
         notes.append(
-            f"all devices at once without wrapper were not measured{_why(reason, 'crowd')}: contention and "
-            "wrapper are not told apart"
+            f"all devices at once without wrapper were not measured{_why(reason, 'concurrent')}: contention "
+            "and wrapper are not told apart"
         )
     elif "local" not in has:
         notes.append(
@@ -200,9 +200,9 @@ def _rho(ratio: Series) -> float:
     return level(ratio).value
 
 
-def _over(values: Series | None, synced: Series) -> Series | None:
-    """Ratios to synced, or None where fewer than two rounds have both."""
-    ratios = None if values is None else values / synced
+def _over(values: Series | None, ddp: Series) -> Series | None:
+    """Ratios to ddp, or None where fewer than two rounds have both."""
+    ratios = None if values is None else values / ddp
     return ratios if ratios is not None and np.isfinite(ratios).sum() >= 2 else None
 
 

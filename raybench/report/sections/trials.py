@@ -169,10 +169,10 @@ def failures_table(results: StudyResults) -> Table:
 VARIANT_WORDS: dict[Variant, str] = {
     "base": "one device, global batch",
     "plain": "one device alone",
-    "crowd": "all devices, no communication",
+    "concurrent": "all devices, no communication",
     "local": "DDP without transfers",
-    "synced": "DDP",
-    "versus": "the default",
+    "ddp": "DDP",
+    "anchor": "the default",
 }
 
 

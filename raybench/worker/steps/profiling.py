@@ -120,7 +120,7 @@ NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
 MAX_SHARE = 0.25  # of the trial's time
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
-Steppers = dict[Literal["plain", "local", "synced"], Stepper]
+Steppers = dict[Literal["plain", "local", "ddp"], Stepper]
 
 
 def phases_of_trial(
@@ -135,7 +135,7 @@ def phases_of_trial(
     elif models.wrapped is not None and models.setting.strategy != "dp":
         if models.setting.strategy == "ddp":
             team.broadcast(models.wrapped.tensors())
-        steppers["synced"] = models.wrapped
+        steppers["ddp"] = models.wrapped
     activate, device = models.activate, models.device
     return phase_blocks(team, steppers, activate, device, step_s=step_s, max_seconds=max_seconds)
 
@@ -168,7 +168,7 @@ def _phases_on_rank(
     variant: str, stepper: Stepper, team: Team, device: Device, num_steps: int
 ) -> dict[Phase, float] | None:
     """None on a rank that takes no part. Where ranks do not wait for each other, a failure is agreed on."""
-    if variant == "synced":
+    if variant == "ddp":
         return _time_phases(stepper, device, num_steps)
     takes_part = variant != "plain" or team.leads
     return team.agreed(lambda: _time_phases(stepper, device, num_steps) if takes_part else None)

@@ -115,7 +115,7 @@ class LoopResult:
     )  # cores that they took, on the leader's host
     energy: dict[Variant, Energy] = field(default_factory=dict)  # of this rank's device
     utilization: float | None = None  # of this rank's device while it ran what is measured
-    measured: Variant = "synced"
+    measured: Variant = "ddp"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class MeasuringLoop:
         self._diverged = {run.variant for run in runs if run.replicated is not None}
         self._sizes = block_sizes(runs, measure, team.size, device.block_seconds, step_s)
         variants = [run.variant for run in runs]
-        self._measured: Variant = "synced" if "synced" in variants else "plain"
+        self._measured: Variant = "ddp" if "ddp" in variants else "plain"
         self._meters = BlockMeters(device, self._measured)
         self._other_load, self._cores = (
             OtherLoad(team, names=names_programs),
@@ -239,7 +239,7 @@ class MeasuringLoop:
             self._team.broadcast(run.replicated())
             self._diverged.discard(run.variant)
         if run.changes_weights:
-            self._diverged.add("synced")  # the bare models share its weights
+            self._diverged.add("ddp")  # the bare models share its weights
         run.activate()
         self._device.synchronize()
         self._team.barrier()

@@ -39,13 +39,13 @@ class TrialModels:
         device: Device,
         cache: GroupCache,
         *,
-        versus: Setting | None = None,
+        anchor: Setting | None = None,
     ) -> None:
         self._config, self._team, self._device, self._cache = config, team, device, cache
-        self._versus_setting = versus
+        self._anchor_setting = anchor
         self._workload: Workload | None = None  # made with the models, where a failure is agreed on
         self._measured: StrategyModels | None = None
-        self.versus: StrategyModels | None = None
+        self.anchor: StrategyModels | None = None
         self.epoch_samples: int | None = None  # of the training data set; None: synthetic input
         self.too_large: str | None = None  # why the model does not fit on one device; None: it does
         self.compiled_before = 0  # graphs of earlier trials
@@ -65,13 +65,13 @@ class TrialModels:
     @property
     def compiles(self) -> bool:
         """Whether anything is compiled."""
-        versus = self._versus_setting
-        return self._config.setting.compile or (versus is not None and versus.compile)
+        anchor = self._anchor_setting
+        return self._config.setting.compile or (anchor is not None and anchor.compile)
 
     @property
     def has_loaders(self) -> bool:
         """Whether processes of their own read for this rank."""
-        settings = (self._config.setting, self._versus_setting)
+        settings = (self._config.setting, self._anchor_setting)
         return self.epoch_samples is not None and any(each is not None and each.workers for each in settings)
 
     def num_compiled(self) -> int:
@@ -105,10 +105,10 @@ class TrialModels:
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
-        for models in (self._measured, self.versus):
+        for models in (self._measured, self.anchor):
             if models is not None:
                 models.release()
-        self._measured = self.versus = None
+        self._measured = self.anchor = None
 
     def _try_alone(self, first_step: Callable[[StrategyModels], None]) -> _Tried:
         """Make the models and step the bare one, on this rank; not collective, and nothing is raised."""
@@ -131,14 +131,14 @@ class TrialModels:
             transforms.reset()
             self.compiled_before = self.num_compiled()
         self._measured = self._make_models(self._config)
-        if self._versus_setting is not None:
-            other = self._config.model_copy(update={"setting": self._versus_setting})
-            self.versus = self._make_models(other)
+        if self._anchor_setting is not None:
+            other = self._config.model_copy(update={"setting": self._anchor_setting})
+            self.anchor = self._make_models(other)
 
     def _step_alone(self, first_step: Callable[[StrategyModels], None]) -> None:
-        if self.versus is not None:
-            self.versus.activate()
-            self.versus.bare.step()
+        if self.anchor is not None:
+            self.anchor.activate()
+            self.anchor.bare.step()
         self.measured.activate()
         first_step(self.measured)
         self._device.synchronize()

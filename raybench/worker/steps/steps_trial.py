@@ -65,7 +65,7 @@ class StepsTrial:
         """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
         self._request, self._team, self._device = request, team, device
         self._cache, self._keep = cache, keep
-        self._models = TrialModels(request.config, team, device, cache, versus=request.versus)
+        self._models = TrialModels(request.config, team, device, cache, anchor=request.anchor)
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know."""
@@ -206,19 +206,19 @@ class StepsTrial:
 
         No tokens where a rank counts none.
         """
-        config, versus = self._request.config, self._request.versus
+        config, anchor = self._request.config, self._request.anchor
         accumulation = config.setting.gradient_accumulation
         samples = sum(report.samples for report in reports)
         tokens = all_known([report.tokens for report in reports])
-        versus_samples = None
-        if versus is not None:
-            larger = config.micro_batch(versus) / config.batch_size
-            versus_samples = samples * larger * versus.gradient_accumulation
+        anchor_samples = None
+        if anchor is not None:
+            larger = config.micro_batch(anchor) / config.batch_size
+            anchor_samples = samples * larger * anchor.gradient_accumulation
         utilization = tuple(report.utilization for report in reports)
         return {
             "samples_per_step": float(samples * accumulation),
             "tokens_per_step": None if tokens is None else float(sum(tokens) * accumulation),
-            "versus_samples_per_step": versus_samples,
+            "anchor_samples_per_step": anchor_samples,
             "peak_memory_bytes": all_known(leader_peaks or [report.memory.torch for report in reports]),
             "device_memory_bytes": all_known([report.memory.device for report in reports]),
             "device_utilization": utilization if self._device.tells_utilization else None,

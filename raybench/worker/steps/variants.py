@@ -48,7 +48,7 @@ class VariantRun:
 
 def measured_run(models: StrategyModels, team: Team) -> VariantRun:
     """What is measured: the bare model on one device, under its strategy on several. A collective call."""
-    return plain_run(models) if team.size == 1 else strategy_run("synced", models, team)
+    return plain_run(models) if team.size == 1 else strategy_run("ddp", models, team)
 
 
 def plain_run(models: StrategyModels) -> VariantRun:
@@ -125,9 +125,9 @@ def warm_up(
         run.activate()
         team.barrier()
         # what is measured is warmed until steady; the others have its caches, and follow
-        until_steady = run.variant in ("synced", "versus") or team.size == 1
+        until_steady = run.variant in ("ddp", "anchor") or team.size == 1
         steps, step_s[run.variant] = _warm(team, run, requested, device, until_steady)
-        total += steps if run.variant in ("synced", "plain") and until_steady else 0
+        total += steps if run.variant in ("ddp", "plain") and until_steady else 0
     return total, step_s
 
 
@@ -171,7 +171,7 @@ class Variants:
 
     def __init__(self, request: StepsRequest, models: TrialModels, team: Team, device: Device) -> None:
         self._request, self._team, self._device = request, team, device
-        self._models, self._workload, self._versus = models.measured, models.workload, models.versus
+        self._models, self._workload, self._anchor = models.measured, models.workload, models.anchor
         self._warm_up = WarmUp.of(request.measure)
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
         if models.too_large is not None:
@@ -179,16 +179,16 @@ class Variants:
 
     def measured(self) -> VariantRun:
         """What is measured: the model under its strategy, or the bare one where one device is all."""
-        if self._versus is not None:
-            return strategy_run("synced", self._models, self._team)
+        if self._anchor is not None:
+            return strategy_run("ddp", self._models, self._team)
         return measured_run(self._models, self._team)
 
     def others(self) -> list[VariantRun]:
         """What else is requested, but for the twin and the replay, which come after the warm-up."""
         bare = [] if self._team.size == 1 else self._bare_variants()
-        if self._versus is None:
+        if self._anchor is None:
             return bare
-        return [*bare, strategy_run("versus", self._versus, self._team)]
+        return [*bare, strategy_run("anchor", self._anchor, self._team)]
 
     def with_twin(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
         """``runs`` with DDP without transfers, its step time added to ``step_s``, where it can be had."""
@@ -241,9 +241,13 @@ class Variants:
         return [*runs, run]
 
     def _bare_variants(self) -> list[VariantRun]:
-        """Those of the bare model: plain, base and crowd, if they are requested and fit."""
+        """Those of the bare model: plain, base and concurrent, if they are requested and fit."""
         wanted, runs = self._request.variants, list[VariantRun]()
-        if {"plain", "base", "crowd"}.isdisjoint(wanted) or "plain" in self.missing or not self._bare_fits():
+        if (
+            {"plain", "base", "concurrent"}.isdisjoint(wanted)
+            or "plain" in self.missing
+            or not self._bare_fits()
+        ):
             if "base" in wanted:
                 self.missing["base"] = self.missing["plain"]
             return runs
@@ -252,8 +256,8 @@ class Variants:
         if "base" in wanted:
             base = self._base()
             runs += [base] if base is not None else []
-        if "crowd" in wanted:
-            runs.append(bare_run("crowd", self._models, self._models.bare, independent=True))
+        if "concurrent" in wanted:
+            runs.append(bare_run("concurrent", self._models, self._models.bare, independent=True))
         return runs
 
     def _bare_fits(self) -> bool:

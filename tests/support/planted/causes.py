@@ -226,16 +226,16 @@ def _wrapper(site: Site, seconds: float, random: np.random.Generator) -> Site:
 
 def _step_times_alone(site: Site, seconds: float, random: np.random.Generator) -> Site:
     still_faster = 0.6 * site.step_s * (site.world_size - 1)
-    return replace(_slow_link(site, min(seconds, still_faster)), variants=("plain", "synced"))
+    return replace(_slow_link(site, min(seconds, still_faster)), variants=("plain", "ddp"))
 
 
 def _negative(site: Site, seconds: float, random: np.random.Generator) -> Site:
     slower = site.step_s * (site.world_size - 1) + seconds * 2
-    return replace(_slow_link(site, slower), variants=("plain", "synced"))
+    return replace(_slow_link(site, slower), variants=("plain", "ddp"))
 
 
 def _slow_device(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    return replace(_straggler(site, seconds, random), variants=("plain", "synced"))
+    return replace(_straggler(site, seconds, random), variants=("plain", "ddp"))
 
 
 def _noisy(site: Site, seconds: float, random: np.random.Generator) -> Site:

@@ -19,7 +19,7 @@ class StepCosts:
     """What one optimizer step truly costs, in s, free of noise.
 
     ``offset_s`` (one for each rank) and ``jitter_s`` (one rank at a time, another in every step) belong to
-    the devices, so they are in every variant that computes; the others wait for them in ``synced`` only.
+    the devices, so they are in every variant that computes; the others wait for them in ``ddp`` only.
     """
 
     plain_s: float

@@ -174,6 +174,6 @@ def draw(law: LawName, seed: int, unit_batch: int = 32) -> SimulatedStudy:
         far = between(8e-6, 150e-6), 1 / between(0.5e9, 12e9)
         sizes = (num_bytes / count,) * count
         spread, jitter = between(0.005, 0.05), between(0.005, 0.05)
-        crowd = rng.uniform(0, 0.15)
-        study_law = Buckets(law, fixed_s, sample_s, sizes, local, far, crowd, spread, jitter, seed=seed)
+        concurrent = rng.uniform(0, 0.15)
+        study_law = Buckets(law, fixed_s, sample_s, sizes, local, far, concurrent, spread, jitter, seed=seed)
     return SimulatedStudy(study_law, repeat, placed, seed)

@@ -47,7 +47,7 @@ class SimulatedSteps:
     ) -> None:
         self._request, self._ranks, self._noise, self._random = request, ranks, noise, random
         self._costs = model(request.config, request.config.setting)
-        self._versus_costs = model(request.config, request.versus) if request.versus else self._costs
+        self._anchor_costs = model(request.config, request.anchor) if request.anchor else self._costs
         self._variants = [name for name in request.variants if name not in self._costs.missing]
         self._max_block_steps, self._slowness = max_block_steps, slowness
         self._rounds: list[Round] = []
@@ -93,7 +93,7 @@ class SimulatedSteps:
     def _steps(self, variant: Variant, alone: int | None) -> NDArray[np.float64]:
         """Noisy step times in s, one row for each rank at work, one column for each step."""
         random, noise = self._random, self._noise
-        costs = self._versus_costs if variant == "versus" else self._costs
+        costs = self._anchor_costs if variant == "anchor" else self._costs
         num_steps = self._num_steps()
         true_s = self._true_s(variant, costs, num_steps)
         if alone is not None:
@@ -115,12 +115,12 @@ class SimulatedSteps:
             alone_s = costs.base_s if variant == "base" else costs.plain_s
             assert alone_s is not None
             return alone_s + delay_s
-        crowd_s = costs.plain_s + costs.contention_s
-        if variant == "crowd":
-            return crowd_s + delay_s
+        concurrent_s = costs.plain_s + costs.contention_s
+        if variant == "concurrent":
+            return concurrent_s + delay_s
         if variant == "local":
-            return crowd_s + costs.wrapper_s + delay_s
-        together_s = crowd_s + costs.wrapper_s + costs.exposed_s + delay_s.max(axis=0)
+            return concurrent_s + costs.wrapper_s + delay_s
+        together_s = concurrent_s + costs.wrapper_s + costs.exposed_s + delay_s.max(axis=0)
         return np.broadcast_to(together_s, (n, num_steps))
 
     def _num_steps(self) -> int:
@@ -174,7 +174,7 @@ class SimulatedSteps:
         ``epoch_samples``: of the training set; None for synthetic input.
         """
         request, costs, n = self._request, self._costs, self._request.config.world_size
-        versus = request.versus
+        anchor = request.anchor
         assert self._stopped_by is not None
         return StepsResult(
             rounds=tuple(self._rounds),
@@ -183,8 +183,8 @@ class SimulatedSteps:
             global_batch_size=request.config.global_batch_size,
             samples_per_step=request.config.global_batch_size,
             epoch_samples=epoch_samples,
-            versus_samples_per_step=(
-                request.config.micro_batch(versus) * n * versus.gradient_accumulation if versus else None
+            anchor_samples_per_step=(
+                request.config.micro_batch(anchor) * n * anchor.gradient_accumulation if anchor else None
             ),
             warmup_steps=5,
             setup_s=0.5,

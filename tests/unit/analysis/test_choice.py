@@ -133,7 +133,7 @@ def test_a_candidate_has_a_value_for_every_objective_or_is_none() -> None:
     with_base, without = (
         run_all(
             FakeRunner(lambda request, setting, missing=missing: StepCosts(plain_s=0.01, missing=missing)),
-            [request(role="search", variants=("plain", "synced"))],
+            [request(role="search", variants=("plain", "ddp"))],
         )[0][0]
         for missing in ({}, {"plain": "out of memory"})
     )

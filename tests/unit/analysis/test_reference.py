@@ -338,7 +338,7 @@ def trial(
 
 
 def confirmed(slow: float = 1.0) -> TrialRecord:
-    return trial("confirmation", BF16, 2, slow, versus=FP32, variants=("synced", "versus"))
+    return trial("confirmation", BF16, 2, slow, anchor=FP32, variants=("ddp", "anchor"))
 
 
 def curves(slow_default: float = 1.0, slow_one: float = 1.0) -> list[TrialRecord]:
@@ -517,7 +517,7 @@ def test_what_is_too_unsure_bears_nothing_out():
     unsure = FakeRunner(
         lambda config, setting: StepCosts(plain_s=0.010, exposed_s=0.006), Noise(block=0.8), seed=5
     )
-    wide = run_all(unsure, [asked(SPEC, "confirmation", BF16, 2, versus=FP32, variants=("synced", "versus"))])
+    wide = run_all(unsure, [asked(SPEC, "confirmation", BF16, 2, anchor=FP32, variants=("ddp", "anchor"))])
     results = analysed(*searched(slow_default=1.5), *curves(), wide[0][0])
     found = next(each for each in results.disagreements if each.config.world_size == 2)
     assert found.agrees is None or abs(found.agrees.rate.value / found.speaks.rate.value - 1) < 0.25
@@ -582,7 +582,7 @@ def test_a_repeat_that_failed_replaces_nothing():
 
 def test_verifications_share_rounds_for_the_diagnosis_as_for_what_each_knob_changes():
     """Apart, bf16 was 1.4 times as fast in a slow hour of the default; in the same rounds it is twice."""
-    tested = trial("verification", BF16, 2, versus=FP32, variants=("synced", "versus"))
+    tested = trial("verification", BF16, 2, anchor=FP32, variants=("ddp", "anchor"))
     results = analysed(*curves(slow_default=0.7), tested)
     assert results.attribution is not None
     (effect,) = results.attribution.singles
@@ -599,7 +599,7 @@ def test_the_base_of_a_speed_up_is_not_one_that_was_measured_again():
 
     def measured(size: int, slow: float, **fields: Any) -> TrialRecord:
         costs = StepCosts(plain_s=slow * 0.010)
-        request = asked(spec, "scaling", FP32, size, variants=("local", "synced"), **fields)
+        request = asked(spec, "scaling", FP32, size, variants=("local", "ddp"), **fields)
         return run_all(FakeRunner(lambda config, setting: costs, STEADY, seed=3), [request])[0][0]
 
     first, larger, again = measured(2, 3.0), measured(4, 1.0), measured(2, 1.0, again=1)

@@ -100,12 +100,12 @@ def test_phases_of_one_device_add_up_to_its_step_time() -> None:
 
 
 def test_without_a_level_without_transfers_phases_add_up_to_the_step() -> None:
-    """``fsdp`` has its phases timed as it is, in blocks of synced."""
-    fields: dict[str, Any] = {"setting": Setting(strategy="fsdp"), "variants": ("plain", "synced")}
+    """``fsdp`` has its phases timed as it is, in blocks of ddp."""
+    fields: dict[str, Any] = {"setting": Setting(strategy="fsdp"), "variants": ("plain", "ddp")}
     record = measured(SIXTEEN_TENTHS, QUIET, **fields)
     assert record.steps is not None
     assert phase_times(record, None) == {}
-    timed = with_phases(record, "synced", 0.3, 0.3, 0.3)
+    timed = with_phases(record, "ddp", 0.3, 0.3, 0.3)
     (row,) = analyse(study(knobs={"strategy": ["fsdp"]}), [timed]).summaries
     assert row.forward_s == pytest.approx(0.3 * 0.0125)
     assert row.backward_s == pytest.approx(0.7 * 0.0125)

@@ -64,7 +64,7 @@ def test_what_a_trial_does_not_measure_has_no_gauge() -> None:
     assert metrics.EFFICIENCY in values
     assert not {metrics.EXPOSED, metrics.BUS_BANDWIDTH} & set(values)
     confirmation = measured(
-        SIXTEEN_TENTHS, role="confirmation", setting=LARGE, versus=DEFAULT, variants=("synced", "versus")
+        SIXTEEN_TENTHS, role="confirmation", setting=LARGE, anchor=DEFAULT, variants=("ddp", "anchor")
     )
     values = trial_values(confirmation, scaling(confirmation, [search]))
     assert set(values) == {metrics.STEP_TIME, metrics.THROUGHPUT}

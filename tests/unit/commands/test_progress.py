@@ -110,7 +110,7 @@ def test_one_device_has_no_speedup() -> None:
 
 def test_a_confirmation_stands_beside_the_default() -> None:
     record = measured(
-        SIXTEEN_TENTHS, role="confirmation", setting=LARGE, versus=DEFAULT, variants=("synced", "versus")
+        SIXTEEN_TENTHS, role="confirmation", setting=LARGE, anchor=DEFAULT, variants=("ddp", "anchor")
     )
     assert " samples/s beside the default, n=" in told(record, scaling(record))
 
@@ -130,7 +130,7 @@ def test_the_best_so_far_is_named_with_its_rate() -> None:
 
 def test_a_trial_without_a_base_claims_nothing_beside_the_default() -> None:
     """One device alone did not fit: there is a rate, and no speed-up."""
-    record = measured(SIXTEEN_TENTHS, setting=LARGE, variants=("synced",))
+    record = measured(SIXTEEN_TENTHS, setting=LARGE, variants=("ddp",))
     estimate = scaling(record)
     rate = estimate.throughput_samples_per_s.value
     assert estimate.efficiency is None

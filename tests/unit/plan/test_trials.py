@@ -328,19 +328,19 @@ def variants(mode: str) -> dict[str, tuple[str, ...]]:
 
 def test_variants_of_each_role_in_weak_scaling():
     assert variants("weak") == {
-        "search": ("plain", "synced"),  # its own base, in the same rounds
-        "scaling": ("plain", "crowd", "local", "synced", "replay"),
+        "search": ("plain", "ddp"),  # its own base, in the same rounds
+        "scaling": ("plain", "concurrent", "local", "ddp", "replay"),
         "alone": ("plain",),
-        "confirmation": ("synced", "versus"),
+        "confirmation": ("ddp", "anchor"),
     }
 
 
 def test_strong_scaling_has_the_base_at_the_global_batch_too():
     assert variants("strong") == {
-        "search": ("base", "plain", "synced"),
-        "scaling": ("base", "plain", "crowd", "local", "synced", "replay"),
+        "search": ("base", "plain", "ddp"),
+        "scaling": ("base", "plain", "concurrent", "local", "ddp", "replay"),
         "alone": ("plain",),
-        "confirmation": ("synced", "versus"),
+        "confirmation": ("ddp", "anchor"),
     }
 
 
@@ -349,7 +349,7 @@ def test_a_confirmation_is_of_the_winner_against_the_default():
     default, winner = planned.suggestions()
     request = planned.confirmation(winner, default)
     assert (request.config.setting.batch_size, request.config.world_size) == (128, 2)
-    assert request.versus == default.setting
+    assert request.anchor == default.setting
 
 
 # --- ids
@@ -498,8 +498,8 @@ def test_only_ddp_has_the_variants_of_a_wrapper():
     planned = plan(2, knobs={"strategy": ["ddp", "fsdp"]}, scaling={"mode": "strong"})
     found = {r.config.setting.strategy: r.variants for r in requested(planned) if r.config.world_size == 2}
     assert found == {
-        "ddp": ("base", "plain", "crowd", "local", "synced", "replay"),
-        "fsdp": ("base", "plain", "synced"),
+        "ddp": ("base", "plain", "concurrent", "local", "ddp", "replay"),
+        "fsdp": ("base", "plain", "ddp"),
     }
 
 

@@ -21,7 +21,7 @@ def blocks(steps: int, rounds: int = 3) -> list[BlockStepTimes]:
     return [
         BlockStepTimes(variant, each, RANKS, draw.gamma(50, 2e-4, (len(RANKS), steps)))
         for each in range(rounds)
-        for variant in ("plain", "synced")
+        for variant in ("plain", "ddp")
     ]
 
 
@@ -33,7 +33,7 @@ def test_the_slowest_rank_of_each_step_wherever_the_file_is_cut(
     written = blocks(steps=5)
     write_step_times(tmp_path / "a.parquet", written)
     found = slowest_steps(tmp_path / "a.parquet")
-    for variant in ("plain", "synced"):
+    for variant in ("plain", "ddp"):
         slowest = [each.step_time_s.max(axis=0) for each in written if each.variant == variant]
         assert found[variant].tolist() == np.concatenate(slowest).tolist()
 
@@ -67,6 +67,6 @@ def test_a_part_of_the_file_is_in_memory(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("step", [-1, 6, 2**31 - 1])
 def test_a_step_that_cannot_be_is_no_measurement(tmp_path: Path, step: int) -> None:
-    rows = {"variant": ["synced"] * 4, "round": [0] * 4, "rank": [0, 1, 0, 1], "step": [0, 0, 1, step]}
+    rows = {"variant": ["ddp"] * 4, "round": [0] * 4, "rank": [0, 1, 0, 1], "step": [0, 0, 1, step]}
     pq.write_table(pa.table({**rows, "step_time_s": [0.1, 0.2, 0.3, 0.4]}), tmp_path / "a.parquet")
     assert slowest_steps(tmp_path / "a.parquet") == {}

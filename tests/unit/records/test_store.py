@@ -43,8 +43,8 @@ def record(batch_size=8, state="complete", reason=None):
         setting=Setting(batch_size=batch_size),
         world_size=2,
     )
-    request = StepsRequest(role="search", config=config, variants=("plain", "synced"), measure=MeasureSpec())
-    block = Block(variant="synced", ranks=(0, 1), step_time_s=(0.1, 0.2), slowest_s=0.2, num_steps=5)
+    request = StepsRequest(role="search", config=config, variants=("plain", "ddp"), measure=MeasureSpec())
+    block = Block(variant="ddp", ranks=(0, 1), step_time_s=(0.1, 0.2), slowest_s=0.2, num_steps=5)
     measurement = StepsResult(
         rounds=(Round(blocks=(block,), at_s=0.0), Round(blocks=(block,), at_s=1.0)),
         stopped_by="half_width",
@@ -70,7 +70,7 @@ def record(batch_size=8, state="complete", reason=None):
 
 def samples(round_=0):
     times = np.array([[0.1, 0.11, 0.12], [0.2, 0.21, 0.22]])
-    return BlockStepTimes(variant="synced", round=round_, ranks=(0, 1), step_time_s=times)
+    return BlockStepTimes(variant="ddp", round=round_, ranks=(0, 1), step_time_s=times)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_what_was_written_is_read(path):
     assert again.warnings == []
     table = pq.read_table(again.samples_path(record(8).trial_id)).to_pydict()
     assert list(table) == ["variant", "round", "rank", "step", "step_time_s"]
-    assert table["variant"] == ["synced"] * 12
+    assert table["variant"] == ["ddp"] * 12
     assert table["round"] == [0] * 6 + [1] * 6
     assert table["rank"] == [0, 0, 0, 1, 1, 1] * 2
     assert table["step"] == [0, 1, 2] * 4

@@ -92,7 +92,7 @@ def test_a_search_then_the_curves_then_the_confirmation():
         [4, 2, 1],
     )  # 1: unless the default's serves
     assert curve[3].config.setting == confirmation.config.setting != default
-    assert confirmation.versus == default
+    assert confirmation.anchor == default
     assert executed.not_reached == executed.notes == []
     assert [record.trial_id for record in store.records] == [each.trial_id for each in runner.requests]
     assert runner.num_starts == 1  # one worker group serves them all
@@ -121,7 +121,7 @@ def test_a_grid_measures_everything_once_then_confirms_its_best():
     assert [record.trial_id for record in store.records[:-1]] == requests
     best = max(
         (r for r in store.records[:-1] if r.config.world_size == 4),
-        key=lambda r: r.steps.samples_per_step / r.steps.rounds[0].block("synced").slowest_s,
+        key=lambda r: r.steps.samples_per_step / r.steps.rounds[0].block("ddp").slowest_s,
     )
     assert store.records[-1].config.setting.batch_size == best.config.setting.batch_size
     assert len(runner.requests) == len(requests) + 1
@@ -203,7 +203,7 @@ def test_one_device_only():
     assert {record.config.world_size for record in store.records} == {1}
     assert executed.notes == [Note(NoteKind.SPACE_EXHAUSTED, Stage.SEARCH, 2, 6)]
     (confirmed,) = [record for record in store.records if record.request.role == "confirmation"]
-    assert confirmed.request.versus == confirmed.config.setting.model_copy(update={"batch_size": 32})
+    assert confirmed.request.anchor == confirmed.config.setting.model_copy(update={"batch_size": 32})
     assert gain(confirmed, 0.02).verdict is Verdict.BETTER
     assert {record.config.setting.strategy for record in store.records} == {"single"}
     batches = [r.config.setting.batch_size for r in store.records if r.request.role == "search"]
@@ -347,7 +347,7 @@ def test_an_impossible_default_is_no_yardstick():
     for request in runner.requests:
         assert "tf32" not in (
             request.config.setting.precision,
-            request.versus and request.versus.precision,
+            request.anchor and request.anchor.precision,
         )
 
 

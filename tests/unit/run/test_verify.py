@@ -132,8 +132,8 @@ def test_a_cure_is_confirmed_and_a_wrong_one_refuted(propose: Any) -> None:
     assert session.notes == session.not_reached == []
     for record in store.records[2:]:
         assert record.study_request.kind == "steps"
-        assert record.study_request.variants == ("synced", "versus")
-        assert record.study_request.versus == store.records[0].config.setting
+        assert record.study_request.variants == ("ddp", "anchor")
+        assert record.study_request.anchor == store.records[0].config.setting
     found = verified(plan, store)
     cure, placebo, harm = found["bf16 compression"], found["static_graph"], found["find_unused_parameters"]
     assert cure.verdict is Verified.CONFIRMED
@@ -188,7 +188,7 @@ def test_variables_are_tested_in_processes_of_their_own(propose: Any) -> None:
     assert paired.config.environment == {"OMP_PROC_BIND": "false"}
     assert apart.config.environment == VARIABLE
     assert apart.study_request.kind == "steps"
-    assert apart.study_request.variants == ("synced",)
+    assert apart.study_request.variants == ("ddp",)
     found = verified(plan, store)["OMP_PROC_BIND=true"]
     assert not found.is_paired
     assert found.gain.gain.high - found.gain.gain.low > 0.1  # starts differ by more than rounds

@@ -91,7 +91,7 @@ def test_negative_scaling_from_step_times_alone_with_the_right_efficiencies() ->
     costs = {size: StepCosts(plain_s=each, base_s=each) for size, each in steps_s.items()}
     runner = FakeRunner(lambda config, setting: costs[config.world_size], Noise(block=0.01, step=0.0))
     requests = [
-        asked(spec, "scaling", spec.knobs.default(), size, variants=("synced",) if size > 1 else ("plain",))
+        asked(spec, "scaling", spec.knobs.default(), size, variants=("ddp",) if size > 1 else ("plain",))
         for size in steps_s
     ]
     results = analyse(spec, run_all(runner, requests)[0])

@@ -161,7 +161,7 @@ def test_whose_transfers_bound_what_is_not_taken_apart() -> None:
     record = measured(
         StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006),
         QUIET,
-        variants=("plain", "synced", "replay"),
+        variants=("plain", "ddp", "replay"),
     )
     assert record.steps is not None
     finding = Case.of(record, record.steps).finding(NotDivided)

@@ -77,7 +77,7 @@ def of(
 def test_other_processes_explain_no_more_than_is_lost_and_stand_behind_what_is_sure() -> None:
     """They took half of the cores, 25 ms of a step of 50; no more than 10 ms are lost."""
     costs = StepCosts(plain_s=0.040, exposed_s=0.010)
-    record = measured(costs, QUIET, variants=("plain", "synced"))
+    record = measured(costs, QUIET, variants=("plain", "ddp"))
     named = of(record, 1.0)
     explains = named[FindingName.OTHER_PROCESSES].explains
     assert explains is not None

@@ -62,7 +62,7 @@ def test_what_shared_rounds_is_looked_at_though_two_trials_apart_do_not_tell_it_
     slow, fast = sorted(compared(results), key=lambda each: -each.config.setting.bucket_cap_mb)
     gain = Estimate(0.4, 0.3, 0.5, 10)
     apart = better_settings(results, InSameRounds(results.buckets))
-    request = fast.request.model_copy(update={"versus": slow.config.setting})
+    request = fast.request.model_copy(update={"anchor": slow.config.setting})
     paired = [(fast.model_copy(update={"request": request}), Gain(gain, Verdict.BETTER))]
     together = better_settings(results, InSameRounds(results.buckets, paired))
     assert apart[slow.trial_id] == ()

@@ -32,7 +32,7 @@ def disturbed(load: float, *, again: int = 0) -> StudyResults:
     slow = FakeRunner(lambda config, setting: StepCosts(plain_s=0.016, contention_s=0.008), STEADY)
     fast = FakeRunner(lambda config, setting: StepCosts(plain_s=0.010, exposed_s=0.002), STEADY, seed=3)
     on_curve = run_all(slow, [asked(spec, role, default, 2) for role in ("search", "scaling")])[0]
-    confirming = asked(spec, "confirmation", winner, 2, versus=default, variants=("synced", "versus"))
+    confirming = asked(spec, "confirmation", winner, 2, anchor=default, variants=("ddp", "anchor"))
     confirmed = run_all(fast, [confirming])[0]
     records = [under(on_curve[0], load), under(on_curve[1], load, again), under(confirmed[0], 0.0)]
     return analyse(spec, records, around=Around(goes_on=GOES_ON))

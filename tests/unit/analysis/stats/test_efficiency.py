@@ -133,7 +133,7 @@ def test_gain_is_found_with_its_verdict(planted: float, verdict: str) -> None:
         return StepCosts(plain_s=0.01 * (1 if setting == default else 1 / (1 + planted)))
 
     asked = request(
-        role="confirmation", setting=Setting(precision="bf16"), versus=default, variants=("synced", "versus")
+        role="confirmation", setting=Setting(precision="bf16"), anchor=default, variants=("ddp", "anchor")
     )
     record = run_all(FakeRunner(costs, seed=4), [asked])[0][0]
     found = gain(record, 0.02)
@@ -148,8 +148,8 @@ def test_gain_counts_samples_not_steps() -> None:
     asked = request(
         role="confirmation",
         setting=Setting(batch_size=64),
-        versus=Setting(batch_size=32),
-        variants=("synced", "versus"),
+        anchor=Setting(batch_size=32),
+        variants=("ddp", "anchor"),
     )
     found = gain(run_all(FakeRunner(costs, QUIET), [asked])[0][0], 0.02)
     assert found.gain.value == pytest.approx(0.0)
@@ -163,8 +163,8 @@ def test_a_small_certain_gain_is_not_significant() -> None:
     asked = request(
         role="confirmation",
         setting=Setting(precision="bf16"),
-        versus=Setting(),
-        variants=("synced", "versus"),
+        anchor=Setting(),
+        variants=("ddp", "anchor"),
     )
     record = run_all(FakeRunner(costs, QUIET), [asked])[0][0]
     assert gain(record, 0.02).verdict is Verdict.NONE
@@ -174,7 +174,7 @@ def test_a_small_certain_gain_is_not_significant() -> None:
 def test_gains_of_several_winners_hold_at_once() -> None:
     """One of four: Student's t at the level 0.95 to the power of a quarter."""
     record = measured(
-        StepCosts(plain_s=0.01), role="confirmation", versus=Setting(), variants=("synced", "versus")
+        StepCosts(plain_s=0.01), role="confirmation", anchor=Setting(), variants=("ddp", "anchor")
     )
     alone, one_of_four = gain(record, 0.02).gain, gain(record, 0.02, among=4).gain
     degrees = alone.n - 2 * num_trimmed(alone.n) - 1

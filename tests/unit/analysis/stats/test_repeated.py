@@ -43,7 +43,7 @@ def test_the_first_complete_start_speaks_for_all() -> None:
 
 def test_other_trials_are_not_starts_of_one() -> None:
     one, two = repeated(2)
-    searched = run_all(FakeRunner(seed=1), [request(role="search", variants=("plain", "synced"))])[0][0]
+    searched = run_all(FakeRunner(seed=1), [request(role="search", variants=("plain", "ddp"))])[0][0]
     smaller = repeated(2, size=1)
     assert one_of_starts([one, searched, *smaller, two]) == [one, searched, smaller[0]]
     assert starts_of(searched, [one, two]) == (searched,)
@@ -105,9 +105,9 @@ def test_parts_still_add_up_to_the_step() -> None:
 
 def test_a_start_without_its_baseline_leaves_the_others_theirs() -> None:
     records = repeated(2)
-    bare = run_all(
-        FakeRunner(lambda config, setting: COSTS, seed=5), [request(start=2, variants=("synced",))]
-    )[0][0]
+    bare = run_all(FakeRunner(lambda config, setting: COSTS, seed=5), [request(start=2, variants=("ddp",))])[
+        0
+    ][0]
     asked = bare.request.model_copy(update={"variants": records[0].request.variants})  # type: ignore[union-attr]
     missing = bare.model_copy(update={"request": asked, "trial_id": asked.trial_id})
     found = scaling_over_starts(records[0], [*records, missing])

@@ -45,7 +45,7 @@ HEAVY = Noise(block=0.04, step=0.0, preemption=0.08, preemption_size=0.6)
 
 
 def asked(**fields: Any) -> StepsRequest:
-    return request(**{"variants": ("plain", "synced"), "measure": MeasureSpec(half_width=0.05)} | fields)
+    return request(**{"variants": ("plain", "ddp"), "measure": MeasureSpec(half_width=0.05)} | fields)
 
 
 def test_without_trimming_it_is_students_t() -> None:
@@ -187,8 +187,8 @@ def verdicts(planted_gain: float, repetitions: int) -> dict[Verdict, int]:
     wanted = asked(
         role="confirmation",
         setting=winner,
-        versus=default,
-        variants=("synced", "versus"),
+        anchor=default,
+        variants=("ddp", "anchor"),
         measure=MeasureSpec(half_width=0.02),
     )
     found = [

@@ -34,7 +34,7 @@ def block(variant: Variant, step_time_s: float, *ranks: int) -> Block:
 def rounds_of(*ratios: float) -> list[Round]:
     """Rounds in which one device, in turn, takes ``ratios`` times as long as two devices."""
     return [
-        Round(blocks=(block("synced", 0.01, 0, 1), block("plain", 0.01 * ratio, number % 2)), at_s=0.0)
+        Round(blocks=(block("ddp", 0.01, 0, 1), block("plain", 0.01 * ratio, number % 2)), at_s=0.0)
         for number, ratio in enumerate(ratios)
     ]
 
@@ -132,15 +132,15 @@ def test_the_default_half_width_is_of_the_device_and_a_study_may_ask_for_another
     assert decide(rounds, unasked, "cuda", 1.0).stop is None
 
 
-def test_the_references_are_base_then_versus_then_plain() -> None:
-    assert REFERENCES == ("base", "versus", "plain")
-    flat = ("synced", 0.01, (0, 1))
+def test_the_references_are_base_then_anchor_then_plain() -> None:
+    assert REFERENCES == ("base", "anchor", "plain")
+    flat = ("ddp", 0.01, (0, 1))
     growing = pytest.approx(relative_half_width([1.01**number for number in range(6)]))
-    assert watched(("base", 0.02, (0,)), flat, ("plain", 0.01, (0,)), ("versus", 0.01, (0, 1))) == growing
-    assert watched(("versus", 0.01, (0, 1)), flat, ("plain", 0.01, (0,))) == growing
+    assert watched(("base", 0.02, (0,)), flat, ("plain", 0.01, (0,)), ("anchor", 0.01, (0, 1))) == growing
+    assert watched(("anchor", 0.01, (0, 1)), flat, ("plain", 0.01, (0,))) == growing
     assert watched(("plain", 0.01, (0,)), flat) == growing
     # what is no reference changes nothing
-    for variant in ("crowd", "local", "replay"):
+    for variant in ("concurrent", "local", "replay"):
         assert watched((variant, 0.01, (0, 1)), flat, ("plain", 0.01, (0,))) == pytest.approx(0.0)
     assert watched(("plain", 0.01, (0,)), flat, ("base", 0.02, (0,))) == pytest.approx(0.0)
 
@@ -154,7 +154,7 @@ def test_one_device_is_asked_for_its_step_time() -> None:
 def test_without_a_reference_the_step_time_of_the_slowest_rank_is_asked_for() -> None:
     """As where one device has no memory for the batch."""
     expected = pytest.approx(relative_half_width([1.01**number for number in range(6)]))
-    assert watched(("synced", 0.01, (0, 1)), ("crowd", 0.01, (0, 1))) == expected
+    assert watched(("ddp", 0.01, (0, 1)), ("concurrent", 0.01, (0, 1))) == expected
 
 
 def test_the_studys_description_names_the_half_widths_that_are_asked() -> None:

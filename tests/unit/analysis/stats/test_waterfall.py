@@ -148,8 +148,8 @@ def test_without_local_wrapper_and_skew_are_in_exposed_and_it_is_said() -> None:
     )
 
 
-def test_with_plain_and_synced_only_the_loss_is_not_divided() -> None:
-    found = parts_of(measured(replace(ALL, offset_s=(), jitter_s=0.0), QUIET, variants=("plain", "synced")))
+def test_with_plain_and_ddp_only_the_loss_is_not_divided() -> None:
+    found = parts_of(measured(replace(ALL, offset_s=(), jitter_s=0.0), QUIET, variants=("plain", "ddp")))
     assert list(found.parts.present()) == ["ideal", "undivided"]
     assert found.parts.undivided is not None
     assert found.parts.undivided.value == pytest.approx(0.0012 + 0.0009 + 0.0025)

@@ -53,7 +53,7 @@ def test_the_traces_beside_the_stopwatch() -> None:
 def test_a_confirmation_stands_beside_the_curve_of_its_setting() -> None:
     curve = scaling()
     confirmation = with_result(
-        scaling(role="confirmation", measure=PROFILED, variants=("synced", "versus"), versus=Setting()),
+        scaling(role="confirmation", measure=PROFILED, variants=("ddp", "anchor"), anchor=Setting()),
         profile=TRACES,
     )
     (exposed,) = (

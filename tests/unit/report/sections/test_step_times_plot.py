@@ -27,7 +27,7 @@ def test_step_times_from_samples_take_the_slowest_rank(results: StudyResults, tm
 
     assert results.headline is not None
     columns = {
-        "variant": pa.array(["synced"] * 4).dictionary_encode(),
+        "variant": pa.array(["ddp"] * 4).dictionary_encode(),
         "round": [0] * 4,
         "rank": [0, 0, 1, 1],
         "step": [0, 1, 0, 1],

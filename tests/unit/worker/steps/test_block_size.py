@@ -17,23 +17,23 @@ class Ready:
 
 
 PLAIN = VariantRun("plain", lambda: None, one_rank=True)
-SYNCED = VariantRun("synced", lambda: None, batches=Ready())
-STEP_S = {"plain": 0.010, "synced": 0.020}
+SYNCED = VariantRun("ddp", lambda: None, batches=Ready())
+STEP_S = {"plain": 0.010, "ddp": 0.020}
 ROOMY = MeasureSpec(max_seconds=60, min_rounds=10)
 
 
 def test_a_block_lasts_as_long_as_the_device_asks_for():
     sizes = block_sizes([PLAIN, SYNCED], ROOMY, 2, 0.15, STEP_S)
     # 20 ms are thrown away, and what a loader had ready
-    assert sizes == {"plain": BlockSize(2, 15), "synced": BlockSize(1 + 4, 8)}
-    assert sizes["synced"].total == 13
+    assert sizes == {"plain": BlockSize(2, 15), "ddp": BlockSize(1 + 4, 8)}
+    assert sizes["ddp"].total == 13
 
 
 def test_every_process_of_a_loader_brings_equally_many_of_the_timed_batches():
-    in_nine = dict(STEP_S, synced=0.15 / 9)
-    assert block_sizes([PLAIN, SYNCED], ROOMY, 2, 0.15, in_nine)["synced"] == BlockSize(2 + 4, 10)
+    in_nine = dict(STEP_S, ddp=0.15 / 9)
+    assert block_sizes([PLAIN, SYNCED], ROOMY, 2, 0.15, in_nine)["ddp"] == BlockSize(2 + 4, 10)
     doubled = replace(SYNCED, batches_per_step=2)  # a step takes one of each process
-    assert block_sizes([PLAIN, doubled], ROOMY, 2, 0.15, in_nine)["synced"] == BlockSize(2 + 2, 9)
+    assert block_sizes([PLAIN, doubled], ROOMY, 2, 0.15, in_nine)["ddp"] == BlockSize(2 + 2, 9)
 
 
 def test_steps_that_are_asked_for_are_what_is_timed():
@@ -44,7 +44,7 @@ def test_steps_that_are_asked_for_are_what_is_timed():
 def test_little_time_makes_shorter_blocks_rather_than_fewer_rounds():
     hasty = MeasureSpec(max_seconds=1, min_rounds=10)  # 50 ms a block
     assert block_sizes([PLAIN, SYNCED], hasty, 2, 0.15, STEP_S)["plain"].timed == 5
-    assert block_sizes([PLAIN, SYNCED], hasty, 2, 0.15, STEP_S)["synced"].timed == 4  # three, in whole turns
+    assert block_sizes([PLAIN, SYNCED], hasty, 2, 0.15, STEP_S)["ddp"].timed == 4  # three, in whole turns
 
 
 def test_on_many_devices_the_one_that_works_alone_takes_a_fifth_of_the_time():
