@@ -102,8 +102,8 @@ def _named(study: Study, request: StudyRequest, words: str) -> str:
     start = ""
     if request.kind == "steps" and request.role == "scaling" and study.measure.starts > 1:
         start = f", start {request.start + 1}"
-    if request.kind == "steps" and request.again:
-        start += ", again"
+    if request.kind == "steps" and request.visit:
+        start += f", visit {request.visit + 1}"
     return f"{devices_words(config.world_size)}{place}, {words}{seed}{start}"
 
 

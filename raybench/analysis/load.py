@@ -312,7 +312,6 @@ def _where(record: TrialRecord) -> str:
     return {
         "search": "in the search",
         "scaling": "on the curve",
-        "confirmation": "in the confirmation",
         "verification": "in a verification",
     }[record.request.role]
 

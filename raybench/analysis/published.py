@@ -282,7 +282,7 @@ class _Trials:
     """
 
     def __init__(self, results: StudyResults, published: Sequence[Figure]) -> None:
-        aside = ("confirmation", "verification")
+        aside = ("verification",)
         self._results = results
         self._records = [each for each in results.complete if each.request.role not in aside]
         self._training = results.training

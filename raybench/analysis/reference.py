@@ -263,7 +263,7 @@ def confirmed_rates(
     stay the search's, of whose own rounds they are. ``scalings`` are by trial id.
     """
     confirmations = {
-        buckets.key(record.config): record for record in measured if record.request.role == "confirmation"
+        buckets.key(record.config): record for record in measured if record.request.role == "scaling"
     }
     found = {}
     for record in tried if confirmations else ():

@@ -38,7 +38,17 @@ class Confirmation:
 def confirmations(base: MeasuredStudy, chosen: Sequence[Candidate]) -> list[Confirmation]:
     """In the same rounds as the default; of winners that need other processes by their curves."""
     least = base.study.search.minimum_gain
-    paired = [record for record in base.measured if record.request.role == "confirmation"]
+    among_chosen = {base.buckets.key(each.record.config) for each in chosen}
+    anchored = {
+        base.buckets.key(record.config): record
+        for record in base.measured
+        if record.request.kind == "steps"
+        and record.request.anchor is not None
+        and record.request.role != "verification"
+        and record.steps is not None
+        and "anchor" not in record.steps.missing
+    }
+    paired = [record for key, record in anchored.items() if key in among_chosen]
     apart = _in_other_processes(base, chosen)
     among = len(paired) + len(apart)
     found = [(record, gain(record, least, among), True) for record in paired]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
+from raybench.analysis.stats.stopping import LEAST_MEASURED, asked_half_width
 from raybench.records.record import TrialRecord
 from raybench.records.requests import (
     Configuration,
@@ -26,9 +28,8 @@ from raybench.spec.study import MeasureSpec, Study
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "ddp")
-# of the default, where other buckets are to be predicted before any is measured
-PREDICTING_VARIANTS: tuple[Variant, ...] = ("plain", "local", "ddp", "replay")
 MOST_FAULTS = 1000  # settings with a fault, before a combination of knobs is taken to have no other
+WIDEST = 0.99  # of a half-width that is asked for, relative
 ALL_VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
 
 
@@ -39,6 +40,11 @@ class Suggestion:
     number: int
     setting: Setting
     environment: dict[str, str]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for suggestions of the same knobs."""
+        return self.setting, frozenset(self.environment.items())
 
 
 @dataclass(frozen=True)
@@ -202,86 +208,82 @@ class Plan:
         return self.study.scaling.mode == "strong"
 
     def search(self, suggestion: Suggestion) -> StepsRequest:
-        """The suggestion at the target world size; of the default what predicts other buckets."""
-        request = self._steps(suggestion, "search", self.target, self.placement(self.target))
-        if not self._predicts_buckets(request):
-            return request
-        rest = tuple(name for name in request.variants if name not in SEARCH_VARIANTS)
-        return request.model_copy(update={"variants": (*rest, *PREDICTING_VARIANTS)})
+        """The suggestion at the target world size."""
+        return self._steps(suggestion, "search", self.target, self.placement(self.target))
 
-    def _predicts_buckets(self, request: StepsRequest) -> bool:
-        config, explored = request.config, self.study.knobs.explored()
-        is_ddp = config.setting.strategy == "ddp" and config.world_size > 1
-        return is_ddp and "bucket_cap_mb" in explored and choice.is_default(self.study_in_numbers, config)
+    def curve(self, suggestion: Suggestion, visit: int = 0) -> list[StepsRequest]:
+        """A visit of the suggestion at every world size and placement, the target first.
 
-    def curve(self, suggestion: Suggestion, *, in_answer: bool = False) -> list[StepsRequest]:
-        """The suggestion at every world size and placement, the largest first; ``single`` on one device.
-
-        All of one start of the workers, then all of the next. ``in_answer``: it is the default, or the best.
+        ``single`` on one device only.
         """
         requests = [
-            self._steps(suggestion, "scaling", size, placement, start)
-            for start in range(self.study.measure.starts)
-            for size in reversed(self.world_sizes)
+            self._visit(suggestion, size, placement, visit)
+            for size in self._target_first
             for placement in choice.placements(self.study, size)
             if size == 1 or suggestion.setting.strategy != "single"
         ]
-        return [self.profiled(each) if in_answer and self._is_reference(each) else each for each in requests]
+        is_default = suggestion.key == self.default().key
+        return [self.profiled(each) if self._shows(each, is_default) else each for each in requests]
 
-    def curves(self, winners: Sequence[TrialRecord]) -> list[Trial]:
-        """The default and ``winners`` of a search at every world size, each trial once.
+    def default_curve(self) -> list[Trial]:
+        """The first visit of the default at every world size: the first trials of a study."""
+        return [Trial(request, 0) for request in self.curve(self.default())]
 
-        The default first, at the target: were there time for one more trial only, it would be this one. All
-        of one start of the workers come before the next start.
+    def visits(self, winners: Iterable[TrialRecord]) -> list[Trial]:
+        """The visits of default and winners that follow the first, at every world size and placement.
+
+        In shuffled order within a start of the workers and the environment of its group, which comes in
+        shuffled order too: what changes with time must not look like an effect. Of a winner that was searched
+        for, the suggestion is the first visit at the target.
         """
-        suggestions = [self.default(), *map(self.suggestion_of, self._changed(winners))]
+        suggestions = {each.key: each for each in (self.default(), *map(self.suggestion_of, winners))}
         trials = [
             Trial(request, suggestion.number)
-            for suggestion in suggestions
-            for request in self.curve(suggestion, in_answer=True)
+            for suggestion in suggestions.values()
+            for visit in range(self.num_visits)
+            for request in self.curve(suggestion, visit)
+            if self._follows(request)
         ]
-        unique = {trial.request.trial_id: trial for trial in trials}
-        return sorted(unique.values(), key=lambda trial: trial.start)
+        trials = list({trial.request.trial_id: trial for trial in trials}.values())
+        shuffled = random.Random(self.study.seed)
+        shuffled.shuffle(trials)
+        groups = shuffled.sample(self.environments(), len(self.environments()))
+        return sorted(trials, key=lambda each: (each.start, groups.index(each.request.config.environment)))
 
-    def confirmations(self, winners: Sequence[TrialRecord]) -> list[StepsRequest]:
-        """Each winner and the default in the same rounds; not of one that needs other processes."""
-        default = self.default()
-        return [
-            self.confirmation(self.suggestion_of(each), default)
-            for each in self._changed(winners)
-            if each.config.environment == default.environment
-        ]
+    def _follows(self, request: StepsRequest) -> bool:
+        """Whether a visit is made when the winner is known: all but what has shown that it is the winner."""
+        if request.visit:
+            return True
+        is_default = choice.is_default(self.study_in_numbers, request.config)
+        return self.study.search.method == "optuna" and not is_default and not self._is_there(request)
 
-    def _changed(self, winners: Sequence[TrialRecord]) -> list[TrialRecord]:
-        return [each for each in winners if not choice.is_default(self.study_in_numbers, each.config)]
+    @property
+    def num_visits(self) -> int:
+        """Visits of default and winner at each world size: one in each start of the workers at least."""
+        return max(self.study.measure.visits, self.study.measure.starts)
 
-    def taken_apart(self, suggestion: Suggestion) -> StepsRequest:
-        """The suggestion with all variants where it was searched, as a point of a curve is."""
-        return self._steps(suggestion, "scaling", self.target, self.placement(self.target))
+    @property
+    def _target_first(self) -> list[int]:
+        """World sizes: the target, then the others, the largest first."""
+        return [self.target, *(size for size in reversed(self.world_sizes) if size != self.target)]
 
-    def repeated(self, record: TrialRecord, number: int) -> StepsRequest:
-        """A trial of the curve again, for the ``number``-th time."""
-        config = record.config
-        request = self._steps(self.suggestion_of(record), "scaling", config.world_size, config.placement)
-        return request.model_copy(update={"again": number})
+    def _shows(self, request: StepsRequest, is_default: bool) -> bool:
+        """Whether the trial is the one of default or winner that is profiled, where a study wants that.
 
-    def _is_reference(self, request: StepsRequest) -> bool:
-        """Whether a trial of a curve is the one that its setting is compared by."""
+        The default's first, and the winner's first after it was chosen.
+        """
+        return self._is_there(request) and request.visit == (0 if is_default else 1)
+
+    def _is_there(self, request: StepsRequest) -> bool:
+        """Whether it is where suggestions are measured."""
         config = request.config
-        there = (self.target, self.placement(self.target))
-        return (config.world_size, config.placement) == there and request.start == 0
+        return (config.world_size, config.placement) == (self.target, self.placement(self.target))
 
     def profiled(self, request: StepsRequest) -> StepsRequest:
         """``request`` with the traces and the snapshot of memory that the study asks for of chosen trials."""
         asked = self.study.measure
         chosen = {"profile": asked.profile, "memory_snapshot": asked.memory_snapshot}
         return request.model_copy(update={"measure": request.measure.model_copy(update=chosen)})
-
-    def confirmation(self, winner: Suggestion, default: Suggestion) -> StepsRequest:
-        """The winner and the default in the same rounds."""
-        placement = self.placement(self.target)
-        request = self._steps(winner, "confirmation", self.target, placement)
-        return request.model_copy(update={"anchor": default.setting.at(self.target)})
 
     def verification(
         self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
@@ -298,40 +300,25 @@ class Plan:
         )
 
     def trials(self) -> list[Trial]:
-        """Those of all suggestions, each once: by start of the workers, by process knobs, by world size.
+        """The first visit of every suggestion, each trial once: the default's curve, then the others.
 
-        The largest world size first. Starts are as far apart in time as they can be. From the second start on
-        the worker groups of different process knobs come in shuffled order: what changes with time, or with
-        the group before, must not look like a variable's effect.
+        By process knobs, the default's first, and by world size, the target first, then the largest.
         """
-        first = self.default()
-        default = (first.setting, first.environment)
-        asked = [
-            Trial(request, suggestion.number)
-            for suggestion in self.suggestions()
-            for request in self.curve(
-                suggestion, in_answer=(suggestion.setting, suggestion.environment) == default
-            )
-        ]
-        unique: dict[str, Trial] = {}
-        for trial in asked:
-            unique.setdefault(trial.request.trial_id, trial)
-        variables = [tuple(trial.request.config.environment.items()) for trial in asked]
-        environments = list(dict.fromkeys(variables))
-        orders = [environments]
-        for start in range(1, self.study.measure.starts):
-            shuffled = random.Random(f"{self.study.seed} {start}")
-            orders.append(shuffled.sample(environments, len(environments)))
+        unique = {trial.request.trial_id: trial for trial in self.default_curve()}
+        num_default = len(unique)
+        for suggestion in self.suggestions():
+            for request in self.curve(suggestion):
+                unique.setdefault(request.trial_id, Trial(request, suggestion.number))
+        trials, groups, sizes = [*unique.values()], self.environments(), self._target_first
 
-        def order(trial: Trial) -> tuple[int, int, int]:
+        def order(trial: Trial) -> tuple[int, int]:
             config = trial.request.config
-            group = orders[trial.start].index(tuple(config.environment.items()))
-            return trial.start, group, -config.world_size
+            return groups.index(config.environment), sizes.index(config.world_size)
 
-        return sorted(unique.values(), key=order)
+        return [*trials[:num_default], *sorted(trials[num_default:], key=order)]
 
     def placement(self, world_size: int) -> Placement:
-        """Of suggestions, of the confirmation and of training."""
+        """Of suggestions and of training."""
         return choice.default_placement(self.study, world_size)
 
     def config(self, suggestion: Suggestion, world_size: int, placement: Placement) -> Configuration:
@@ -352,27 +339,41 @@ class Plan:
             seed=study.seed,
         )
 
-    def _steps(
-        self, suggestion: Suggestion, role: StepsRole, world_size: int, placement: Placement, start: int = 0
+    def _visit(
+        self, suggestion: Suggestion, world_size: int, placement: Placement, visit: int
     ) -> StepsRequest:
+        request = self._steps(suggestion, "scaling", world_size, placement)
+        start = visit * self.study.measure.starts // self.num_visits
+        return request.model_copy(update={"visit": visit, "start": start})
+
+    def _steps(
+        self, suggestion: Suggestion, role: StepsRole, world_size: int, placement: Placement
+    ) -> StepsRequest:
+        """A trial of a study; at the target the default is its anchor, where it differs from it there."""
+        setting, anchor = suggestion.setting.at(world_size), self.default().setting.at(world_size)
+        has_anchor = 1 < world_size == self.target and setting != anchor
+        variants = self._variants(role, world_size, suggestion.setting.strategy)
         return StepsRequest(
             role=role,
-            start=start,
             config=self.config(suggestion, world_size, placement),
-            variants=self._variants(role, world_size, suggestion.setting.strategy),
+            variants=(*variants, "anchor") if has_anchor else variants,
             measure=self._measure(role),
+            anchor=anchor if has_anchor else None,
         )
 
     def _measure(self, role: StepsRole) -> MeasureSpec:
-        """As the study says; a search may be coarser, and few trials are profiled."""
+        """A visit's share of what the study wants of all visits together; few trials are profiled."""
+        asked = self.study.measure
         changed: dict[str, Any] = {"profile": False, "memory_snapshot": False}
-        if role == "search" and self.study.search.half_width is not None:
-            changed["half_width"] = self.study.search.half_width
-        return self.study.measure.model_copy(update=changed)
+        if role != "verification":  # which is visited once
+            half_width = asked_half_width(asked, self.device) * math.sqrt(asked.visits)
+            if role == "search" and self.study.search.half_width is not None:
+                half_width = self.study.search.half_width
+            rounds = max(LEAST_MEASURED, math.ceil(asked.min_rounds / asked.visits))
+            changed |= {"half_width": min(round(half_width, 4), WIDEST), "min_rounds": rounds}
+        return asked.model_copy(update=changed)
 
     def _variants(self, role: StepsRole, world_size: int, strategy: str) -> tuple[Variant, ...]:
-        if role == "confirmation":
-            return ("ddp", "anchor")
         if world_size == 1:
             return ("plain",)
         whole = role != "search" and strategy == "ddp"  # the others have no wrapper, buckets or hooks

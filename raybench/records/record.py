@@ -2,31 +2,20 @@
 
 Records hold raw measurements only; every statistic is computed on reading, by ``raybench.analysis``.
 
-History of the schema, newest first; a raybench reads its own version only:
+History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
+the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
-5. Without raybench's own early stopping (``rungs``; ``stopped_by`` of a training names a pruner and what it
-   compared with), without ``half_batch`` and ``contention`` of a timeline, and without ``notes``.
-4. A further kind of request and result, ``collectives``; its role is ``communication``. What requests of
-   every kind hold is a place (``config`` without workload, optimizer, setting, scaling and data). Added
-   since, and absent in older records of this version: ``gradient_timeline`` and ``num_parameters`` of a
-   result of steps; ``frames``; ``again`` of a request of steps,
-   part of the id from 1 on; ``busy_cores`` and ``host_busy`` of a block
-   of messages, ``host_cores`` and ``hosts`` of their result.
-3. ``missing`` of a trial of steps also says why something beside the rounds is not there (``phases``,
-   ``matrix_peak``, ``parity``, ``compression_error``); ``parity_missing`` is gone. A request of steps has
-   ``start``, part of the id from 1 on.
-2. A request is one of several kinds (``steps``, ``probe``, ``training``), each with its own fields; what they
-   share is its ``configuration``. A complete record has a ``result`` of the same kind. Training trials have
-   the role ``training``.
-1. The first, never released: one class of requests for all questions.
+1.0. The anchor is the study's default, measured in the rounds of every trial at the target world size; a
+   request of steps has ``visit``, part of the id from 1 on.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from raybench.errors import StoreError
 from raybench.records.base import Duration, Frozen, Whole, Workers
@@ -34,7 +23,8 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import received
 
-SCHEMA_VERSION: Literal[5] = 5
+SCHEMA_VERSION = "1.0"
+LAST_WHOLE_VERSION = 5  # before 1.0
 
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host
@@ -48,11 +38,24 @@ TrialResult = Annotated[
 ]
 
 
+def is_readable(version: Any) -> bool:
+    """Whether this raybench reads the schema of ``version``: of its major version, and no newer."""
+    major, minor = SCHEMA_VERSION.split(".")
+    found = re.fullmatch(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
+    return found is not None and found[1] == major and int(found[2]) <= int(minor)
+
+
+def _readable(version: str) -> str:
+    if not is_readable(version):
+        raise ValueError("another version")
+    return version
+
+
 class TrialRecord(Frozen):
     """One line of ``trials.jsonl``."""
 
-    #: version of this format; other versions are refused
-    schema_version: Literal[5] = SCHEMA_VERSION
+    #: version of this format, MAJOR.MINOR: read where the major one is the reader's, the minor one no newer
+    schema_version: Annotated[str, AfterValidator(_readable)] = SCHEMA_VERSION
     #: name of the study; `communication` of a sweep
     study: str
     #: twelve hexadecimal digits: a hash of the question, `kind` and `role` included; how long it may take,
@@ -164,13 +167,13 @@ def first_fault(error: ValidationError) -> str:
 
 
 def refuse_other_version(path: Path, version: Any) -> None:
-    """Raise ``StoreError`` where ``version`` is not the schema of this raybench."""
-    if isinstance(version, int) and version < SCHEMA_VERSION:
+    """Raise ``StoreError`` where this raybench does not read the schema of ``version``."""
+    if isinstance(version, int) and version <= LAST_WHOLE_VERSION:
         raise StoreError(
             f"{path}: schema_version {version}, of an older raybench; this one reads {SCHEMA_VERSION}: "
             "measure again, or use the raybench that wrote it"
         )
-    if version != SCHEMA_VERSION:
+    if not is_readable(version):
         raise StoreError(
             f"{path}: schema_version {received(version)}, this raybench reads {SCHEMA_VERSION}; "
             "use the raybench that wrote it, or a newer one"

@@ -23,22 +23,21 @@ from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
 #: search: to find the best suggestion at the target world size, or the largest batch that fits
-#: scaling: the scaling curve of a setting over the world sizes; after a search, where time is left, its
-#:   least efficient suggestion too, at the target, with all variants
-#: confirmation: the best setting against the default, interleaved in the same rounds
+#: scaling: a setting at one of the world sizes, with all variants: the default's and the winner's scaling
+#:   curves, and all of a grid
 #: training: whole epochs with evaluation
 #: verification: to test what a diagnosis claims: `--verify`
 #: communication: a sweep of collectives
-Role = Literal["search", "scaling", "confirmation", "training", "verification", "communication"]
+Role = Literal["search", "scaling", "training", "verification", "communication"]
 COMPARED_ROLES: tuple[Role, ...] = ("scaling", "search")  # trials by which settings are compared
-StepsRole = Literal["search", "scaling", "confirmation", "verification"]
+StepsRole = Literal["search", "scaling", "verification"]
 #: plain: one device alone, without wrapper; another device in each round
 #: base: the same at the global batch (strong scaling)
 #: concurrent: all devices at once, without communication
 #: local: DDP with a hook that sends nothing
 #: ddp: the real thing
 #: replay: the all-reduces of the real buckets, without compute
-#: anchor: the real thing with the setting that a confirmation compares with
+#: anchor: the real thing with another setting: the study's default; in a verification the unchanged one
 Variant = Literal["plain", "base", "concurrent", "local", "ddp", "replay", "anchor"]
 
 # Evaluated epochs of one training, each with its score, the larger the better: the test accuracy, without
@@ -191,7 +190,7 @@ class _Request(Frozen):
 
 
 class StepsRequest(_Request):
-    """Rounds of blocks of steps, a block of each variant in every round; with ``anchor`` a confirmation."""
+    """Rounds of blocks of steps, a block of each variant in every round."""
 
     # A study that goes on with more starts keeps those that it has; a profile changes nothing of the rounds.
     NOT_ASKED: ClassVar[dict[str, Any]] = {
@@ -206,24 +205,25 @@ class StepsRequest(_Request):
     variants: tuple[Variant, ...]
     #: the study's `[measure]`
     measure: MeasureSpec
-    #: the setting that a confirmation compares with in the same rounds, else null
+    #: the setting whose `ddp` is measured in the same rounds as `anchor`: the study's default, of a setting
+    #: that differs from it at the target world size; in a verification the unchanged setting; else null
     anchor: Setting | None = None
-    #: which start of the workers, of `measure.starts`, from 0; of the curve only
+    #: which visit of this setting here, from 0; visits are spread over the study
+    visit: Whole = 0
+    #: which start of the workers, of `measure.starts`, from 0; of `scaling` only
     start: Whole = 0
-    #: how often the same was measured before, because measurements of it disagreed; of the curve only
-    again: Whole = 0
 
     def _asked(self) -> dict[str, Any]:
-        """The first start is the trial itself, as is the first time; a further one is another trial."""
+        """The first visit is the trial itself, in the first start; a further one is another trial."""
         asked = super()._asked()
-        for name in ("start", "again"):
+        for name in ("visit", "start"):
             if asked[name] == 0:
                 del asked[name]
         return asked
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """What is measured: the setting, and the other one of a confirmation."""
+        """What is measured: the setting, and its anchor."""
         return (self.config.setting,) if self.anchor is None else (self.config.setting, self.anchor)
 
     @property

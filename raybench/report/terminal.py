@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TERMINAL_WIDTH = 80
 MOST_TERMINAL_ROWS = 12
-ELSEWHERE = {"confirmation": " (beside the default)", "search": " (in the search)"}  # of a table of curves
+ELSEWHERE = {"search": " (in the search)"}  # of a table of curves
 FRAME_INDENT = "    "
 # "model.py:31, in loss: return ..." as ``workloads.frames`` has it; a library's after "... 2 frames of torch
 # below it: "
@@ -166,7 +166,7 @@ def _recommended(results: StudyResults) -> TrialRecord | None:
         return None
     of_it = [each for each in results.complete if each.steps and each.config == recommendation.config]
     by_role = {each.request.role: each for each in of_it}
-    return next((by_role[role] for role in ("scaling", "confirmation", "search") if role in by_role), None)
+    return next((by_role[role] for role in ("scaling", "search") if role in by_role), None)
 
 
 def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[TrialRecord]:

@@ -26,6 +26,7 @@ from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
 MOST_STARTS = 20  # of the workers, for one study
+MOST_VISITS = 100  # of one setting at one world size
 LONGEST_NAME = 100  # characters: the results directory is called after the study
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -113,11 +114,10 @@ class SearchSpec(Model):
     max_batch_size: PositiveInt = Field(
         65536, description='the largest that batch_size = "max" tries, as batch_size counts'
     )
-    minimum_gain: Fraction = Field(0.02, description='relative; less is "no significant gain"')
+    minimum_gain: Fraction = Field(0.02, description="relative; less is as good")
     half_width: Fraction | None = Field(
         None,
-        description="of a suggestion's interval, relative: a search ranks, curve and confirmation are exact; "
-        "unset: measure.half_width",
+        description="of a suggestion's interval, relative, as it is visited once; unset: as a visit's",
     )
 
 
@@ -125,16 +125,24 @@ class MeasureSpec(Model):
     """How long and how exactly a trial is measured."""
 
     half_width: Fraction | None = Field(
-        None, description="of the efficiency's 95% interval, relative; unset: 0.05 on CPUs, 0.02 on GPUs"
+        None,
+        description="of the efficiency's 95% interval over all visits, relative; unset: 0.05 on CPUs, 0.02 "
+        "on GPUs",
     )
     max_seconds: Seconds = Field(20.0, description="the rounds of a trial end after this time, in s")
     timeout_seconds: Seconds = Field(300.0, description="a trial is ended after this time, in s")
+    visits: Annotated[int, Field(ge=1, le=MOST_VISITS, strict=True)] = Field(
+        3,
+        description="how often default and winner are visited at each world size, spread over the study",
+    )
     starts: Annotated[int, Field(ge=1, le=MOST_STARTS, strict=True)] = Field(
         1,
-        description="worker starts, in each of which the curve is measured anew; from 2 on intervals hold "
-        "what starts differ by",
+        description="worker starts over which the visits are spread, one visit in each at least; from 2 on "
+        "intervals hold what starts differ by",
     )
-    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="the least number of rounds")
+    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(
+        10, description="the least number of rounds of all visits together; 3 in each"
+    )
     steps: PositiveInt | None = Field(
         None, description="steps of a block, for min_rounds rounds; unset: as many as the interval needs"
     )
@@ -211,7 +219,7 @@ class Study(Model):
     data: str | None = Field(None, description="directory with the data sets")
     seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
-        None, description="for the whole command, confirmation and report included, in s; unset: no limit"
+        None, description="for the whole command, report included, in s; unset: no limit"
     )
     smoke: dict[str, Any] = Field(default_factory=dict, description="what --smoke replaces, by dotted field")
     cuda: dict[str, Any] = Field(default_factory=dict, description="what GPUs replace, by dotted field")

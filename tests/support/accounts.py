@@ -83,4 +83,4 @@ def question(record: TrialRecord) -> str:
         return words
     if request.anchor is not None:
         words += f" against {request.anchor.batch_size}"
-    return f"{words}, again {request.again}" if request.again else words
+    return f"{words}, visit {request.visit}" if request.visit else words

@@ -96,7 +96,7 @@ def _of_trial(
 ) -> tuple[Finding, ...]:
     if record.steps is None:
         return ()
-    alone = record.request.role in ("confirmation", "verification")  # nothing of one device beside them
+    alone = record.request.role == "verification"  # nothing of one device beside them
     # what is to be said of a setting is said with the figures that stand for it everywhere else
     is_another_told = results.reference(record).trial_id != record.trial_id
     if record.trial_id not in results.scalings or alone or is_another_told:

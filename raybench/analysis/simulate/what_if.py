@@ -448,7 +448,7 @@ def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRe
 
     def is_there(record: TrialRecord) -> bool:
         other = record.config
-        if record.request.role == "confirmation" or other.setting.batch_size != setting.batch_size:
+        if other.setting.batch_size != setting.batch_size:
             return False  # most trials differ in it
         same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
         return same_place and other.same_question(asked)

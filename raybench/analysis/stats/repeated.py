@@ -23,7 +23,7 @@ def same_but_for_start(one: TrialRecord, other: TrialRecord) -> bool:
     mine, theirs = one.request, other.request
     if mine.kind != "steps" or theirs.kind != "steps" or mine.start == theirs.start:
         return False
-    named = ("role", "variants", "anchor", "config", "again")
+    named = ("role", "variants", "anchor", "config", "visit")
     return all(getattr(mine, name) == getattr(theirs, name) for name in named)
 
 
@@ -35,7 +35,7 @@ def starts_of(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> tuple[
 
 def times_before(record: TrialRecord) -> int:
     """How often the same was measured before."""
-    return record.request.again if record.request.kind == "steps" else 0
+    return record.request.visit if record.request.kind == "steps" else 0
 
 
 def same_but_for_again(one: TrialRecord, other: TrialRecord) -> bool:
@@ -58,7 +58,7 @@ def one_of_starts(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     Of one that was measured again the last that is complete.
     """
     records = list(records)
-    asked = {(each.request.start, each.request.again) for each in records if each.request.kind == "steps"}
+    asked = {(each.request.start, each.request.visit) for each in records if each.request.kind == "steps"}
     if len(asked) < 2:
         return records
     kept: list[TrialRecord] = []

@@ -16,8 +16,8 @@ from raybench.spec.study import MeasureSpec
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
 LEAST_MEASURED = 3  # rounds, whatever the time; of two alone nothing is stopped
 PATIENCE = 2.0  # times max_seconds, after which even too few rounds must do
-# Beside what the interval is asked for: one device at the global batch, the other setting, one device.
-REFERENCES: tuple[Variant, ...] = ("base", "anchor", "plain")
+# Against what the interval is requested: one device at the global batch, one device, another setting.
+REFERENCES: tuple[Variant, ...] = ("base", "plain", "anchor")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _stop(
 def _watched(round_: Round) -> tuple[float, int]:
     """What the interval is asked of, and the first rank of the reference: its only one where it is alone.
 
-    The efficiency, or the gain of a confirmation; the step time where there is nothing to compare with.
+    The efficiency, without one device the gain over the anchor; the step time where nothing is compared.
     """
     reference = next((block for name in REFERENCES if (block := round_.block(name))), None)
     measured = round_.block("ddp") or round_.block("plain")
