@@ -140,7 +140,7 @@ def claims_row(world_size: int, repetitions: int, seed: int) -> str:
     runner = FakeRunner(lambda config, setting: EVEN, noise, seed=seed)
     asked = request(
         {"half_width": 0.02},
-        role="confirmation",
+        role="verification",
         world_size=world_size,
         setting=Setting(batch_size=64, precision="bf16"),
         anchor=Setting(batch_size=64),

@@ -129,20 +129,31 @@ def searched(
     sizes: tuple[int, ...],
     winner: Setting,
     runner: FakeRunner | None = None,
-    confirm: bool = True,
+    visits: int = 3,
 ) -> list[TrialRecord]:
-    """Suggestions, the scaling of default and winner, and the confirmation."""
+    """The default's curve, suggestions with the default as anchor, further visits of default and winner."""
     runner = runner or FakeRunner(seed=2)
     default = study.knobs.default()
     rest = [setting for setting in study.knobs.grid() if setting not in (default, winner)]
     others = random.Random(0).sample(rest, min(len(rest), study.search.trials - 2))
-    requests = [asked(study, "search", setting, max(sizes)) for setting in (default, winner, *others)]
-    requests += [asked(study, "scaling", setting, size) for setting in (default, winner) for size in sizes]
-    if confirm and winner != default:
-        requests.append(
-            asked(study, "confirmation", winner, max(sizes), anchor=default, variants=("ddp", "anchor"))
-        )
+    requests = [asked(study, "scaling", default, size) for size in reversed(sizes)]
+    requests += [
+        with_anchor(asked(study, "search", setting, max(sizes)), default) for setting in (winner, *others)
+    ]
+    for visit in range(visits):
+        for setting in (default, winner):
+            for size in sizes:
+                again = asked(study, "scaling", setting, size, visit=visit)
+                if visit or (size != max(sizes) and setting != default):
+                    is_anchored = size == max(sizes) and setting != default
+                    requests.append(with_anchor(again, default) if is_anchored else again)
     return run_all(runner, {each.trial_id: each for each in requests}.values(), study.name)[0]
+
+
+def with_anchor(request: StepsRequest, default: Setting) -> StepsRequest:
+    """The trial with the study's default in its rounds."""
+    changed = {"variants": (*request.variants, "anchor"), "anchor": default.at(request.config.world_size)}
+    return request.model_copy(update=changed)
 
 
 def failed(asked: StepsRequest, state: State = "oom", reason: str = "out of memory") -> TrialRecord:

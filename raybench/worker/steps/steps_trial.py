@@ -211,7 +211,7 @@ class StepsTrial:
         samples = sum(report.samples for report in reports)
         tokens = all_known([report.tokens for report in reports])
         anchor_samples = None
-        if anchor is not None:
+        if anchor is not None and self._models.anchor is not None:
             larger = config.micro_batch(anchor) / config.batch_size
             anchor_samples = samples * larger * anchor.gradient_accumulation
         utilization = tuple(report.utilization for report in reports)

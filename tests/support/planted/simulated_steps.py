@@ -174,7 +174,7 @@ class SimulatedSteps:
         ``epoch_samples``: of the training set; None for synthetic input.
         """
         request, costs, n = self._request, self._costs, self._request.config.world_size
-        anchor = request.anchor
+        anchor = request.anchor if "anchor" in self._variants else None
         assert self._stopped_by is not None
         return StepsResult(
             rounds=tuple(self._rounds),
