@@ -28,13 +28,18 @@ F_TEST_SIGNIFICANCE = 0.001  # devices that are alike are told apart in 3% of tr
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its 95% interval, the number of rounds behind it, and of starts that these are from."""
+    """A value with its 95% interval, the number of rounds behind it, and of starts and visits they are from.
+
+    ``again``: the interval of the same figure in another run, where that is known.
+    """
 
     value: float
     low: float
     high: float
     n: int
     starts: int = 1
+    visits: int = 1
+    again: tuple[float, float] | None = None
 
     @property
     def half_width(self) -> float:
@@ -69,11 +74,16 @@ class Estimate:
     def scaled(self, factor: float) -> Estimate:
         """The estimate in another unit."""
         low, high = sorted((self.low * factor, self.high * factor))
-        return Estimate(self.value * factor, low, high, self.n, self.starts)
+        again = self.again and _ordered(*(end * factor for end in self.again))
+        return replace(self, value=self.value * factor, low=low, high=high, again=again)
 
     def excludes(self, value: float) -> bool:
         """Whether the interval lies on one side of ``value``."""
         return not self.low <= value <= self.high
+
+
+def _ordered(one: float, other: float) -> tuple[float, float]:
+    return (one, other) if one <= other else (other, one)
 
 
 @cache
@@ -187,7 +197,10 @@ def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]
 
 def inverse(estimate: Estimate) -> Estimate:
     """One over a positive estimate."""
-    return Estimate(1 / estimate.value, 1 / estimate.high, 1 / estimate.low, estimate.n, estimate.starts)
+    again = estimate.again and (1 / estimate.again[1], 1 / estimate.again[0])
+    return replace(
+        estimate, value=1 / estimate.value, low=1 / estimate.high, high=1 / estimate.low, again=again
+    )
 
 
 def sum_of(one: Estimate, other: Estimate) -> Estimate:

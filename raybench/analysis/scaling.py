@@ -1,0 +1,272 @@
+"""Step time, throughput, speed-up and efficiency of a setting, as contrasts of a pool of visits."""
+
+from __future__ import annotations
+
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from raybench.analysis.reference import KnownBuckets
+from raybench.analysis.stats.pool import TYPICAL, Pool, Spreads, Unit, Weights
+from raybench.analysis.stats.statistics import Estimate, inverse
+from raybench.analysis.units import baseline_unit, step_unit, visits
+from raybench.analysis.waterfall import Waterfall
+from raybench.analysis.waterfall import waterfall as pooled_waterfall
+from raybench.records.record import TrialRecord
+
+EXCELLENT = 0.9
+GOOD = 0.75
+BASELINE = "baseline"  # in place of a status
+
+
+class Status(StrEnum):
+    """An efficiency in one word, or two where its interval holds both."""
+
+    #: an efficiency of at least 0.9, with the whole interval
+    EXCELLENT = "excellent"
+    #: the interval holds 0.9
+    GOOD_TO_EXCELLENT = "good to excellent"
+    #: at least 0.75
+    GOOD = "good"
+    #: the interval holds 0.75
+    POOR_TO_GOOD = "poor to good"
+    #: the interval holds both
+    POOR_TO_EXCELLENT = "poor to excellent"
+    #: less
+    POOR = "poor"
+    #: slower than the baseline: a speed-up below 1 with its whole interval
+    NEGATIVE = "negative"
+
+
+_WORDS = {
+    (0, 0): Status.POOR,
+    (0, 1): Status.POOR_TO_GOOD,
+    (0, 2): Status.POOR_TO_EXCELLENT,
+    (1, 1): Status.GOOD,
+    (1, 2): Status.GOOD_TO_EXCELLENT,
+    (2, 2): Status.EXCELLENT,
+}
+
+
+def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | None:
+    """The word for an efficiency, by its interval; None without one."""
+    if speedup is None or efficiency is None:
+        return None
+    if speedup.high < 1:
+        return Status.NEGATIVE
+    low, high = (sum(end >= least for least in (GOOD, EXCELLENT)) for end in (efficiency.low, efficiency.high))
+    return _WORDS[low, high]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a speed-up is measured against."""
+
+    world_size: int
+    strategy: str
+    step_time_s: Estimate
+    paired: bool  # in the same rounds, or from another record
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How fast a setting is, and how well it scales. ``None`` where there is no baseline."""
+
+    step_time_s: Estimate
+    throughput_samples_per_s: Estimate
+    throughput_tokens_per_s: Estimate | None
+    baseline: Baseline | None
+    speedup: Estimate | None
+    efficiency: Estimate | None
+    status: Status | None
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is what others are held against: its own speed-up is 1, without an interval."""
+        return self.speedup is not None and self.speedup.low == self.speedup.high == 1.0
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """An efficiency as a contrast: ``factor`` times the exponential of the weighted logarithms."""
+
+    weights: Weights
+    factor: float
+    base: TrialRecord | None  # the trial on fewer devices; None: one device
+    base_unit: Unit
+
+
+class Measured:
+    """The complete trials of steps of a study, and the pool of their visits."""
+
+    def __init__(
+        self,
+        records: Iterable[TrialRecord],
+        buckets: KnownBuckets | None = None,
+        known: Spreads | None = None,
+        *,
+        is_certain: bool = False,
+    ) -> None:
+        """``known``: the machine's spreads, of its kind by default; ``is_certain``: they are for certain."""
+        self.records = tuple(record for record in records if record.steps is not None)
+        self.buckets = buckets or KnownBuckets((), self.records)
+        device = self.records[0].config.device if self.records else "cpu"
+        found = visits(self.records, self.buckets)
+        self.pool = Pool(found, known or TYPICAL[device], is_certain=is_certain)
+        self._readings = [frozenset(each.logs) for each in found]
+
+    def unit(self, record: TrialRecord) -> Unit:
+        """That of the real step of a record's setting."""
+        return step_unit(record.config, self.buckets)
+
+    def scaling(self, record: TrialRecord) -> Scaling:
+        """How the setting of one of the records scales.
+
+        The baseline is one device alone, under strong scaling at the global batch. Where that could not be
+        had, it is the setting at the smallest world size m that was measured: then the speed-up is over m
+        devices and efficiency = (throughput(n)/n) / (throughput(m)/m).
+        """
+        steps, unit = record.steps, self.unit(record)
+        assert steps is not None
+        rate = inverse(step_s := self.pool.time(unit))
+        tokens, size = steps.tokens_per_step, record.config.world_size
+        baseline, speedup, efficiency = self._baseline(record, step_s)
+        return Scaling(
+            step_time_s=step_s,
+            throughput_samples_per_s=rate.scaled(steps.samples_per_step),
+            throughput_tokens_per_s=rate.scaled(tokens) if tokens else None,
+            baseline=baseline,
+            speedup=speedup,
+            efficiency=efficiency,
+            status=status(speedup, efficiency) if size > 1 or baseline else None,
+        )
+
+    def waterfall(self, record: TrialRecord) -> Waterfall | None:
+        """Where the step of one of the records' settings goes."""
+        return pooled_waterfall(self.pool, record, self.buckets)
+
+    def efficiency(self, record: TrialRecord) -> Efficiency | None:
+        """The efficiency of a record's setting on several devices as a contrast; None without a baseline."""
+        unit, base, config = self.unit(record), baseline_unit(record.config), record.config
+        if config.world_size == 1:
+            return None
+        if self.pool.has(base):
+            factor = 1.0 if config.scaling == "weak" else 1 / config.world_size
+            return Efficiency({base: 1.0, unit: -1.0}, factor, None, base)
+        smallest = self._smallest(record)
+        if smallest is None:
+            return None
+        rates = [each.steps.samples_per_step / each.config.world_size for each in (record, smallest) if each.steps]
+        other = self.unit(smallest)
+        return Efficiency({other: 1.0, unit: -1.0}, rates[0] / rates[1], smallest, other)
+
+    def rate_ratios(self, pairs: Sequence[tuple[TrialRecord, TrialRecord]]) -> list[Estimate]:
+        """The throughput of each pair's first over its second; intervals hold for all pairs at once."""
+        factors = [
+            one.steps.samples_per_step / other.steps.samples_per_step
+            for one, other in pairs
+            if one.steps and other.steps
+        ]
+        asked = [_difference({self.unit(other): 1.0}, {self.unit(one): 1.0}) for one, other in pairs]
+        return self._ratios(asked, factors)
+
+    def efficiency_ratios(self, pairs: Sequence[tuple[TrialRecord, TrialRecord]]) -> list[Estimate]:
+        """The same of efficiencies, which all of them must have."""
+        asked, factors = list[Weights](), list[float]()
+        for pair in pairs:
+            one, other = (self.efficiency(each) for each in pair)
+            assert one is not None
+            assert other is not None
+            asked.append(_difference(one.weights, other.weights))
+            factors.append(one.factor / other.factor)
+        return self._ratios(asked, factors)
+
+    def _ratios(self, asked: Sequence[Weights], factors: Sequence[float]) -> list[Estimate]:
+        found = self.pool.simultaneous(asked) if asked else []
+        return [each.ratio(factor, half) for (each, half), factor in zip(found, factors, strict=True)]
+
+    def _baseline(
+        self, record: TrialRecord, step_s: Estimate
+    ) -> tuple[Baseline | None, Estimate | None, Estimate | None]:
+        """The baseline, and speed-up and efficiency over it."""
+        config = record.config
+        found = self.efficiency(record)
+        one = Estimate(1.0, 1.0, 1.0, step_s.n, step_s.starts, step_s.visits)
+        if found is None:
+            is_smallest = config.world_size == 1 or any(
+                each.config.world_size > config.world_size and each.config.same_question(config)
+                for each in self.records
+            )
+            if not is_smallest:
+                return None, None, None  # nothing to compare with: an efficiency of 1 would be a word
+            return Baseline(config.world_size, config.setting.strategy, step_s, paired=True), one, one
+        efficiency = self.pool.contrast(found.weights).ratio(found.factor)
+        pair = set(found.weights)
+        base = Baseline(
+            world_size=found.base.config.world_size if found.base else 1,
+            strategy=found.base.config.setting.strategy if found.base else "single",
+            step_time_s=self.pool.time(found.base_unit),
+            paired=any(pair <= each for each in self._readings),
+        )
+        return base, efficiency.scaled(config.world_size / base.world_size), efficiency
+
+    def _smallest(self, record: TrialRecord) -> TrialRecord | None:
+        """A record of the same question on the fewest devices, fewer than this one's."""
+        rivals = [
+            other
+            for other in self.records
+            if other.config.world_size < record.config.world_size
+            and other.config.same_question(record.config)
+        ]
+        return min(
+            rivals,
+            key=lambda each: (each.config.world_size, each.config.placement != record.config.placement),
+            default=None,
+        )
+
+
+def _difference(one: Mapping[Unit, float], other: Mapping[Unit, float]) -> dict[Unit, float]:
+    found = dict(one)
+    for unit, weight in other.items():
+        found[unit] = found.get(unit, 0.0) - weight
+    return found
+
+
+def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
+    """How the setting of a complete record scales, by it and ``others`` alone.
+
+    Raises ``ValueError`` for a record that is not complete.
+    """
+    if record.steps is None:
+        raise ValueError(f"trial {record.trial_id} is {record.state}: only a complete one has numbers")
+    return Measured([*others, record]).scaling(record)
+
+
+def waterfall(record: TrialRecord) -> Waterfall | None:
+    """The waterfall of a complete record by itself; None without a step of one device to start from."""
+    return Measured([record]).waterfall(record)
+
+
+def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
+    """The one device over which the speed-up ``found`` of ``record`` is.
+
+    None where the speed-up is over nothing, or over several devices.
+    """
+    base, speedup, steps, config = found.baseline, found.speedup, record.steps, record.config
+    if steps is None or base is None or speedup is None or base.world_size > 1 or config.world_size == 1:
+        return None
+    share = 1 / config.world_size if config.scaling == "weak" else 1.0
+    rate, tokens, step_s = inverse(base.step_time_s), steps.tokens_per_step, base.step_time_s
+    one = Estimate(1.0, 1.0, 1.0, rate.n, rate.starts, rate.visits)
+    return Scaling(
+        step_time_s=step_s,
+        throughput_samples_per_s=rate.scaled(share * steps.samples_per_step),
+        throughput_tokens_per_s=rate.scaled(share * tokens) if tokens else None,
+        baseline=base,
+        speedup=one,
+        efficiency=one,
+        status=Status.EXCELLENT,
+    )
+
+

@@ -1,0 +1,433 @@
+"""Every trial of a study in one fit: what its visits say together of the step time of each unit.
+
+A unit is what a block of steps runs: a variant of a setting at a world size and place. A visit is one trial's
+reading of the units in its rounds. What is slower than a trial (the state of the host, clocks, neighbours) is
+constant in it and differs between two, so that trials are studies of a network meta-analysis:
+
+    level[t, u] = mu[u] + trial[t] + unit[t, u] + start[g] + start_unit[g, u] + noise[t, u]
+
+with ``level`` the trimmed mean over rounds of the logarithm of the step time, g the start of the workers,
+and all terms but mu normal. Units that share a trial share what it adds, so that their ratio is sharp; others pay
+for it. Their spreads are integrated out on a grid, weighed by the restricted likelihood and a log-normal prior
+around what is known of such machines; each node is a mixed model (Henderson, 1975, Biometrics 31). Every
+figure of a report is a contrast: weights on mu. Lumley (2002), "Network meta-analysis for indirect treatment
+comparisons", Statistics in Medicine 21.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csc_array, csr_array, diags_array
+from scipy.sparse.linalg import splu
+
+from raybench.analysis.stats.statistics import Estimate, exponential, t_quantile
+
+Unit = Hashable
+Weights = Mapping[Unit, float]  # of units: a contrast
+Array = NDArray[np.float64]
+
+TRIMMED_FROM = 10  # rounds, from which on 10% are left out at each end
+POOLED_DEGREES = 6.0  # with which a unit's own noise is drawn to that of the whole study
+PRIOR_LOG_SD = 0.7  # of the spreads: a factor of two either way is likely
+NODES = (-2.0, -4 / 3, -2 / 3, 0.0, 2 / 3, 4 / 3, 2.0)  # of the grid, in standard deviations of the prior
+NEGLIGIBLE = 1e-3  # probability of a node that is left out
+MOST_CORRELATED = 0.8  # of neighbouring rounds
+NUM_DRAWS = 4000
+SEED = 20261124
+
+
+@dataclass(frozen=True)
+class Spreads:
+    """Standard deviations of natural logarithms, beside the noise of blocks."""
+
+    trial: float  # common to what one trial measures
+    unit: float  # of one unit in one trial
+    start: float  # common to one start of the workers
+    start_unit: float  # of one unit in one start
+
+
+# Where nothing else is known of a machine. On two shared virtual cores 40 equal commands differed by 7.3%
+# [5.8, 9.6] in throughput and by 3.3% [1.5, 5.4] in efficiency (benchmarks/README.md). Of GPUs nobody has
+# measured them yet.
+TYPICAL = {"cpu": Spreads(0.03, 0.012, 0.065, 0.018), "cuda": Spreads(0.01, 0.004, 0.02, 0.006)}
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one trial says of the units in its rounds."""
+
+    group: int  # the start of the workers that served it
+    logs: Mapping[Unit, Array]  # of step times in s, shape ``(rounds,)``, NaN where a round has none
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A weighted sum of logarithms: its mean, standard deviation and degrees of freedom."""
+
+    mean: float
+    sd: float  # in this run
+    sd_again: float  # between this figure and that of another run
+    degrees: float
+    n: int  # rounds, of the unit that has fewest
+    visits: int  # of the unit that has fewest
+    starts: int
+
+    @property
+    def half(self) -> float:
+        """Half of the 95% interval in this run."""
+        return t_quantile(self.degrees) * self.sd
+
+    def ratio(self, factor: float = 1.0, half: float | None = None) -> Estimate:
+        """The exponential of the contrast times ``factor``; ``half``: of a simultaneous interval."""
+        half, again = self.half if half is None else half, t_quantile(self.degrees) * self.sd_again
+        low, high = (factor * exponential(self.mean + sign * half) for sign in (-1, 1))
+        ends = tuple(factor * exponential(self.mean + sign * max(again, half)) for sign in (-1, 1))
+        value = factor * exponential(self.mean)
+        return Estimate(value, low, high, self.n, self.starts, self.visits, (ends[0], ends[1]))
+
+    def sum(self, value: float, scale: float = 1.0) -> Estimate:
+        """The contrast as a difference around ``value``, both times ``scale``."""
+        half, again = self.half, max(t_quantile(self.degrees) * self.sd_again, self.half)
+        around = Estimate(
+            value,
+            value - half,
+            value + half,
+            self.n,
+            self.starts,
+            self.visits,
+            (value - again, value + again),
+        )
+        return around.scaled(scale)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One unit in one visit."""
+
+    log: float
+    variance: float  # of a block, without what its round has in common
+    degrees: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class _Node:
+    """The fit with one set of spreads."""
+
+    probability: float
+    spreads: Spreads
+    solve: Any
+    solution: Array
+
+
+class Pool:
+    """The fit of all visits of a study."""
+
+    def __init__(self, visits: Sequence[Visit], known: Spreads, *, is_certain: bool = False) -> None:
+        """``known``: what such a machine's spreads are, before any was measured here; or are for certain."""
+        self._known, self._grid = known, (0.0,) if is_certain else NODES
+        self._visits = [each for each in visits if each.logs]
+        self._groups = sorted({each.group for each in self._visits})
+        levels = [_levels(each) for each in self._visits]
+        self.units: tuple[Unit, ...] = tuple(dict.fromkeys(unit for _, found in levels for unit in found))
+        self._place = {unit: place for place, unit in enumerate(self.units)}
+        self._inflation = _inflation(self._visits)
+        self._set_rows(levels)
+        self._nodes = self._fit() if self.units else []
+
+    @property
+    def spreads(self) -> Spreads:
+        """What the visits say of the spreads: the geometric mean over the nodes."""
+        if not self._nodes:
+            return self._known
+
+        def mean(name: str) -> float:
+            return math.exp(
+                sum(each.probability * math.log(getattr(each.spreads, name)) for each in self._nodes)
+            )
+
+        return Spreads(*(mean(each.name) for each in fields(Spreads)))
+
+    # --- what is asked
+
+    def has(self, *units: Unit) -> bool:
+        """Whether all of these were measured."""
+        return all(unit in self._place for unit in units)
+
+    def visits(self, unit: Unit) -> int:
+        """How many trials measured a unit."""
+        return self._num_visits[self._place[unit]] if unit in self._place else 0
+
+    def log(self, unit: Unit) -> float:
+        """The mean of the logarithm of a unit's step time, in s."""
+        return self.contrast({unit: 1.0}).mean
+
+    def time(self, unit: Unit) -> Estimate:
+        """A unit's step time, in s."""
+        return self.contrast({unit: 1.0}).ratio()
+
+    def contrast(self, weights: Weights) -> Contrast:
+        """The weighted sum of the logarithms of step times; every unit must have been measured."""
+        return self.contrasts([weights])[0]
+
+    def contrasts(self, asked: Sequence[Weights]) -> list[Contrast]:
+        """The same of several."""
+        if not asked:
+            return []
+        matrix, unvisited = self._matrix(asked)
+        means = np.array([node.solution @ matrix for node in self._nodes])  # (nodes, asked)
+        variances = np.array(
+            [
+                (matrix * node.solve(matrix)).sum(axis=0) + unvisited * node.spreads.start_unit**2
+                for node in self._nodes
+            ]
+        )
+        p = np.array([node.probability for node in self._nodes])[:, None]
+        mean = (p * means).sum(axis=0)
+        apart = means - mean
+        variance = (p * (variances + apart**2)).sum(axis=0)
+        fourth = (p * (3 * variances**2 + 6 * variances * apart**2 + apart**4)).sum(axis=0)
+        return [
+            self._contrast(weights, mean[place], variance[place], fourth[place])
+            for place, weights in enumerate(asked)
+        ]
+
+    def draws(self, asked: Sequence[Weights]) -> Array:
+        """Joint draws of several contrasts, shape ``(draws, asked)``; the same each time."""
+        matrix, unvisited = self._matrix(asked)
+        random = np.random.default_rng(SEED)
+        p = np.array([node.probability for node in self._nodes])
+        counts = random.multinomial(NUM_DRAWS, p / p.sum())
+        found = []
+        for node, count in zip(self._nodes, counts, strict=True):
+            if not count:
+                continue
+            covariance = matrix.T @ node.solve(matrix) + np.diag(unvisited * node.spreads.start_unit**2)
+            values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+            root = vectors * np.sqrt(np.maximum(values, 0.0))
+            normal = random.standard_normal((count, len(asked)))
+            found.append(node.solution @ matrix + normal @ root.T)
+        return np.concatenate(found)
+
+    def simultaneous(self, asked: Sequence[Weights]) -> list[tuple[Contrast, float]]:
+        """Contrasts, each with half of the 95% interval that holds for all of them at once.
+
+        By the largest standardised deviation of joint draws: Dunnett's problem, of whichever contrasts.
+        """
+        found = self.contrasts(asked)
+        if len(asked) < 2:
+            return [(each, each.half) for each in found]
+        sds, means = np.array([each.sd for each in found]), np.array([each.mean for each in found])
+        apart = np.abs(self.draws(asked) - means) / np.where(sds > 0, sds, 1.0)
+        most = float(np.quantile(apart.max(axis=1), 0.95))
+        return [(each, max(most * each.sd, each.half)) for each in found]
+
+    # --- the fit
+
+    def _set_rows(self, levels: Sequence[tuple[float, Mapping[Unit, _Level]]]) -> None:
+        """A row for each unit of each visit, and the design: mu, trials, starts, units of starts."""
+        rows = [
+            (trial, self._place[unit], level)
+            for trial, (_, found) in enumerate(levels)
+            for unit, level in found.items()
+        ]
+        self._trial = np.array([trial for trial, _, _ in rows], dtype=np.int64)
+        self._unit = np.array([unit for _, unit, _ in rows], dtype=np.int64)
+        self._y = np.array([level.log for _, _, level in rows])
+        degrees = np.array([level.degrees for _, _, level in rows])
+        own = np.array([level.variance for _, _, level in rows])
+        rounds = np.array([level.rounds for _, _, level in rows], dtype=np.float64)
+        pooled = float((own * degrees).sum() / degrees.sum()) if degrees.sum() else 0.0
+        noise = (POOLED_DEGREES * pooled + degrees * own) / (POOLED_DEGREES + degrees)
+        self._noise = self._inflation * noise / rounds
+        common = np.array([each for each, _ in levels])
+        self._common = (
+            self._inflation
+            * common
+            / np.array([max(level.rounds for level in found.values()) for _, found in levels])
+        )
+        place = {group: number for number, group in enumerate(self._groups)}
+        group_of = np.array([place[each.group] for each in self._visits], dtype=np.int64)
+        self._num_visits = np.bincount(self._unit, minlength=len(self.units)).tolist()
+        self._num_rounds = np.bincount(self._unit, rounds, len(self.units)).astype(int).tolist()
+        self._pairs: dict[tuple[int, int], int] = {}
+        columns = [self._unit, len(self.units) + self._trial]
+        several = len(self._groups) > 1
+        first = len(self.units) + len(levels)
+        if several:
+            groups = group_of[self._trial]
+            pairs = [
+                self._pairs.setdefault((int(group), int(unit)), len(self._pairs))
+                for group, unit in zip(groups, self._unit, strict=True)
+            ]
+            columns += [first + groups, first + len(self._groups) + np.array(pairs, dtype=np.int64)]
+        self._first_start = first
+        self._size = first + (len(self._groups) + len(self._pairs) if several else 0)
+        places = np.stack(columns, axis=1)
+        number = len(rows)
+        self._design = csr_array(
+            (np.ones(places.size), (np.repeat(np.arange(number), places.shape[1]), places.ravel())),
+            shape=(number, self._size),
+        )
+
+    def _fit(self) -> list[_Node]:
+        known = self._known
+        factors = self._grid if len(self._groups) > 1 else (0.0,)
+        found = []
+        for trial, unit, start in itertools.product(self._grid, self._grid, factors):
+            scale = math.exp(PRIOR_LOG_SD * start)
+            spreads = Spreads(
+                known.trial * math.exp(PRIOR_LOG_SD * trial),
+                known.unit * math.exp(PRIOR_LOG_SD * unit),
+                known.start * scale,
+                known.start_unit * scale,
+            )
+            log_prior = -(trial**2 + unit**2 + start**2) / 2
+            log, solve, solution = self._solved(spreads)
+            found.append((log + log_prior, spreads, solve, solution))
+        most = max(each[0] for each in found)
+        weights = [math.exp(each[0] - most) for each in found]
+        total = sum(weights)
+        kept = [
+            _Node(weight / total, *each[1:])
+            for weight, each in zip(weights, found, strict=True)
+            if weight / total > NEGLIGIBLE
+        ]
+        total = sum(each.probability for each in kept)
+        return [_Node(each.probability / total, each.spreads, each.solve, each.solution) for each in kept]
+
+    def _solved(self, spreads: Spreads) -> tuple[float, Any, Array]:
+        """The restricted log-likelihood, a solver of the mixed-model equations, and their solution."""
+        noise = self._noise + spreads.unit**2
+        priors = np.concatenate(
+            [
+                spreads.trial**2 + self._common,
+                np.full(len(self._groups) if self._pairs else 0, spreads.start**2),
+                np.full(len(self._pairs), spreads.start_unit**2),
+            ]
+        )
+        ridge = np.concatenate([np.zeros(len(self.units)), 1 / priors])
+        weighted = diags_array(1 / noise) @ self._design
+        factored = splu(
+            csc_array(self._design.T @ weighted + diags_array(ridge)),
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
+        )
+        right = weighted.T @ self._y
+        solution = factored.solve(right)
+        squares = float((self._y**2 / noise).sum() - right @ solution)
+        determinants = (
+            np.log(noise).sum() + np.log(priors).sum() + np.log(np.abs(factored.U.diagonal())).sum()
+        )
+        return float(-(determinants + squares) / 2), factored.solve, solution
+
+    def _matrix(self, asked: Sequence[Weights]) -> tuple[Array, Array]:
+        """Contrasts as columns over all unknowns, and how much starts that lack a unit add to each.
+
+        A unit's step time in this run is its mean over the starts of the run, in whichever it was measured.
+        """
+        matrix, unvisited = np.zeros((self._size, len(asked))), np.zeros(len(asked))
+        starts = len(self._groups)
+        for column, weights in enumerate(asked):
+            for unit, weight in weights.items():
+                place = self._place[unit]
+                matrix[place, column] += weight
+                if not self._pairs:
+                    continue
+                seen = 0
+                for group in range(starts):
+                    matrix[self._first_start + group, column] += weight / starts
+                    pair = self._pairs.get((group, place))
+                    if pair is not None:
+                        matrix[self._first_start + starts + pair, column] += weight / starts
+                        seen += 1
+                unvisited[column] += weight**2 * (starts - seen) / starts**2
+        return matrix, unvisited
+
+    def _contrast(self, weights: Weights, mean: float, variance: float, fourth: float) -> Contrast:
+        excess = fourth / variance**2 - 3 if variance > 0 else 0.0
+        degrees = 4 + 6 / excess if excess > 1e-6 else 1e6
+        start = sum(
+            node.probability
+            * (
+                node.spreads.start**2 * sum(weights.values()) ** 2
+                + node.spreads.start_unit**2 * sum(each**2 for each in weights.values())
+            )
+            for node in self._nodes
+        ) / len(self._groups)
+        narrow = (degrees - 2) / degrees
+        places = [self._place[unit] for unit, weight in weights.items() if weight]
+        return Contrast(
+            mean=float(mean),
+            sd=math.sqrt(variance * narrow),
+            sd_again=math.sqrt(2 * (variance + start) * narrow),
+            degrees=degrees,
+            n=min((self._num_rounds[place] for place in places), default=0),
+            visits=min((self._num_visits[place] for place in places), default=0),
+            starts=len(self._groups),
+        )
+
+
+def _levels(visit: Visit) -> tuple[float, dict[Unit, _Level]]:
+    """The variance that rounds have in common, and the level of each unit."""
+    units = list(visit.logs)
+    table = np.stack([visit.logs[unit] for unit in units], axis=1)  # (rounds, units)
+    levels, clipped, cut = [], np.array(table), np.ones(len(units))
+    for column in range(len(units)):
+        present = np.isfinite(table[:, column])
+        values = np.sort(table[present, column])
+        trimmed = len(values) // 10 if len(values) >= TRIMMED_FROM else 0
+        inner = values[trimmed : len(values) - trimmed]
+        levels.append(float(inner.mean()))
+        clipped[present, column] = np.clip(table[present, column], inner[0], inner[-1])
+        cut[column] = 1 - 2 * trimmed / len(values)
+    apart = clipped - np.nanmean(clipped, axis=0)
+    rounds, number = np.isfinite(table).sum(axis=0), len(units)
+    shared = np.nanmean(apart, axis=1, keepdims=True) if number > 1 else np.zeros((len(apart), 1))
+    share = number / (number - 1) if number > 1 else 1.0
+    squares = np.nansum((apart - shared) ** 2, axis=0) * share / cut**2
+    degrees = np.maximum((rounds - 1) / share, 0.0)
+    variances = np.where(rounds > 1, squares / np.maximum(rounds - 1, 1), 0.0)
+    of_shared = float((shared**2).sum() / max(len(shared) - 1, 1))
+    common = max(of_shared - float(variances.mean()) / number, 0.0) if number > 1 else 0.0
+    found = {
+        unit: _Level(levels[place], float(variances[place]), float(degrees[place]), int(rounds[place]))
+        for place, unit in enumerate(units)
+    }
+    return common, found
+
+
+def _inflation(visits: Iterable[Visit]) -> float:
+    """By what the variance of a mean over rounds exceeds that of independent ones: (1 + r) / (1 - r).
+
+    r: the correlation of neighbouring rounds, of ratios to what their round has in common, over the whole
+    study; an estimate from n rounds is 1/n too low.
+    """
+    products = squares = missing = 0.0
+    for visit in visits:
+        table = np.stack(list(visit.logs.values()), axis=1)
+        if table.shape[1] < 2 or len(table) < 3:
+            continue
+        table = table[np.isfinite(table).all(axis=1)]
+        if len(table) < 3:
+            continue
+        ratios = table - table.mean(axis=1, keepdims=True)
+        ratios = ratios - np.median(ratios, axis=0)
+        spread = np.median(np.abs(ratios), axis=0) * 3
+        ratios = np.clip(ratios, -spread, spread)
+        ratios = ratios - ratios.mean(axis=0)
+        products += float((ratios[1:] * ratios[:-1]).sum())
+        squares += float((ratios**2).sum())
+        missing += float((ratios**2).sum()) / len(ratios)
+    if not squares:
+        return 1.0
+    r = min(max((products + missing) / squares, 0.0), MOST_CORRELATED)
+    return (1 + r) / (1 - r)

@@ -1,0 +1,141 @@
+"""From records to the visits of a pool: which unit each block of a trial is of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from raybench.analysis.reference import KnownBuckets
+from raybench.analysis.stats.pool import Array, Unit, Visit
+from raybench.analysis.stats.rounds import mean_rank_s, slowest_rank_s, slowest_step_s
+from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration, Variant
+from raybench.records.results import Block
+from raybench.spec.knobs import Setting
+
+# The levels of a waterfall above the bare device, and how each is read from its block.
+LEVELS: tuple[tuple[str, Variant, Callable[[Block], float]], ...] = (
+    ("concurrent", "concurrent", mean_rank_s),
+    ("local", "local", mean_rank_s),
+    ("local slowest", "local", slowest_step_s),
+    ("replay", "replay", slowest_rank_s),
+)
+Devices = Mapping[tuple[int, int], float]  # by group and rank: the logarithm that a device is slower by
+
+
+def one_device(config: Configuration, micro_batch: int) -> Unit:
+    """One device alone, whichever, without a wrapper, with micro-batches of so many samples."""
+    named = config.world_size == 1 and not isinstance(config.placement, str)
+    place: Hashable = tuple(config.placement) if named else ""
+    ignored = ("batch_size", "scaling", *config.ANY_SIZE)
+    return "one device", config.key(1, ignored), micro_batch, place
+
+
+def baseline_unit(config: Configuration) -> Unit:
+    """One device doing what a speed-up is over: the same batch, under strong scaling the global one."""
+    if config.scaling == "strong":
+        return one_device(config, config.setting.batch_size // config.setting.gradient_accumulation)
+    return one_device(config, config.micro_batch(config.setting))
+
+
+def step_unit(config: Configuration, buckets: KnownBuckets) -> Unit:
+    """The real step: on one device alone the bare one."""
+    if config.world_size == 1:
+        return one_device(config, config.micro_batch(config.setting))
+    return level_unit(config, buckets, "ddp")
+
+
+def level_unit(config: Configuration, buckets: KnownBuckets, name: str) -> Unit:
+    """A level of the waterfall on several devices."""
+    return name, buckets.key(config)
+
+
+def with_setting(config: Configuration, setting: Setting) -> Configuration:
+    """The same place with another setting."""
+    return config.model_copy(update={"setting": setting})
+
+
+def visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]:
+    """What each complete trial of steps says of the units in its rounds."""
+    listed = [record for record in records if record.steps is not None]
+    devices = device_effects(listed)
+    return [Visit(record.group, _logs(record, buckets, devices)) for record in listed]
+
+
+def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[Unit, Array]:
+    config, request, found = record.config, record.request, dict[Unit, Array]()
+    size = config.world_size
+
+    def add(unit: Unit, variant: Variant, value: Callable[[Block], float] = slowest_rank_s) -> None:
+        logs = _series(record, variant, value, devices if variant in ("plain", "base") else {})
+        if logs is not None:
+            found[unit] = logs
+
+    if size == 1:
+        add(step_unit(config, buckets), "plain")
+        return found
+    add(one_device(config, config.micro_batch(config.setting)), "plain")
+    if config.scaling == "strong":
+        add(baseline_unit(config), "base")
+    for name, variant, value in LEVELS:
+        add(level_unit(config, buckets, name), variant, value)
+    add(step_unit(config, buckets), "ddp")
+    if request.kind == "steps" and request.anchor is not None:
+        add(step_unit(with_setting(config, request.anchor), buckets), "anchor")
+    return found
+
+
+def _series(
+    record: TrialRecord, variant: Variant, value: Callable[[Block], float], devices: Devices
+) -> Array | None:
+    """Logarithms over rounds, NaN without a block; None without two of them."""
+    assert record.steps is not None
+    blocks = [each.block(variant) for each in record.steps.rounds]
+    logs = np.array([np.log(value(each)) if each else np.nan for each in blocks])
+    if int(np.isfinite(logs).sum()) < 2:
+        return None
+    for place, block in enumerate(blocks):
+        if block is not None and len(block.ranks) == 1:
+            logs[place] -= devices.get((record.group, block.ranks[0]), 0.0)
+    return logs
+
+
+def device_effects(records: Sequence[TrialRecord]) -> dict[tuple[int, int], float]:
+    """By how much each device is slower alone than the mean of all, as a logarithm; by group and rank.
+
+    From ``concurrent``, where every device is timed in every round, of the trials on the most devices of a
+    group. Devices that differ there by what crowds them differ less alone: the effects are scaled by the slope
+    with which ``plain``, which is on another device in each round, follows them.
+    """
+    apart = defaultdict[int, list[Array]](list)
+    most = dict[int, tuple[int, ...]]()
+    for record in records:
+        for block in _blocks(record, "concurrent"):
+            if len(block.ranks) > len(most.get(record.group, ())):
+                most[record.group] = block.ranks
+                apart[record.group].clear()
+            if block.ranks == most[record.group]:
+                logs = np.log(block.step_time_s)
+                apart[record.group].append(logs - logs.mean())
+    effects = {
+        (group, rank): float(effect)
+        for group, rows in apart.items()
+        for rank, effect in zip(most[group], np.median(rows, axis=0), strict=True)
+    }
+    products = squares = 0.0
+    for record in records:
+        blocks = [each for each in _blocks(record, "plain") if (record.group, each.ranks[0]) in effects]
+        if len(blocks) > 1:
+            logs = np.log([each.step_time_s[0] for each in blocks])
+            slow = np.array([effects[record.group, each.ranks[0]] for each in blocks])
+            products += float(((logs - logs.mean()) * (slow - slow.mean())).sum())
+            squares += float(((slow - slow.mean()) ** 2).sum())
+    slope = min(max(products / squares, 0.0), 1.0) if squares else 0.0
+    return {key: slope * effect for key, effect in effects.items()}
+
+
+def _blocks(record: TrialRecord, variant: Variant) -> list[Block]:
+    rounds = record.steps.rounds if record.steps is not None else ()
+    return [block for each in rounds if (block := each.block(variant)) is not None]
