@@ -19,9 +19,11 @@ from typing import Any
 
 from raybench.analysis.attribution import attribution
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
-from raybench.analysis.measured import MeasuredStudy, measured_study
-from raybench.analysis.stats.efficiency import Verdict, gain, scaling
+from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.scaling import scaling
+from raybench.analysis.stats.efficiency import gain
 from raybench.analysis.stats.statistics import unpaired_ratio
+from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, Variant
 from raybench.spec.knobs import Setting
@@ -167,7 +169,7 @@ def selection_rows(studies: int, seed: int) -> list[str]:
     truth = runner.truth(requests[0].config)["efficiency"]
     said, alone = Counter[str](), Counter[str]()
     for _ in range(studies):
-        results = measured_study(study, run_all(runner, requests)[0])
+        results = resolve(study, run_all(runner, requests)[0])
         configurations = diagnose_configurations(results, better_settings(results), {})
         knobs_do = attribution(results)
         assert knobs_do is not None
@@ -193,7 +195,7 @@ def selection_rows(studies: int, seed: int) -> list[str]:
     ]
 
 
-def better_alone(results: MeasuredStudy, one: TrialRecord, other: TrialRecord) -> bool:
+def better_alone(results: Facts, one: TrialRecord, other: TrialRecord) -> bool:
     """Whether one would be advised in place of the other, by the interval of the pair alone."""
     if len(one.config.differences(other.config)) != 1:
         return False

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner

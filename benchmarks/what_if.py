@@ -26,7 +26,7 @@ import numpy as np
 import typer
 
 from raybench.analysis.collectives import Link, LinkKey, link
-from raybench.analysis.measured import measured_study
+from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, what_if
 from raybench.records.record import TrialRecord
@@ -111,7 +111,7 @@ def measure(name: str, folder: Path, seconds: float) -> None:
 def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
     """Everything from the default at the first batch: with the sweep, and with its own replay alone."""
     with ResultsDirectory.open_readonly(folder / "study") as store:
-        results = measured_study(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()))
     with ResultsDirectory.open_readonly(folder / "sweep") as store:
         swept = link(store.latest().values())
     first = CASES[name].batches[0]
@@ -131,7 +131,7 @@ def own_errors(name: str, folder: Path) -> tuple[float, list[float]]:
     differences, whatever the base knows, so their 95th percentile is ``MODEL_ERROR``.
     """
     with ResultsDirectory.open_readonly(folder / "study") as store:
-        results = measured_study(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()))
     with ResultsDirectory.open_readonly(folder / "sweep") as store:
         swept = link(store.latest().values())
     logs, base = dict[str, float](), ""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.labels import label_without_batch
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.reference import one_of_each
-from raybench.analysis.stats.efficiency import one_device
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate, simultaneous
-from raybench.analysis.stats.waterfall import karp_flatt
+from raybench.analysis.waterfall import karp_flatt
 from raybench.records.record import TrialRecord
 
 LEAST_FRACTION = 2e-6  # less is no serial fraction
@@ -36,7 +36,7 @@ class BatchLine:
     points: tuple[DevicesPoint, ...]
 
 
-def batch_lines(results: MeasuredStudy) -> tuple[BatchLine, ...]:
+def batch_lines(results: Facts) -> tuple[BatchLine, ...]:
     """For every batch the headline's setting where it was measured, else the most efficient one there.
 
     The intervals of one that was chosen hold for all among which it was. The smallest batch first. One
@@ -47,7 +47,7 @@ def batch_lines(results: MeasuredStudy) -> tuple[BatchLine, ...]:
         return ()
     here = label_without_batch(results.study, results.headline.config)
     by_batch: dict[int, list[TrialRecord]] = {}
-    for record in results.tried:
+    for record in results.references:
         if record.config.world_size > 1 and not record.config.oversubscribed:
             by_batch.setdefault(record.config.setting.batch_size, []).append(record)
     lines = []
@@ -89,14 +89,14 @@ def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
     return Estimate(value, low, high, speedup.n, speedup.starts)
 
 
-def _preference(results: MeasuredStudy, record: TrialRecord, here: str) -> tuple[bool, bool, float]:
+def _preference(results: Facts, record: TrialRecord, here: str) -> tuple[bool, bool, float]:
     efficiency = results.scaling(record).efficiency
     is_headline = label_without_batch(results.study, record.config) == here
     return is_headline, record.request.role == "scaling", efficiency.value if efficiency else 0.0
 
 
 def _line(
-    results: MeasuredStudy, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord], among: int
+    results: Facts, batch: int, chosen: TrialRecord, records: Sequence[TrialRecord], among: int
 ) -> BatchLine | None:
     def is_on_line(record: TrialRecord) -> bool:
         over = results.scaling(record).baseline  # what its speed-up is over
@@ -111,7 +111,7 @@ def _line(
     return BatchLine(batch, label_without_batch(results.study, chosen.config), points)
 
 
-def _one_device(results: MeasuredStudy, record: TrialRecord, among: int) -> DevicesPoint:
+def _one_device(results: Facts, record: TrialRecord, among: int) -> DevicesPoint:
     """The base of the record's rounds."""
     one = one_device(record, results.scaling(record))
     assert one is not None  # it is on the line
@@ -119,7 +119,7 @@ def _one_device(results: MeasuredStudy, record: TrialRecord, among: int) -> Devi
     return DevicesPoint(1, simultaneous(one.throughput_samples_per_s, among), one.speedup, None)
 
 
-def _several(results: MeasuredStudy, record: TrialRecord, among: int) -> DevicesPoint:
+def _several(results: Facts, record: TrialRecord, among: int) -> DevicesPoint:
     scaling, size = results.scaling(record), record.config.world_size
     assert scaling.speedup is not None  # it has a baseline
     speedup = simultaneous(scaling.speedup, among)

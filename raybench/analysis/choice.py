@@ -5,13 +5,13 @@ Every question that two stages ask of the same records is answered here, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front, prices_of
-from raybench.analysis.reference import Related, known_buckets, of_first_role, one_of_equal
-from raybench.analysis.stats.efficiency import Scaling
-from raybench.analysis.stats.repeated import one_of_starts
+from raybench.analysis.reference import known_buckets, one_of_equal
+from raybench.analysis.scaling import Scaling
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.knobs import LargestBatch, Setting
@@ -27,6 +27,8 @@ class Best:
     is_default: bool
     num_suggestions: int
     num_failed: int
+    chance: float  # that no other is faster
+    regret: float  # by how much the fastest is expected to be faster, relative
 
 
 def default_setting(study: Study, largest: LargestBatch | None = None) -> Setting:
@@ -78,35 +80,20 @@ def target_world_size(study: Study, world_sizes: Iterable[int]) -> int:
 
 
 def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> list[TrialRecord]:
-    """The trials of which the best is chosen, failed ones included; of several starts one.
+    """A trial of each setting that was tried at the target world size and the first placement, failed ones too.
 
-    Those of the search, at the target world size and the first placement; without a search, those of the
-    curves there. Of settings that are the same thing one.
+    Of settings that are the same thing one; a complete one before others.
     """
-    there = _compared_there(study, records, target)
-    found = one_of_starts(of_first_role(there, "search", "scaling"))
-    return one_of_equal(found, known_buckets(study, there))
-
-
-def _compared_there(study: Study, records: Iterable[TrialRecord], target: int) -> list[TrialRecord]:
     placement = default_placement(study, target)
-    return [
+    there = [
         record
         for record in records
         if record.request.kind == "steps"
+        and record.request.role in COMPARED_ROLES
         and record.config.world_size == target
         and record.config.placement == placement
     ]
-
-
-def compared_at(
-    study: Study, records: Sequence[TrialRecord], target: int, headline: TrialRecord | None
-) -> int:
-    """The world size whose suggestions are compared: the target, else the headline's where none completed."""
-    there = of_first_role(_compared_there(study, records, target), "search", "scaling")
-    if headline is None or any(record.steps for record in there):
-        return target
-    return headline.config.world_size
+    return one_of_equal(there, known_buckets(study, there))
 
 
 def default_failure(study: Study, records: Iterable[TrialRecord], target: int) -> TrialRecord | None:
@@ -126,29 +113,21 @@ def default_failure(study: Study, records: Iterable[TrialRecord], target: int) -
     return None if any(record.steps for record in tried) or not tried else tried[-1]
 
 
-def candidate(
-    study: Study, record: TrialRecord, others: Sequence[TrialRecord] = (), scaled: Scaling | None = None
-) -> Candidate | None:
+def candidate(study: Study, record: TrialRecord, scaled: Scaling) -> Candidate | None:
     """The record with its value for each objective; None where it lacks one.
 
-    ``others`` may hold its baseline; ``scaled`` is how it scales beside them, where that is known.
     Oversubscribed trials recommend nothing, and are no candidates.
     """
     if record.config.oversubscribed:
         return None
-    values = objective_values(study, record, others, scaled)
+    values = objective_values(study, record, scaled)
     return None if values is None else Candidate(record, values)
 
 
-def objective_values(
-    study: Study,
-    record: TrialRecord,
-    others: Sequence[TrialRecord] = (),
-    scaled: Scaling | None = None,
-) -> tuple[float, ...] | None:
+def objective_values(study: Study, record: TrialRecord, scaled: Scaling) -> tuple[Estimate, ...] | None:
     """The record's value for each objective of the study, or None where it lacks one."""
     prices = prices_of(study)
-    values = [objective_value(record, name, prices, others, scaled) for name in study.search.objectives]
+    values = [objective_value(record, name, scaled, prices) for name in study.search.objectives]
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
 
@@ -158,53 +137,13 @@ def winners(study: Study, candidates: Sequence[Candidate]) -> list[Candidate]:
     objectives = study.search.objectives
     if len(objectives) > 1:
         return pareto_front(candidates, objectives)
-    return [first] if (first := _first_by(candidates, objectives[0])) else []
+    return [first] if (first := first_by(candidates, objectives[0])) else []
 
 
-def choose(
-    study: Study,
-    records: Sequence[TrialRecord],
-    target: int,
-    scalings: Mapping[str, Scaling] | None = None,
-) -> list[Candidate]:
-    """``winners`` among the suggestions of ``records``; ``scalings`` by trial id where they are known.
-
-    The answer of a search does not change when its winner's curve is measured: a baseline that was not
-    measured with the suggestions themselves gives none of them a value.
-    """
-    tried = suggestions(study, records, target)
-    roles = {record.request.role for record in tried}
-    beside = [record for record in records if record.request.role in roles]
-    related = Related(beside)
-    candidates = []
-    for record in tried:
-        scaled = (scalings or {}).get(record.trial_id)
-        if scaled is None or scaled.baseline is None or not scaled.baseline.paired:
-            scaled = None  # its baseline may be of trials that do not count here
-        others = related.of(record) if scaled is None else ()
-        candidates.append(candidate(study, record, others, scaled))
-    return winners(study, [each for each in candidates if each is not None])
-
-
-def best(
-    study: Study, records: Sequence[TrialRecord], target: int, chosen: Sequence[Candidate]
-) -> Best | None:
-    """The best by the first objective of those that were chosen; None where there was no choice."""
-    tried = suggestions(study, records, target)
-    winner = _first_by(chosen, study.search.objectives[0])
-    if winner is None or len(tried) < 2:
-        return None
-    return Best(
-        winner.record,
-        is_default(study, winner.record.config),
-        num_suggestions=len(tried),
-        num_failed=sum(record.state != "complete" for record in tried),
-    )
-
-
-def _first_by(candidates: Sequence[Candidate], objective: str) -> Candidate | None:
+def first_by(candidates: Sequence[Candidate], objective: str) -> Candidate | None:
+    """The candidate with the best expected value of the first objective, ``objective``."""
     sign = 1 if objective in MAXIMIZED else -1
-    return max(candidates, key=lambda each: sign * each.values[0], default=None)
+    return max(candidates, key=lambda each: sign * each.values[0].value, default=None)
 
 
 def headline(study: Study, records: Sequence[TrialRecord], target: int) -> TrialRecord | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.attribution import Attribution, Effect, factors_of
-from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import Estimate, product, unpaired_ratio
 from raybench.analysis.training import Comparison, Goodput, TrainingResults
 from raybench.records.record import TrialRecord
@@ -41,7 +41,7 @@ class CombinedEffect:
 
 
 def combined_effect(
-    results: MeasuredStudy, found: Attribution | None, training: TrainingResults | None
+    results: Facts, found: Attribution | None, training: TrainingResults | None
 ) -> CombinedEffect | None:
     """Of a study whose search is an ablation; None where its changes together were not measured."""
     if found is None or results.study.search.method != "ablation" or not found.together:

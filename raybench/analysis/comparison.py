@@ -9,7 +9,8 @@ from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
 from raybench.analysis.load import Load, load_of
 from raybench.analysis.reference import one_of_each
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, ratio_of_starts
+from raybench.analysis.stats.statistics import Estimate, ratio_of_runs
+from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.environment import Environment, comparable
 from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord
@@ -53,14 +54,9 @@ class SameTrial:
     loads: tuple[Load | None, Load | None]  # on each side; None: it is not told
 
     @property
-    def is_assumed(self) -> bool:
-        """Whether what starts differ by is an assumption: one of the sides has one start."""
-        return min(self.starts) < 2
-
-    @property
     def is_slower(self) -> bool:
         """Whether the whole interval says so."""
-        return self.is_slower_by(0.0)
+        return self.slower_by(0.0) is Verdict.WORSE
 
     @property
     def is_under_load(self) -> bool:
@@ -68,9 +64,11 @@ class SameTrial:
         before, now = self.loads
         return self.is_slower and now is not None and now.is_much_more_than(before)
 
-    def is_slower_by(self, share: float) -> bool:
-        """Whether the whole interval says that more than this share of the first side's speed is lost."""
-        return self.speed.high < 1 - share
+    def slower_by(self, share: float) -> Verdict:
+        """Whether more than this share of the first side's speed is lost: worse, as good, or not known yet."""
+        if self.speed.high < 1 - share:
+            return Verdict.WORSE
+        return Verdict.AS_GOOD if self.speed.low >= 1 - share else Verdict.UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,6 @@ class SideBySide:
     first: Side
     others: tuple[FurtherSide, ...]
     differences: tuple[Difference, ...]
-    between_starts: float  # standard deviation, relative, assumed at least where a side has one start
     over_another: tuple[OverAnother, ...] = ()  # where a side has no one device of its own
 
     @property
@@ -118,23 +115,18 @@ class SideBySide:
         return self.first, *(other.side for other in self.others)
 
 
-def side_by_side(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) -> SideBySide:
-    """All that a comparison shows; the first of ``sides`` is what the others are compared with.
-
-    ``between_starts``: the standard deviation, relative, by which the speed of one program differs from start
-    to start, taken where a side has one start only and the other did not measure more.
-    """
+def side_by_side(sides: Sequence[Side]) -> SideBySide:
+    """All that a comparison shows; the first of ``sides`` is what the others are compared with."""
     first, *others = sides
     return SideBySide(
         first=first,
-        others=tuple(_beside(first, other, between_starts) for other in others),
+        others=tuple(_beside(first, other) for other in others),
         differences=tuple(differences(sides)),
-        between_starts=between_starts,
-        over_another=tuple(over_another(sides, between_starts)),
+        over_another=tuple(over_another(sides)),
     )
 
 
-def over_another(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) -> Iterator[OverAnother]:
+def over_another(sides: Sequence[Side]) -> Iterator[OverAnother]:
     """For each side whose default has no baseline, its efficiency over another side's smaller world size.
 
     Refused by name where the two ran on other hardware, with other variables or versions: what a machine
@@ -152,12 +144,10 @@ def over_another(sides: Sequence[Side], between_starts: float = BETWEEN_STARTS) 
             refused = "; ".join(machine_differences(base.environment, side.environment))
             efficiency = None
             if not refused:
-                over, under = (
-                    [each.throughput_samples_per_s for each in of.results.by_start(record)]
-                    for of, record in ((side, headline), (base, one))
-                )
+                over, under = found, base.results.scaling(one)
                 # rates hold for both: the same work in a step of strong scaling, n times as much of weak
-                efficiency = ratio_of_starts(over, under, between_starts).scaled(base_size / size)
+                ratio = ratio_of_runs(over.throughput_samples_per_s, under.throughput_samples_per_s)
+                efficiency = ratio.scaled(base_size / size)
             label = side.results.headline_label
             yield OverAnother(side.name, base.name, label, size, base_size, efficiency, refused)
 
@@ -166,7 +156,7 @@ def _base_of(headline: TrialRecord, base: Side) -> TrialRecord | None:
     """The trial of the same question on fewer devices than the headline's, the fewest first."""
     alike = (
         record
-        for record in base.results.tried
+        for record in base.results.references
         if record.config.world_size < headline.config.world_size
         and _same_but_for_place(record.config, headline.config)
     )
@@ -179,14 +169,14 @@ def _same_but_for_place(one: Configuration, other: Configuration) -> bool:
     return one.model_copy(update=place).same_question(other.model_copy(update=place))
 
 
-def _beside(first: Side, other: Side, between_starts: float) -> FurtherSide:
-    common = tuple(same_trials(first, other, between_starts))
+def _beside(first: Side, other: Side) -> FurtherSide:
+    common = tuple(same_trials(first, other))
     other_workload = first.results.study.workload != other.results.study.workload
     return FurtherSide(
         side=other,
         same_trials=common,
         headline=headline_in_common(first, common),
-        change=between(first.results, other.results, between_starts) if other_workload else None,
+        change=between(first.results, other.results) if other_workload else None,
         under_load=_under_load(first, other) or _under_load(other, first),
     )
 
@@ -211,16 +201,16 @@ def _work(config: Configuration) -> Hashable:
     return config.key(ignore=("data", *config.ANY_WORKERS))
 
 
-def same_trials(first: Side, other: Side, between_starts: float = BETWEEN_STARTS) -> list[SameTrial]:
+def same_trials(first: Side, other: Side) -> list[SameTrial]:
     """The trials of one workload, setting and world size that both measured; the first's headline leads.
 
-    Each ratio is of two runs: its interval holds the noise within them and what starts of one program differ
-    by (``ratio_of_starts``), not what else changes from day to day.
+    Each ratio is of two runs: its interval holds the noise within them and what runs of one program differ by
+    (``ratio_of_runs``), not what else changes from day to day.
     """
-    of_other = {_work(each.config): each for each in one_of_each(other.results.tried, _work)}
+    of_other = {_work(each.config): each for each in one_of_each(other.results.references, _work)}
     in_both = [
-        _in_both(first, record, other, rival, between_starts)
-        for record in one_of_each(first.results.tried, _work)
+        _in_both(first, record, other, rival)
+        for record in one_of_each(first.results.references, _work)
         if (rival := of_other.get(_work(record.config)))
     ]
     headline = first.results.headline
@@ -229,20 +219,16 @@ def same_trials(first: Side, other: Side, between_starts: float = BETWEEN_STARTS
     )
 
 
-def _in_both(
-    first: Side, mine: TrialRecord, other: Side, rival: TrialRecord, between_starts: float
-) -> SameTrial:
-    before, now = first.results.by_start(mine), other.results.by_start(rival)
+def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:
+    before, now = first.results.scaling(mine), other.results.scaling(rival)
     efficiency = None
     if mine.config.world_size > 1:
-        efficiency = efficiency_ratio((other.results, rival), (first.results, mine), between_starts)
-    speed = ratio_of_starts(
-        [each.throughput_samples_per_s for each in now],
-        [each.throughput_samples_per_s for each in before],
-        between_starts,
+        efficiency = efficiency_ratio((other.results, rival), (first.results, mine))
+    speed = ratio_of_runs(now.throughput_samples_per_s, before.throughput_samples_per_s)
+    starts = (before.step_time_s.starts, now.step_time_s.starts)
+    return SameTrial(
+        first.results.label(mine), mine, speed, efficiency, starts, (load_of(mine), load_of(rival))
     )
-    starts, loads = (len(before), len(now)), (load_of(mine), load_of(rival))
-    return SameTrial(first.results.label(mine), mine, speed, efficiency, starts, loads)
 
 
 def headline_in_common(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.labels import label
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import Prices, prices_of
-from raybench.analysis.stats.efficiency import Scaling, epochs_time, one_device, restart_time, steps_time
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import Scaling, one_device
+from raybench.analysis.stats.efficiency import epochs_time, restart_time, steps_time
 from raybench.analysis.stats.statistics import POSITIVE, Estimate, inverse, sum_of, unpaired_ratio
 from raybench.analysis.training import Comparison, TrainedGroup, TrainingResults, over_seeds, ratio_over_seeds
 from raybench.records.record import TrialRecord
@@ -69,7 +70,7 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
     return tuple(found)
 
 
-def costs(results: MeasuredStudy, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
+def costs(results: Facts, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
     """Every point of every curve, in the curves' order; oversubscribed trials have no cost worth a word.
 
     One device that has no trial of its own stands there as it was in the rounds of the most devices.
@@ -87,7 +88,7 @@ def costs(results: MeasuredStudy, pieces: Sequence[Work]) -> tuple[CostPoint, ..
     return tuple(found)
 
 
-def _one_beside(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> list[CostPoint]:
+def _one_beside(results: Facts, record: TrialRecord, pieces: Sequence[Work]) -> list[CostPoint]:
     """One device in the rounds of a trial on several; nothing where it was not measured in them."""
     one = one_device(record, results.scaling(record))
     if one is None or one.baseline is None or not one.baseline.paired:
@@ -102,7 +103,7 @@ def _one_beside(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Wo
     return [CostPoint(record, 1, label(results.study, config), every, None, None, None, None)]
 
 
-def extra_device_time(results: MeasuredStudy, record: TrialRecord | None) -> Estimate | None:
+def extra_device_time(results: Facts, record: TrialRecord | None) -> Estimate | None:
     """Device time of a sample on the record's devices over one device's, less one: 0.25 is 25% more.
 
     None where it has no speed-up over one device, or has more workers than cores.
@@ -114,7 +115,7 @@ def extra_device_time(results: MeasuredStudy, record: TrialRecord | None) -> Est
     return less(_device_time_ratio(speedup, size), 1.0) if speedup else None
 
 
-def extra_money(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+def extra_money(results: Facts, record: TrialRecord) -> Estimate | None:
     """What a sample costs on the record's devices over what it costs on one, less one.
 
     None where only device time is paid, which says the same, and where no node has a price.
@@ -145,8 +146,8 @@ def _joules_a_sample(record: TrialRecord) -> float | None:
     return measurement.energy_joules / measurement.samples_per_step
 
 
-def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
-    found, size = results.reported[record.trial_id], record.config.world_size
+def _point(results: Facts, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
+    found, size = results.scalings[record.trial_id], record.config.world_size
     prices, nodes = prices_of(results.study), record.nodes or 1
     speedup = _over_one_device(found, size)
     rate, runs = found.throughput_samples_per_s, results.study.cost.runs
@@ -206,14 +207,14 @@ def cost_of(
     )
 
 
-def _restarts(results: MeasuredStudy, record: TrialRecord) -> tuple[Estimate | None, Estimate | None]:
+def _restarts(results: Facts, record: TrialRecord) -> tuple[Estimate | None, Estimate | None]:
     """What a restart of the loader costs one device, and those of the record.
 
     Where one device has no trial of its own it counts as the record's.
     """
     alone = (
         restart_time(each)
-        for each in results.related.of(record)
+        for each in results.references
         if each.config.world_size == 1 and each.config.same_question(record.config)
     )
     many_s = restart_time(record)
@@ -246,7 +247,7 @@ class TrainedTime:
     differs: bool  # one of the two, beyond the intervals and by ``search.minimum_gain``
 
 
-def trained_times(base: MeasuredStudy, training: TrainingResults | None) -> tuple[TrainedTime, ...]:
+def trained_times(base: Facts, training: TrainingResults | None) -> tuple[TrainedTime, ...]:
     """Of each trained setting that has a trial of steps; none where an epoch's samples are not known."""
     samples = base.epoch_samples
     if training is None or not samples:
@@ -256,7 +257,7 @@ def trained_times(base: MeasuredStudy, training: TrainingResults | None) -> tupl
         record = base.reference_of(group.config)
         if record is None or record.config.oversubscribed:
             continue
-        steps, comparison = base.reported[record.trial_id], training.comparison(group)
+        steps, comparison = base.scalings[record.trial_id], training.comparison(group)
         by_steps_s = epochs_time(record, samples, 1, steps.throughput_samples_per_s)
         speedup = comparison.epoch_speedup if comparison else None
         beside = _over_one(steps)
@@ -273,7 +274,7 @@ def _over_one(steps: Scaling) -> Estimate | None:
 
 
 def with_trained(
-    base: MeasuredStudy, points: Sequence[CostPoint], training: TrainingResults | None, pieces: Sequence[Work]
+    base: Facts, points: Sequence[CostPoint], training: TrainingResults | None, pieces: Sequence[Work]
 ) -> tuple[CostPoint, ...]:
     """``points`` with the epochs and runs that were trained in the place of those by steps.
 
@@ -285,7 +286,7 @@ def with_trained(
 
 
 def _trained_point(
-    base: MeasuredStudy, point: CostPoint, training: TrainingResults, pieces: Sequence[Work]
+    base: Facts, point: CostPoint, training: TrainingResults, pieces: Sequence[Work]
 ) -> CostPoint:
     own = base.reference(point.record)
     if point.world_size != own.config.world_size:

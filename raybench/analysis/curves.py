@@ -9,12 +9,8 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.labels import label, label_without_batch
-from raybench.analysis.reference import (
-    of_first_role,
-    one_on_curve,
-    without_batch,
-)
-from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.reference import of_first_role, without_batch
+from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate, simultaneous
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
@@ -87,7 +83,7 @@ def _passage(batches: Sequence[int], speedups: Sequence[float]) -> tuple[float, 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One world size of a scaling curve; of one device as ``speaking.one_on_curve`` has it."""
+    """One world size of a scaling curve."""
 
     world_size: int
     throughput_samples_per_s: Estimate
@@ -148,16 +144,11 @@ def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str,
                 alike.setdefault(each, []).append(groups[-1])
     found = []
     for group in groups:
-        points = [_point(record, _on_curve(record, group[0], scalings)) for record in group]
+        points = [_point(record, scalings[record.trial_id]) for record in group]
         points.sort(key=lambda point: point.world_size)
         first = group[0].config
         found.append(Curve(label(study, first), tuple(points), is_default(study, first)))
     return sorted(found, key=lambda curve: not curve.is_default)
-
-
-def _on_curve(record: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]) -> Scaling:
-    is_one = record.config.world_size == 1 < largest.config.world_size
-    return one_on_curve(record, largest, scalings) if is_one else scalings[record.trial_id]
 
 
 def _on_one_curve(largest: Configuration, config: Configuration) -> bool:

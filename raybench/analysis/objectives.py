@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.stats.efficiency import Scaling
-from raybench.analysis.stats.repeated import scaling_over_starts
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.scaling import Scaling
+from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Objective, Study
 
@@ -50,67 +49,55 @@ UNITS: dict[Objective, str] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A complete trial and its value for each objective, in the study's order."""
+    """A setting, and its value for each objective, in the study's order."""
 
     record: TrialRecord
-    values: tuple[float, ...]
+    values: tuple[Estimate, ...]
 
 
 def objective_value(
-    record: TrialRecord,
-    objective: Objective,
-    prices: Prices | None = None,
-    others: Sequence[TrialRecord] = (),
-    scaled: Scaling | None = None,
-) -> float | None:
-    """The value of a complete record for one objective; None where the record does not have it.
+    record: TrialRecord, objective: Objective, found: Scaling, prices: Prices | None = None
+) -> Estimate | None:
+    """The value of a complete record's setting for one objective; None where it does not have it.
 
-    ``scaled``: how it scales beside ``others``, where that is known.
-
-    Throughput in samples/s; cost in the prices' currency for a sample, without a price in device-seconds;
-    peak memory in bytes, of the rank that takes most, as torch counts it (else as the device does).
+    ``found``: how it scales. Throughput in samples/s; cost in the prices' currency for a sample, without a
+    price in device-seconds; peak memory in bytes, of the rank that takes most, as torch counts it (else as the
+    device does).
     """
     measurement = record.steps
     if measurement is None:
         return None
     if objective == "peak_memory":
-        return max(measurement.peak_memory_bytes or measurement.device_memory_bytes or (), default=None)
-    found = scaled or scaling_over_starts(record, others)
+        most = max(measurement.peak_memory_bytes or measurement.device_memory_bytes or (), default=None)
+        return None if most is None else Estimate(most, most, most, 1)
     if objective == "efficiency":
-        return found.efficiency.value if found.efficiency else None
+        return found.efficiency
     if objective == "throughput":
-        return found.throughput_samples_per_s.value
-    price = prices.of_second(record.config.world_size, record.nodes or 1) if prices else None
-    if price is None:
-        return record.config.world_size / found.throughput_samples_per_s.value
-    return price / found.throughput_samples_per_s.value
+        return found.throughput_samples_per_s
+    size = record.config.world_size
+    price = prices.of_second(size, record.nodes or 1) if prices else None
+    return inverse(found.throughput_samples_per_s).scaled(size if price is None else price)
 
 
 def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
-    """The candidates that no other beats or equals in all objectives and beats in one, in their order."""
-    signs = [1 if objective in MAXIMIZED else -1 for objective in objectives]
-    scores = [[sign * value for sign, value in zip(signs, each.values, strict=True)] for each in candidates]
-
-    def dominated(mine: list[float]) -> bool:
-        return any(
-            all(a >= b for a, b in zip(theirs, mine, strict=True))
-            and any(a > b for a, b in zip(theirs, mine, strict=True))
-            for theirs in scores
-        )
-
-    return [each for each, score in zip(candidates, scores, strict=True) if not dominated(score)]
+    """The candidates that no other beats, given how sure each value is, in their order."""
+    signs = [-1 if objective in MAXIMIZED else 1 for objective in objectives]
+    options = [
+        tuple(value.scaled(sign) for sign, value in zip(signs, each.values, strict=True))
+        for each in candidates
+    ]
+    return [each for each, is_on in zip(candidates, on_front(options), strict=True) if is_on]
 
 
 def on_front(options: Sequence[tuple[Estimate, ...]]) -> list[bool]:
     """Whether each option is on the front of what is smallest in all respects, given how sure each is.
 
-    It is unless another option dominates it: as good in every respect by its value, and better in one at
-    least beyond the intervals. What noise alone can turn around is no dominance.
+    It is unless another option beats it: surely better in one respect, and surely worse in none. So what is
+    smaller by luck alone does not stand beside what is smaller for certain.
     """
 
     def beats(one: tuple[Estimate, ...], other: tuple[Estimate, ...]) -> bool:
         pairs = list(zip(one, other, strict=True))
-        as_good = all(mine.value <= theirs.value for mine, theirs in pairs)
-        return as_good and any(mine.high < theirs.low for mine, theirs in pairs)
+        return any(a.high < b.low for a, b in pairs) and not any(b.high < a.low for a, b in pairs)
 
     return [not any(beats(other, each) for other in options) for each in options]

@@ -9,13 +9,13 @@ from typing import Literal
 
 from raybench.analysis.curves import FURTHEST
 from raybench.analysis.labels import label_without_batch
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.reference import Sizes, one_of_each
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import one_device
 from raybench.analysis.simulate.timeline import BucketCap
-from raybench.analysis.stats.efficiency import one_device
-from raybench.analysis.stats.rounds import level, series
-from raybench.analysis.stats.statistics import Estimate, over_starts
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.units import one_device as one_device_unit
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import TracedRank
@@ -71,14 +71,14 @@ class BatchOverlaps:
     num_others: int = 0  # not shown, as there are so many
 
 
-def batch_overlaps(results: MeasuredStudy) -> BatchOverlaps:
+def batch_overlaps(results: Facts) -> BatchOverlaps:
     """For settings measured at several batches on the headline's devices, ``MOST_SHOWN`` at most."""
     headline = results.headline
     if headline is None or headline.config.world_size == 1:
         return BatchOverlaps()
     size = headline.config.world_size
     groups: dict[Hashable, list[TrialRecord]] = {}
-    for record in results.tried:
+    for record in results.references:
         if record.config.world_size == size:
             groups.setdefault(_but_for_batch(record.config), []).append(record)
     first = groups.pop(_but_for_batch(headline.config), [])
@@ -112,7 +112,7 @@ def _but_for_batch(config: Configuration) -> Hashable:
     return config.key(ignore=("batch_size", "world_size", *config.ANY_WORKERS))
 
 
-def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> BatchOverlap | None:
+def _of_group(results: Facts, group: Sequence[TrialRecord]) -> BatchOverlap | None:
     measure: Measure = "communication"
     points = _points(results, group, measure)
     if len(points) < 2:  # a search measures only what the whole loss needs
@@ -138,7 +138,7 @@ def _of_group(results: MeasuredStudy, group: Sequence[TrialRecord]) -> BatchOver
     )
 
 
-def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measure) -> list[OverlapPoint]:
+def _points(results: Facts, group: Sequence[TrialRecord], measure: Measure) -> list[OverlapPoint]:
     """One for each batch; a trial with all variants comes before one of the search."""
     points = {record.trial_id: _point(results, record, measure) for record in group}
     known = [record for record in group if points[record.trial_id]]
@@ -147,7 +147,7 @@ def _points(results: MeasuredStudy, group: Sequence[TrialRecord], measure: Measu
     return sorted(found, key=lambda point: point.compute_s.value)
 
 
-def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> OverlapPoint | None:
+def _point(results: Facts, record: TrialRecord, measure: Measure) -> OverlapPoint | None:
     waterfall = results.waterfalls[record.trial_id]
     if waterfall is None:
         return None
@@ -158,11 +158,10 @@ def _point(results: MeasuredStudy, record: TrialRecord, measure: Measure) -> Ove
     one = one_device(record, results.scaling(record)) if record.config.scaling == "weak" else None
     if one is not None:  # the step that its speed-up is over
         return OverlapPoint(record.config.batch_size, one.step_time_s, fraction, record.trial_id)
-    found = (series(each.steps, "plain") for each in results.starts(record) if each.steps)
-    alone_s = [level(values) for values in found if values is not None]
-    if not alone_s:
+    alone = one_device_unit(record.config, record.config.batch_size)
+    if not results.pool.has(alone):
         return None
-    return OverlapPoint(record.config.batch_size, over_starts(alone_s), fraction, record.trial_id)
+    return OverlapPoint(record.config.batch_size, results.pool.time(alone), fraction, record.trial_id)
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ class Profiled:
     waterfall: Waterfall | None  # of the same setting, by the stopwatch
 
 
-def profiled(results: MeasuredStudy) -> tuple[Profiled, ...]:
+def profiled(results: Facts) -> tuple[Profiled, ...]:
     """Every complete trial of which a profile was asked; one that was measured again keeps its own."""
     asked = (record for record in results.records if record.steps is not None and _was_asked(record))
     return tuple(_profiled(results, record) for record in asked)
@@ -208,7 +207,7 @@ def _was_asked(record: TrialRecord) -> bool:
     return request.kind == "steps" and (request.measure.profile or request.measure.memory_snapshot)
 
 
-def _profiled(results: MeasuredStudy, record: TrialRecord) -> Profiled:
+def _profiled(results: Facts, record: TrialRecord) -> Profiled:
     steps = record.steps
     assert steps is not None  # it is complete
     beside = {name: steps.missing[name] for name in ("profile", "memory_snapshot") if name in steps.missing}
@@ -221,7 +220,7 @@ def _profiled(results: MeasuredStudy, record: TrialRecord) -> Profiled:
     )
 
 
-def _waterfall(results: MeasuredStudy, record: TrialRecord) -> Waterfall | None:
+def _waterfall(results: Facts, record: TrialRecord) -> Waterfall | None:
     """Of the trial; where it has no parts (a confirmation) or was replaced, its setting's on the curve."""
     alike = [other for other in results.measured if other.config == record.config]
     found = (results.waterfalls.get(each.trial_id) for each in (record, *alike))
@@ -270,7 +269,7 @@ class ModelBuckets:
         return tuple(row for row in self.rows if row.same_as is not None)
 
 
-def model_buckets(results: MeasuredStudy) -> ModelBuckets | None:
+def model_buckets(results: Facts) -> ModelBuckets | None:
     """None where the headline has no buckets, or no trial tells them."""
     headline = results.headline
     if headline is None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.phases import phase_times
 from raybench.analysis.reference import scaling_first
+from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.efficiency import epochs_time
-from raybench.analysis.stats.phases import phase_times
 from raybench.analysis.stats.statistics import POSITIVE, SHARE, Estimate
 from raybench.analysis.training import TrainedGroup, TrainedRun, over_seeds
 from raybench.records.record import TrialRecord
@@ -171,11 +171,11 @@ def half_digit(printed: str) -> float:
 
 TRAINED = ("epoch_time", "total_time")  # by a training where there is one, else by the steps
 
-Value = Callable[[MeasuredStudy, TrialRecord], Estimate | None]
+Value = Callable[[Facts, TrialRecord], Estimate | None]
 
 
 def _of_waterfall(name: str) -> Value:
-    def find(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+    def find(results: Facts, record: TrialRecord) -> Estimate | None:
         found = results.waterfalls[record.trial_id]
         value: Estimate | None = getattr(found, name) if found else None
         return value.as_share if value is not None and name.endswith("fraction") else value
@@ -186,7 +186,7 @@ def _of_waterfall(name: str) -> Value:
 def _largest(name: str) -> Value:
     """Of what each rank has, the largest; it has no interval."""
 
-    def find(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+    def find(results: Facts, record: TrialRecord) -> Estimate | None:
         values = [each for each in getattr(record.steps, name) or () if each is not None]
         return Estimate(max(values), max(values), max(values), 0) if values else None
 
@@ -195,8 +195,8 @@ def _largest(name: str) -> Value:
 
 # By quantity: what a trial of steps says of it. Prices and savings are in the table of costs alone.
 OF_STEPS: dict[str, Value] = {
-    "step_time": lambda results, record: results.reported[record.trial_id].step_time_s,
-    "throughput": lambda results, record: results.reported[record.trial_id].throughput_samples_per_s,
+    "step_time": lambda results, record: results.scalings[record.trial_id].step_time_s,
+    "throughput": lambda results, record: results.scalings[record.trial_id].throughput_samples_per_s,
     "speedup": lambda results, record: results.scaling(record).speedup,
     "efficiency": lambda results, record: results.scaling(record).efficiency,
     "communication_fraction": _of_waterfall("communication_fraction"),
@@ -348,7 +348,7 @@ def _value(
     if quantity == PHASE_SHARE:
         phases = phase_times(record, results.waterfalls[record.trial_id]) if record.steps else {}
         times_s = {str(name): time_s for name, time_s in phases.items()}
-        step_s = results.reported[record.trial_id].step_time_s.value if times_s else 1.0
+        step_s = results.scalings[record.trial_id].step_time_s.value if times_s else 1.0
         return times_s[figure.of].scaled(1 / step_s) if figure.of in times_s else None, False
     if quantity in OF_STEPS:
         if group is None:
@@ -359,7 +359,7 @@ def _value(
         return each.epoch_speedup if figure.of == "epoch_time" else each.total_speedup, False
     epoch_s = group.epoch_time_s if group else None
     if epoch_s is None and samples and record.steps is not None:
-        rate = results.reported[record.trial_id].throughput_samples_per_s
+        rate = results.scalings[record.trial_id].throughput_samples_per_s
         epoch_s = epochs_time(record, samples, 1, rate)
     if quantity == "epoch_time" or epoch_s is None or epochs is None:
         return epoch_s if quantity == "epoch_time" else None, group is None

@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from raybench.analysis.choice import Best, is_default
+from raybench.analysis.choice import is_default
 from raybench.analysis.cost import extra_device_time, extra_money
 from raybench.analysis.findings.verifications import Verification, Verified
 from raybench.analysis.labels import difference_words
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.search import Confirmation, confirmation_of
-from raybench.analysis.stats.efficiency import Gain, Verdict
+from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+
+BATCH = {"batch_size", "gradient_accumulation"}  # knobs that change what is learned in a step
 
 
 class Basis(StrEnum):
     """Why this setting is recommended."""
 
-    CONFIRMED = "confirmed"  # measured again against the default, and better
-    VERIFIED = "verified"  # a change that the diagnosis proposes, measured against the default, and better
+    BETTER = "better"  # than the default
+    VERIFIED = "verified"  # a change that the diagnosis proposes, tested, and better than the default
     CHOSEN = "chosen"  # by objectives that are not of speed
-    UNCONFIRMED = "unconfirmed"  # the best, not measured again, and better by its whole interval
-    NOT_SURE = "not sure"  # the best, not measured again, may be no better: the default
+    AS_GOOD = "as good"  # the best is as good as the default: the default
+    UNKNOWN = "not known yet"  # whether the best is better: the default
     ALONE = "alone"  # the best, where the default itself was not measured
     DEFAULT_IS_BEST = "the default is the best"
-    NO_GAIN = "no gain"  # the best, measured again, is not better: the default
     NO_CHOICE = "no choice"  # there was nothing to choose among
 
 
@@ -45,56 +45,90 @@ class Recommendation:
     basis: Basis
     label: str  # what differs from the default
     is_default: bool
-    gain: Gain | None  # of the best, or the change, over the default; unconfirmed: by two trials apart
+    gain: Gain | None  # over the default, of the setting, or of the best where the default stays
+    simpler_than: TrialRecord | None  # the fastest, which is not shown to be faster; None: it is the fastest
     nodes: int
     threads: int | None  # of torch in each worker on CPUs; None: GPUs, where they are left alone
     default_global_batch_size: int | None  # of the default, where the recommended one differs
 
 
-def recommendation(
-    base: MeasuredStudy,
-    best: Best | None,
-    confirmed: Sequence[Confirmation],
-    verified: Sequence[Verification] = (),
-    apart: Gain | None = None,
-) -> Recommendation | None:
+def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recommendation | None:
     """What to use; None where no step was measured, or with more workers than cores only.
 
-    ``apart``: what the best brings over the default where no confirmation says it (``unconfirmed_gain``).
+    The simplest setting than which the fastest is not shown to be faster, where it is better than the default:
+    a knob that is not shown to add stays at its default, a larger batch above all.
     """
-    found = _chosen(base, best, confirmed, apart)
+    found = _chosen(base)
     if found is None or found[0].config.oversubscribed:
         return None
     record, basis, gain = _verified(base, found, verified) or found
-    config, default = record.config, base.headline
-    default_batch = (
-        default.config.global_batch_size if default and is_default(base.study, default.config) else None
-    )
-    on_cpus = config.device == "cpu"
+    config, default = record.config, base.default
+    fastest = base.best.record if base.best else None
+    is_simpler = basis is Basis.BETTER and fastest is not None and fastest is not record
+    default_batch = default.config.global_batch_size if default else None
     return Recommendation(
         config=config,
         basis=basis,
         label=difference_words(base.study, config),
         is_default=is_default(base.study, config),
         gain=gain,
+        simpler_than=fastest if is_simpler else None,
         nodes=record.nodes or 1,
-        threads=(config.setting.num_threads or config.cpus_per_worker) if on_cpus else None,
+        threads=((config.setting.num_threads or config.cpus_per_worker) if config.device == "cpu" else None),
         default_global_batch_size=None if default_batch == config.global_batch_size else default_batch,
     )
 
 
-def _verified(base: MeasuredStudy, found: Found, verified: Sequence[Verification]) -> Found | None:
-    """The confirmed change of the largest gain, where no winner stands against it.
+def _chosen(base: Facts) -> Found | None:
+    best, default = base.best, base.default
+    if best is None:
+        return None if base.headline is None else (base.headline, Basis.NO_CHOICE, None)
+    if best.is_default:
+        return best.record, Basis.DEFAULT_IS_BEST, None
+    gain = base.gain(best.record)
+    if not OF_SPEED.issuperset(base.study.search.objectives):
+        return best.record, Basis.CHOSEN, gain
+    if default is None or gain is None:
+        return best.record, Basis.ALONE, None
+    if gain.verdict is Verdict.BETTER:
+        record = _simplest(base, best.record, default)
+        return record, Basis.BETTER, base.gain(record)
+    return default, Basis.AS_GOOD if gain.verdict is Verdict.AS_GOOD else Basis.UNKNOWN, gain
 
-    A change is measured against the headline, so that it speaks for the study only where that is its default;
-    a confirmed winner it replaces only where its whole interval is above the winner's.
+
+def _simplest(base: Facts, fastest: TrialRecord, default: TrialRecord) -> TrialRecord:
+    """Of the settings that are better than the default that with the fewest changes of it.
+
+    Among those than which the fastest is not shown to be faster, whichever of them is asked.
+    """
+    better = [
+        record
+        for record in base.rivals
+        if (found := base.gain(record)) is not None
+        and found.verdict is Verdict.BETTER
+        and record is not fastest
+    ]
+    ratios = base.fit.rate_ratios([(fastest, record) for record in better])
+    as_fast = [record for record, ratio in zip(better, ratios, strict=True) if ratio.low <= 1]
+
+    def changes(record: TrialRecord) -> tuple[bool, int, float]:
+        names = record.config.differences(default.config)
+        rate = base.scaling(record).throughput_samples_per_s.value
+        return not BATCH.isdisjoint(names), len(names), -rate
+
+    return min([fastest, *as_fast], key=changes)
+
+
+def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Found | None:
+    """The tested change of the largest gain, where no better setting stands against it.
+
+    A change is of the headline, so that it speaks for the study only where that is its default; a better
+    setting it replaces only where its whole interval is above.
     """
     headline, (_, basis, gain) = base.headline, found
     if headline is None or not is_default(base.study, headline.config):
         return None
-    if basis in (Basis.CHOSEN, Basis.UNCONFIRMED, Basis.ALONE):
-        return None
-    if not OF_SPEED.issuperset(base.study.search.objectives):
+    if basis in (Basis.CHOSEN, Basis.ALONE) or not OF_SPEED.issuperset(base.study.search.objectives):
         return None
     better = [
         (each.record, each.gain)
@@ -104,31 +138,9 @@ def _verified(base: MeasuredStudy, found: Found, verified: Sequence[Verification
     if not better:
         return None
     record, most = max(better, key=lambda one: one[1].gain.value)
-    if basis is Basis.CONFIRMED and gain is not None and most.gain.low <= gain.gain.high:
+    if basis is Basis.BETTER and gain is not None and most.gain.low <= gain.gain.high:
         return None
     return record, Basis.VERIFIED, most
-
-
-def _chosen(
-    base: MeasuredStudy, best: Best | None, confirmed: Sequence[Confirmation], apart: Gain | None
-) -> Found | None:
-    if best is None:
-        return None if base.headline is None else (base.headline, Basis.NO_CHOICE, None)
-    if best.is_default:
-        return best.record, Basis.DEFAULT_IS_BEST, None
-    again, of_speed = confirmation_of(best, confirmed), OF_SPEED.issuperset(base.study.search.objectives)
-    if not of_speed:
-        return best.record, Basis.CHOSEN, again.gain if again else apart
-    if again is not None and again.gain.verdict is not Verdict.BETTER:
-        return base.headline or best.record, Basis.NO_GAIN, again.gain
-    if again is not None:
-        return best.record, Basis.CONFIRMED, again.gain
-    headline = base.headline
-    if apart is None or headline is None or not is_default(base.study, headline.config):
-        return best.record, Basis.ALONE, None
-    if apart.verdict is Verdict.BETTER:
-        return best.record, Basis.UNCONFIRMED, apart
-    return headline, Basis.NOT_SURE, apart
 
 
 @dataclass(frozen=True)
@@ -147,7 +159,7 @@ class DeviceAdvice:
         return None if self.asked is self.record else self.asked
 
 
-def device_advice(base: MeasuredStudy, use: Recommendation | None) -> DeviceAdvice | None:
+def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | None:
     """Of the recommended setting; of the headline's where one device was not measured with that.
 
     None where that has no speed-up over one device either.
@@ -161,8 +173,8 @@ def device_advice(base: MeasuredStudy, use: Recommendation | None) -> DeviceAdvi
     return None
 
 
-def _of_setting(base: MeasuredStudy, asked: TrialRecord) -> DeviceAdvice:
-    there = [record for record in base.tried if record is asked or _is_on_fewer(record, asked)]
+def _of_setting(base: Facts, asked: TrialRecord) -> DeviceAdvice:
+    there = [record for record in base.references if record is asked or _is_on_fewer(record, asked)]
     known = [(record, more) for record in there if (more := extra_device_time(base, record)) is not None]
     record, more = max(known, key=lambda one: base.scaling(one[0]).throughput_samples_per_s.value)
     paid = [(each, money) for each, _ in known if (money := extra_money(base, each)) is not None]

@@ -5,29 +5,15 @@ Bucket sizes under which DDP makes the same buckets are one setting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from operator import attrgetter
 
 from raybench.analysis.simulate.timeline import BucketCap, assign
-from raybench.analysis.stats.efficiency import Gain, Scaling, one_device
-from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, inverse, simultaneous_ratio
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role, StudyRequest
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
-
-
-def between_starts(one: TrialRecord, other: TrialRecord) -> float:
-    """The standard deviation, relative, of what starts of the workers put between two of one study's trials.
-
-    Nothing within one worker group. Groups differ by variables of the processes, after one was lost or the
-    study resumed, and for every trial of Ray Tune. A study that was resumed before sessions counted on from
-    each other has groups of one number in several: those pass for one.
-    """
-    return 0.0 if one.group == other.group else BETWEEN_STARTS
 
 
 def without_batch(config: Configuration) -> Configuration:
@@ -60,39 +46,6 @@ def one_of_each(
     for record in scaling_first(records):
         distinct.setdefault(key(record.config), record)
     return list(distinct.values())
-
-
-class Related:
-    """Records by what they ask: those that bear on one trial are found without looking at all of them."""
-
-    def __init__(self, records: Iterable[TrialRecord]) -> None:
-        self._measured = tuple(record for record in records if record.steps is not None)
-
-    @cached_property
-    def _of_question(self) -> dict[Hashable, list[tuple[int, TrialRecord]]]:
-        found: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
-        for place, record in enumerate(self._measured):
-            found.setdefault(record.config.key(ignore=Configuration.ANY_SIZE), []).append((place, record))
-        return found
-
-    @cached_property
-    def _on_one_device(self) -> dict[Hashable, list[tuple[int, TrialRecord]]]:
-        found: dict[Hashable, list[tuple[int, TrialRecord]]] = {}
-        for place, record in enumerate(self._measured):
-            if record.config.world_size == 1:
-                found.setdefault(record.config.key(1, Configuration.ANY_SIZE), []).append((place, record))
-        return found
-
-    def of(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
-        """The records with step times that hold its further starts, or its baseline, in their order.
-
-        Of a trial on one device those of its own question; of one on several those on one device too.
-        """
-        config = record.config
-        found = dict(self._of_question.get(config.key(ignore=config.ANY_SIZE), ()))
-        if self._on_one_device:
-            found |= dict(self._on_one_device.get(config.key(1, config.ANY_SIZE), ()))
-        return tuple(found[place] for place in sorted(found))
 
 
 # What the order of the gradients depends on, beside the model.
@@ -237,121 +190,3 @@ def _order(steps: StepsResult, cap: BucketCap) -> Sizes | None:
     if timeline is None or bucket_sizes(timeline.parameter_bytes, cap) != steps.bucket_bytes:
         return None
     return timeline.parameter_bytes
-
-
-def references(tried: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialRecord]:
-    """One of ``tried`` for each setting at its world size and place.
-
-    ``tried`` are complete trials of the curve and of a search, of several starts one.
-    """
-    listed = list(tried)
-    first = one_of_equal(one_of_each(listed, lambda config: config.key(ignore=config.ANY_WORKLOAD)), buckets)
-    chosen = {id(record) for record in first}
-    return [record for record in listed if id(record) in chosen]
-
-
-def confirmed_rates(
-    tried: Iterable[TrialRecord],
-    measured: Iterable[TrialRecord],
-    scalings: Mapping[str, Scaling],
-    buckets: KnownBuckets,
-) -> dict[str, tuple[TrialRecord, Scaling]]:
-    """Of trials of a search whose setting was confirmed: the confirmation, and how the setting does by it.
-
-    By the id of the trial of the search, which of ``tried`` speaks for the setting: step time and rates are
-    the confirmation's, of those ``measured`` the last; speed-up and efficiency, which it does not measure,
-    stay the search's, of whose own rounds they are. ``scalings`` are by trial id.
-    """
-    confirmations = {
-        buckets.key(record.config): record for record in measured if record.request.role == "scaling"
-    }
-    found = {}
-    for record in tried if confirmations else ():
-        by = confirmations.get(buckets.key(record.config)) if record.request.role == "search" else None
-        if by is not None:
-            again = scalings[by.trial_id]
-            found[record.trial_id] = (
-                by,
-                replace(
-                    scalings[record.trial_id],
-                    step_time_s=again.step_time_s,
-                    throughput_samples_per_s=again.throughput_samples_per_s,
-                    throughput_tokens_per_s=again.throughput_tokens_per_s,
-                ),
-            )
-    return found
-
-
-def one_on_curve(one: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]) -> Scaling:
-    """How one device does, as the curve up to ``largest`` has it; ``one`` is its own trial."""
-    return in_whose_rounds(one, largest, scalings)[1]
-
-
-def in_whose_rounds(
-    one: TrialRecord, largest: TrialRecord, scalings: Mapping[str, Scaling]
-) -> tuple[TrialRecord, Scaling]:
-    """The trial whose rounds speak for one device on the curve up to ``largest``, and how it does there.
-
-    Its own trial, ``one``, where it stands on a device that was asked for: the base of a speed-up stands on
-    each in turn. ``scalings`` are by trial id.
-    """
-    asked_for = not isinstance(one.config.placement, str)
-    there = None if asked_for else one_device(largest, scalings[largest.trial_id])
-    return (one, scalings[one.trial_id]) if there is None else (largest, there)
-
-
-@dataclass(frozen=True)
-class RateRatio:
-    """The throughput of one setting over that of another."""
-
-    ratio: Estimate
-    is_paired: bool  # in the same rounds, else by two trials apart
-
-
-class InSameRounds:
-    """The settings that were measured against each other in the same rounds."""
-
-    def __init__(self, buckets: KnownBuckets, gains: Iterable[tuple[TrialRecord, Gain]] = ()) -> None:
-        """``gains``: what a trial says of its setting over that of ``anchor``; of several alike the first."""
-        self._buckets = buckets
-        self._ratios: dict[tuple[Hashable, Hashable], Estimate] = {}
-        for record, found in gains:
-            request, config = record.request, record.config
-            if request.kind != "steps" or request.anchor is None:
-                continue
-            other = config.model_copy(update={"setting": request.anchor})
-            one = found.gain
-            ratio = Estimate(one.value + 1, one.low + 1, one.high + 1, one.n, one.starts)
-            self._ratios.setdefault((buckets.key(config), buckets.key(other)), ratio)
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._ratios)
-
-    def ratio(self, one: Configuration, other: Configuration) -> Estimate | None:
-        """The throughput of ``one`` over that of ``other``; None where they did not share rounds.
-
-        Its interval is that of the trial: it was measured after the two were chosen, so that the choice,
-        among however many, is no part of it.
-        """
-        if not self:
-            return None
-        mine, theirs = self._buckets.key(one), self._buckets.key(other)
-        found, turned = self._ratios.get((mine, theirs)), self._ratios.get((theirs, mine))
-        return found or (inverse(turned) if turned is not None and turned.low > 0 else None)
-
-
-def rate_ratio(
-    one: TrialRecord,
-    other: TrialRecord,
-    scalings: Mapping[str, Scaling],
-    in_same_rounds: InSameRounds,
-    among: int,
-) -> RateRatio:
-    """The throughput of one trial's setting over that of another's, as one of ``among`` such ratios."""
-    paired = in_same_rounds.ratio(one.config, other.config)
-    if paired is not None:
-        return RateRatio(paired, is_paired=True)
-    rates: Sequence[Estimate] = [scalings[each.trial_id].throughput_samples_per_s for each in (one, other)]
-    apart = between_starts(one, other)
-    return RateRatio(simultaneous_ratio(rates[0], rates[1], among, apart), is_paired=False)

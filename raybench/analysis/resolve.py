@@ -1,4 +1,7 @@
-"""A study's records, each trial estimated once: what every further analysis begins with."""
+"""A study's records resolved: every setting's figures by one fit, the default, the best, the curves.
+
+What every further analysis begins with.
+"""
 
 from __future__ import annotations
 
@@ -6,72 +9,66 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from raybench.analysis import choice
+from raybench.analysis.choice import Best
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
-from raybench.analysis.reference import (
-    KnownBuckets,
-    Related,
-    confirmed_rates,
-    in_whose_rounds,
-    known_buckets,
-    of_first_role,
-    one_of_equal,
-    references,
-)
-from raybench.analysis.stats.efficiency import Scaling, one_device, scaling
-from raybench.analysis.stats.repeated import (
-    one_of_starts,
-    scaling_over_starts,
-    starts_of,
-    times_before,
-    waterfall_over_starts,
-    without_superseded,
-)
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.objectives import Candidate
+from raybench.analysis.reference import KnownBuckets, known_buckets, of_first_role, one_of_equal
+from raybench.analysis.scaling import Measured, Scaling, says_less
+from raybench.analysis.stats.pool import Pool, Spreads
+from raybench.analysis.stats.verdict import Gain, gain_of
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration, Role
 from raybench.spec.study import Study
 
-SEEN_APART = 0.05  # relative: two speed-ups so far apart are two to a reader
+MOST_RIVALS = 200  # for being the best: those that look best
 
 
 @dataclass(frozen=True)
-class MeasuredStudy:
-    """Records with one id count once, the last of them. ``scalings`` and ``waterfalls`` are by trial id.
+class Facts:
+    """What the records of a study say; of records with one id the last counts.
 
     ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are not among
-    ``records``. Of a trial that was repeated in several starts of the workers one record is ``measured``: its
-    estimates are over all starts. Of a setting that was measured more than once one of the ``measured`` is
-    ``tried``: which, ``raybench.analysis.reference`` says.
+    ``records``. ``scalings`` and ``waterfalls`` are by trial id, and the same for every visit of a setting.
     """
 
     study: Study
-    records: tuple[TrialRecord, ...]  # of every start
-    measured: tuple[TrialRecord, ...]  # with step times: what is complete and no training
-    tried: tuple[TrialRecord, ...]  # by which settings are compared: one of the curve or a search for each
+    records: tuple[TrialRecord, ...]
+    measured: tuple[TrialRecord, ...]  # with step times, every visit: what is complete and no training
+    references: tuple[TrialRecord, ...]  # of each setting at a world size and place one, with most beside it
     target_world_size: int
-    own_scalings: dict[str, Scaling]  # of each of ``measured``, in its own rounds
-    scalings: dict[str, Scaling]  # the same, but of a setting that was confirmed as the confirmation has it
-    waterfalls: dict[str, Waterfall | None]
-    reported: Mapping[str, Scaling]  # the same as ``scalings``, but of one device in the rounds of several
-    reported_by: Mapping[str, str]  # of each of which another trial tells: which one does
-    buckets: KnownBuckets
+    fit: Measured
+    scalings: Mapping[str, Scaling]
+    waterfalls: Mapping[str, Waterfall | None]
     curves: tuple[Curve, ...]
     batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
     headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
     headline_label: str
     largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
 
+    @property
+    def pool(self) -> Pool:
+        """The fit of all visits."""
+        return self.fit.pool
+
+    @property
+    def buckets(self) -> KnownBuckets:
+        """What the trials tell of DDP's buckets."""
+        return self.fit.buckets
+
     @cached_property
     def complete(self) -> tuple[TrialRecord, ...]:
-        """The records with numbers, of a repeated trial one."""
+        """The records with numbers."""
         return tuple(record for record in self.records if record.training or record.trial_id in self.scalings)
 
     @property
     def failed(self) -> tuple[TrialRecord, ...]:
-        """The records without, of every start."""
+        """The records without."""
         return tuple(record for record in self.records if record.state != "complete")
 
     @property
@@ -85,36 +82,11 @@ class MeasuredStudy:
         return self.waterfalls[self.headline.trial_id] if self.headline else None
 
     def scaling(self, record: TrialRecord) -> Scaling:
-        """How the setting of one of the measured records scales, by the trials that speak for it."""
+        """How the setting of one of the measured records scales."""
         return self.scalings[record.trial_id]
 
-    @cached_property
-    def bases(self) -> Mapping[str, Scaling]:
-        """The one device over which the speed-up of each trial is told, by trial id; not of all."""
-        every = ((each, one_device(each, self.reported[each.trial_id])) for each in self.measured)
-        return {record.trial_id: base for record, base in every if base is not None}
-
-    @cached_property
-    def bases_apart(self) -> frozenset[str]:
-        """Trials whose base is far from what is told of the trial on one device, or that have none.
-
-        Other rounds may have been faster or slower: who divides their rates would find another speed-up.
-        """
-        told = dict[Hashable, float]()
-        for one in self.tried:
-            if one.config.world_size == 1:
-                question = one.config.key(1, one.config.ANY_SIZE)
-                told[question] = self.reported[one.trial_id].throughput_samples_per_s.value
-        found = set[str]()
-        for record in self.tried:
-            base = self.bases.get(record.trial_id)
-            rate = told.get(record.config.key(1, record.config.ANY_SIZE))
-            if base and not (rate and abs(rate / base.throughput_samples_per_s.value - 1) < SEEN_APART):
-                found.add(record.trial_id)
-        return frozenset(found)
-
     def reference(self, record: TrialRecord) -> TrialRecord:
-        """The trial whose figures stand for the record's setting there; itself where there is no other."""
+        """The trial that stands for the record's setting there; itself where there is no other."""
         return self.reference_of(record.config) or record
 
     def reference_of(self, config: Configuration) -> TrialRecord | None:
@@ -123,39 +95,19 @@ class MeasuredStudy:
 
     @cached_property
     def _references(self) -> dict[Hashable, TrialRecord]:
-        return {self.buckets.key(record.config): record for record in self.tried}
+        return {self.buckets.key(record.config): record for record in self.references}
 
-    @cached_property
-    def superseded(self) -> dict[str, Scaling]:
-        """How trials scaled that were measured again, each by itself; by trial id."""
-        kept = {record.trial_id for record in self.measured}
-        again = {times_before(record) for record in self.records if record.steps} - {0}
-        return {
-            record.trial_id: scaling(record)
-            for record in self.records
-            if again and record.steps is not None and record.trial_id not in kept and _is_first_start(record)
-        }
-
-    def starts(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
-        """The complete records of one of the measured, one for each start of the workers."""
-        return starts_of(record, self.related.of(record))
-
-    @cached_property
-    def related(self) -> Related:
-        """Which records bear on which."""
-        return Related(without_superseded(self.records))
-
-    def by_start(self, record: TrialRecord) -> list[Scaling]:
-        """How one of the measured scales in each of its starts."""
-        return [scaling(each, self.related.of(each)) for each in self.starts(record)]
+    def visits(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
+        """The complete trials of a record's setting, in their order."""
+        return self.fit.visits(record)
 
     def label(self, record: TrialRecord) -> str:
         """The record's setting by the knobs and variables that the study explores."""
         return label(self.study, record.config)
 
     def by_role(self, *roles: Role) -> tuple[TrialRecord, ...]:
-        """The measured records of the first of these roles of which there are any; of settings alike one."""
-        return tuple(one_of_equal(of_first_role(self.measured, *roles), self.buckets))
+        """One record a setting, of the first of these roles of which there are any."""
+        return of_first_role(self.references, *roles)
 
     @property
     def epoch_samples(self) -> int | None:
@@ -168,60 +120,134 @@ class MeasuredStudy:
         asked: int | None = getattr(self.study.workload, "samples", None)
         return next((count for count in (*trained, *stepped, asked) if count is not None), None)
 
+    # --- the best
 
-def measured_study(study: Study, records: Sequence[TrialRecord]) -> MeasuredStudy:
-    """The records with their estimates, whatever their states and however many there are."""
+    @cached_property
+    def compared_at(self) -> int:
+        """The world size whose settings are compared: the target, else the headline's."""
+        if self.headline is None or any(
+            record.config.world_size == self.target_world_size for record in self.references
+        ):
+            return self.target_world_size
+        return self.headline.config.world_size
+
+    @cached_property
+    def rivals(self) -> tuple[TrialRecord, ...]:
+        """Of each setting that is compared with others the trial that stands for it."""
+        size = self.compared_at
+        placement = choice.default_placement(self.study, size)
+        return tuple(
+            record
+            for record in self.references
+            if record.config.world_size == size and record.config.placement == placement
+        )
+
+    @cached_property
+    def default(self) -> TrialRecord | None:
+        """The default among them; None where it has no numbers there."""
+        return next((each for each in self.rivals if choice.is_default(self.study, each.config)), None)
+
+    @cached_property
+    def chosen(self) -> tuple[Candidate, ...]:
+        """The best of them by its expected value, of several objectives the Pareto front."""
+        found = (choice.candidate(self.study, each, self.scaling(each)) for each in self.rivals)
+        return tuple(choice.winners(self.study, [each for each in found if each is not None]))
+
+    @property
+    def winners(self) -> list[TrialRecord]:
+        """What was chosen at the target."""
+        return [
+            each.record for each in self.chosen if each.record.config.world_size == self.target_world_size
+        ]
+
+    @cached_property
+    def best(self) -> Best | None:
+        """The best by the first objective of what was chosen; None where there was no choice."""
+        suggested = choice.suggestions(self.study, self.records, self.compared_at)
+        winner = choice.first_by(self.chosen, self.study.search.objectives[0])
+        if winner is None or len(suggested) < 2:
+            return None
+        chance, regret = self._chance(winner.record)
+        return Best(
+            winner.record,
+            choice.is_default(self.study, winner.record.config),
+            num_suggestions=len(suggested),
+            num_failed=sum(record.state != "complete" for record in suggested),
+            chance=chance,
+            regret=regret,
+        )
+
+    def _chance(self, record: TrialRecord) -> tuple[float, float]:
+        """How likely a setting is the fastest of all, and by how much it is expected to miss the fastest."""
+        fastest = sorted(self.rivals, key=lambda each: -self.scaling(each).throughput_samples_per_s.value)
+        listed = [record, *(each for each in fastest[:MOST_RIVALS] if each is not record)]
+        rates = np.log([each.steps.samples_per_step for each in listed if each.steps])
+        draws = rates - self.pool.draws([{self.fit.unit(each): 1.0} for each in listed])
+        most = draws.max(axis=1)
+        return float((draws[:, 0] == most).mean()), float(np.expm1((most - draws[:, 0]).mean()))
+
+    @cached_property
+    def gains(self) -> Mapping[str, Gain]:
+        """The throughput of each rival over the default's, by trial id: intervals hold for all at once."""
+        default = self.default
+        if default is None:
+            return {}
+        others = [each for each in self.rivals if each is not default]
+        ratios = self.fit.rate_ratios([(each, default) for each in others])
+        least = self.study.search.minimum_gain
+        return {each.trial_id: gain_of(ratio, least) for each, ratio in zip(others, ratios, strict=True)}
+
+    def gain(self, record: TrialRecord) -> Gain | None:
+        """The gain of a record's setting over the default; None where one of them was not measured there."""
+        return self.gains.get(self.reference(record).trial_id)
+
+
+def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None = None) -> Facts:
+    """The records with their estimates, whatever their states and however many there are.
+
+    ``known``: what is known of the spreads of this machine; typical ones by default.
+    """
     everything = tuple({record.trial_id: record for record in records}.values())
     study, largest = _in_numbers(study, everything)
-    trials = one_of_starts(everything)
-    measured = [record for record in trials if record.steps is not None]
+    measured = [record for record in everything if record.steps is not None]
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
+    fit = Measured(measured, buckets, known)
     compared = [record for record in measured if record.request.role in COMPARED_ROLES]
-    tried = references(compared, buckets)
-    headline = choice.headline(study, tried, target)
-    related = Related(without_superseded(everything))
-    own = {each.trial_id: scaling_over_starts(each, related.of(each)) for each in measured}
-    waterfalls = {each.trial_id: waterfall_over_starts(each, related.of(each)) for each in measured}
-    confirmed = confirmed_rates(tried, measured, own, buckets)
-    scalings = own | {trial_id: found for trial_id, (_, found) in confirmed.items()}
-    found_curves = curves(study, tried, scalings)
-    of_one = _of_one_device(found_curves, tried, scalings)
-    return MeasuredStudy(
+    chosen = {id(record) for record in one_of_equal(sorted(compared, key=says_less), buckets)}
+    references = [record for record in compared if id(record) in chosen]
+    scalings, waterfalls = _figures(fit, measured)
+    headline = choice.headline(study, references, target)
+    return Facts(
         study=study,
         records=tuple(record for record in everything if record.request.kind != "probe"),
         measured=tuple(measured),
-        tried=tuple(tried),
+        references=tuple(references),
         target_world_size=target,
-        own_scalings=own,
+        fit=fit,
         scalings=scalings,
         waterfalls=waterfalls,
-        reported=scalings | {trial_id: found for trial_id, (_, found) in of_one.items()},
-        reported_by={trial_id: record.trial_id for trial_id, (record, _) in (confirmed | of_one).items()},
-        buckets=buckets,
-        curves=tuple(found_curves),
-        batch_curves=tuple(batch_curves(study, tried, scalings, headline)),
+        curves=tuple(curves(study, references, scalings)),
+        batch_curves=tuple(batch_curves(study, references, scalings, headline)),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
     )
 
 
-def _of_one_device(
-    found: Sequence[Curve], tried: Sequence[TrialRecord], scalings: Mapping[str, Scaling]
-) -> dict[str, tuple[TrialRecord, Scaling]]:
-    """Of each trial on one device in whose rounds, and how, the first curve that it is on has it."""
-    by_id, told = {record.trial_id: record for record in tried}, dict[str, tuple[TrialRecord, Scaling]]()
-    for curve in found:
-        one, largest = (by_id[curve.points[end].trial_id] for end in (0, -1))
-        if one.config.world_size == 1 < largest.config.world_size:
-            told.setdefault(one.trial_id, in_whose_rounds(one, largest, scalings))
-    return told
-
-
-def _is_first_start(record: TrialRecord) -> bool:
-    return record.request.kind == "steps" and record.request.start == 0
+def _figures(
+    fit: Measured, records: Sequence[TrialRecord]
+) -> tuple[dict[str, Scaling], dict[str, Waterfall | None]]:
+    """Of each record's setting, worked out once for all of its visits."""
+    known = dict[Hashable, tuple[Scaling, Waterfall | None]]()
+    scalings, waterfalls = dict[str, Scaling](), dict[str, Waterfall | None]()
+    for record in sorted(records, key=says_less):
+        key = fit.buckets.key(record.config)
+        if key not in known:
+            known[key] = fit.scaling(record), fit.waterfall(record)
+        scalings[record.trial_id], waterfalls[record.trial_id] = known[key]
+    return scalings, waterfalls
 
 
 def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[LargestFit, ...]]:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from raybench.analysis import choice
-from raybench.analysis.attribution import Attribution, MarginalEffect, attribution, marginal_effects
+from raybench.analysis.attribution import Attribution, attribution
 from raybench.analysis.batch_lines import BatchLine, batch_lines
-from raybench.analysis.choice import Best
 from raybench.analysis.combined_effect import CombinedEffect, combined_effect
 from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
 from raybench.analysis.findings.case import Around, WholeStudy
@@ -16,11 +15,8 @@ from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, ranked
 from raybench.analysis.findings.of_study import NotReached
-from raybench.analysis.findings.verifications import Verification, in_same_rounds, verifications
+from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
-from raybench.analysis.load import Disagreement, UnderLoad, disagreements, under_load
-from raybench.analysis.measured import MeasuredStudy, measured_study
-from raybench.analysis.objectives import Candidate
 from raybench.analysis.overlap import (
     BatchOverlaps,
     ModelBuckets,
@@ -29,44 +25,34 @@ from raybench.analysis.overlap import (
     model_buckets,
     profiled,
 )
+from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
-from raybench.analysis.search import (
-    Confirmation,
-    SearchHistory,
-    confirmations,
-    search_history,
-    unconfirmed_gain,
-)
+from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.search import SearchHistory, search_history
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
-from raybench.analysis.stats.efficiency import Gain, restart_time
-from raybench.analysis.stats.phases import PhaseTable, phase_table
+from raybench.analysis.stats.efficiency import restart_time
+from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies
-from raybench.analysis.summary import TrialSummary, summarize
+from raybench.analysis.summary import Summary, summarize, summarize_trials
 from raybench.analysis.training import TrainingResults, UsedGoodput, analyse_training, used_goodput
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 
 
 @dataclass(frozen=True)
-class StudyResults(MeasuredStudy):
+class StudyResults(Facts):
     """What a study has found: complete, so that a report only draws it."""
 
-    summaries: tuple[TrialSummary, ...]  # of the probes too
-    best: Best | None  # on fewer devices than the target where no suggestion completed there
+    summaries: tuple[Summary, ...]  # of each setting, and of what has no figures
+    trials: tuple[Summary, ...]  # of each record, by itself
     best_label: str
-    best_gain: Gain | None  # of the best over the default by two trials apart, where nothing confirmed it
-    pareto: tuple[Candidate, ...]  # several objectives only
-    confirmations: tuple[Confirmation, ...]
-    marginal_effects: tuple[MarginalEffect, ...]  # of the best: knobs not shown to help
-    default_failure: TrialRecord | None  # why there is nothing to confirm the best against
-    disagreements: tuple[Disagreement, ...]  # settings that were measured more than once, and not alike
-    under_load: tuple[UnderLoad, ...]  # trials that others disturbed more than those they are held against
+    default_failure: TrialRecord | None  # why there is nothing to hold the best against
     model_buckets: ModelBuckets | None  # in which DDP sends the gradients
     recommendation: Recommendation | None  # what to use
-    findings: tuple[Finding, ...]  # of every trial that was diagnosed
+    findings: tuple[Finding, ...]  # of every setting
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
@@ -88,18 +74,6 @@ class StudyResults(MeasuredStudy):
     training: TrainingResults | None
     used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
 
-    @property
-    def winners(self) -> list[TrialRecord]:
-        """What was chosen at the target: the best suggestion, of several objectives the Pareto front."""
-        chosen = [each.record for each in self.pareto] or ([self.best.record] if self.best else [])
-        return [each for each in chosen if each.config.world_size == self.target_world_size]
-
-    @property
-    def confirmed_winners(self) -> list[Confirmation]:
-        """The confirmations of what is chosen now; what led before trials were measured again is not."""
-        chosen = {self.buckets.key(record.config) for record in self.winners}
-        return [each for each in self.confirmations if self.buckets.key(each.record.config) in chosen]
-
 
 def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) -> StudyResults:
     """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
@@ -114,45 +88,32 @@ def analyse(
     records: Sequence[TrialRecord],
     devices_per_node: int = 1,
     around: Around | None = None,
+    known: Spreads | None = None,
 ) -> StudyResults:
     """All that follows from ``records``, whatever their states and however many there are.
 
     ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
-    ``around``: the machine, and the links of a sweep, where they are known.
+    ``around``: the machine, and the links of a sweep, where they are known; ``known``: as ``resolve``.
     """
-    base = measured_study(study, records)
+    base = resolve(study, records, known)
     around = replace(around or Around(), max_seconds=base.study.measure.max_seconds)
-    several = len(base.study.search.objectives) > 1
-    size = choice.compared_at(base.study, base.records, base.target_world_size, base.headline)
-    chosen = choice.choose(base.study, base.records, size, base.own_scalings)
-    best = choice.best(base.study, base.records, size, chosen)
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
-    with_probes = list({record.trial_id: record for record in records}.values())
-    summaries = tuple(summarize(with_probes, base.own_scalings, base.waterfalls))
     training = analyse_training(base)
-    hidden = batch_overlaps(base)
-    confirmed = tuple(confirmations(base, chosen))
-    apart, loaded = disagreements(base), under_load(base)
-    diagnosis = diagnose_study(base, confirmed, around, apart, loaded)
-    verified = verifications(base, diagnosis.first, confirmed)
-    shared = in_same_rounds(base, confirmed)
-    attributed = attribution(base, shared)
-    best_gain = unconfirmed_gain(base, best, confirmed, attributed)
-    use = recommendation(base, best, confirmed, verified, best_gain)
-    phases = phase_table(base.headline, base.records) if base.headline else None
+    diagnosis = diagnose_study(base, around)
+    verified = verifications(base, diagnosis.first)
+    attributed = attribution(base)
+    use = recommendation(base, verified)
+    phases = None
+    if base.headline and base.headline_scaling:
+        phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
+    every = list({record.trial_id: record for record in records}.values())
     return StudyResults(
-        **{each.name: getattr(base, each.name) for each in fields(base)},
-        summaries=summaries,
-        best=best,
-        best_label=difference_words(base.study, best.record.config) if best else "",
-        best_gain=best_gain,
-        pareto=tuple(chosen) if several and best else (),
-        confirmations=confirmed,
-        marginal_effects=marginal_effects(base, best, shared),
+        **{each.name: getattr(base, each.name) for each in fields(Facts)},
+        summaries=tuple(summarize(every, base.fit)),
+        trials=tuple(summarize_trials(every, base.fit)),
+        best_label=difference_words(base.study, base.best.record.config) if base.best else "",
         default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
-        disagreements=apart,
-        under_load=loaded,
         model_buckets=model_buckets(base),
         recommendation=use,
         findings=diagnosis.findings,
@@ -163,7 +124,7 @@ def analyse(
         combined_effect=combined_effect(base, attributed, training),
         search_history=search_history(base),
         batch_lines=batch_lines(base),
-        overlaps=hidden,
+        overlaps=batch_overlaps(base),
         what_if=study_what_if(base),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,

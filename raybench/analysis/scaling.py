@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import TYPICAL, Pool, Spreads, Unit, Weights
@@ -55,7 +55,9 @@ def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | No
         return None
     if speedup.high < 1:
         return Status.NEGATIVE
-    low, high = (sum(end >= least for least in (GOOD, EXCELLENT)) for end in (efficiency.low, efficiency.high))
+    low, high = (
+        sum(end >= least for least in (GOOD, EXCELLENT)) for end in (efficiency.low, efficiency.high)
+    )
     return _WORDS[low, high]
 
 
@@ -97,6 +99,11 @@ class Efficiency:
     base_unit: Unit
 
 
+def says_less(record: TrialRecord) -> bool:
+    """Whether a trial is of a search: one of a curve has all variants, and more beside its rounds."""
+    return record.request.role != "scaling"
+
+
 class Measured:
     """The complete trials of steps of a study, and the pool of their visits."""
 
@@ -115,6 +122,21 @@ class Measured:
         found = visits(self.records, self.buckets)
         self.pool = Pool(found, known or TYPICAL[device], is_certain=is_certain)
         self._readings = [frozenset(each.logs) for each in found]
+
+    @cached_property
+    def _visits(self) -> dict[Hashable, list[TrialRecord]]:
+        found = dict[Hashable, list[TrialRecord]]()
+        for record in self.records:
+            found.setdefault(self.buckets.key(record.config), []).append(record)
+        return found
+
+    def visits(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
+        """The complete trials of a record's setting, in their order."""
+        return tuple(self._visits.get(self.buckets.key(record.config), ())) if record.steps else ()
+
+    def reference(self, record: TrialRecord) -> TrialRecord:
+        """The visit that stands for a record's setting: one with all variants, else the first."""
+        return min(self.visits(record), key=says_less, default=record)
 
     def unit(self, record: TrialRecord) -> Unit:
         """That of the real step of a record's setting."""
@@ -157,7 +179,9 @@ class Measured:
         smallest = self._smallest(record)
         if smallest is None:
             return None
-        rates = [each.steps.samples_per_step / each.config.world_size for each in (record, smallest) if each.steps]
+        rates = [
+            each.steps.samples_per_step / each.config.world_size for each in (record, smallest) if each.steps
+        ]
         other = self.unit(smallest)
         return Efficiency({other: 1.0, unit: -1.0}, rates[0] / rates[1], smallest, other)
 
@@ -181,6 +205,18 @@ class Measured:
             asked.append(_difference(one.weights, other.weights))
             factors.append(one.factor / other.factor)
         return self._ratios(asked, factors)
+
+    def efficiency_product(self, over: Sequence[TrialRecord], under: Sequence[TrialRecord]) -> Estimate:
+        """The product of the efficiencies of some records over that of others; all must have one."""
+        weights, factor = dict[Unit, float](), 1.0
+        for records, sign in ((over, 1), (under, -1)):
+            for record in records:
+                found = self.efficiency(record)
+                assert found is not None
+                factor *= found.factor**sign
+                for unit, weight in found.weights.items():
+                    weights[unit] = weights.get(unit, 0.0) + sign * weight
+        return self.pool.contrast(weights).ratio(factor)
 
     def _ratios(self, asked: Sequence[Weights], factors: Sequence[float]) -> list[Estimate]:
         found = self.pool.simultaneous(asked) if asked else []
@@ -268,5 +304,3 @@ def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
         efficiency=one,
         status=Status.EXCELLENT,
     )
-
-

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
 
 # Relative; of sums in another order, which a few steps amplify, in the type in which they are made.
@@ -79,7 +79,7 @@ class StrategyRow:
     parity: ParityVerdict | None
 
 
-def compare_strategies(results: MeasuredStudy) -> tuple[StrategyRow, ...]:
+def compare_strategies(results: Facts) -> tuple[StrategyRow, ...]:
     """A row for each strategy and world size, by world size; empty where a study has one strategy.
 
     A strategy stands with the setting that differs from the default in the strategy alone, else with its
@@ -101,7 +101,7 @@ def compare_strategies(results: MeasuredStudy) -> tuple[StrategyRow, ...]:
     return tuple(rows)
 
 
-def _representative(results: MeasuredStudy, records: Sequence[TrialRecord]) -> TrialRecord:
+def _representative(results: Facts, records: Sequence[TrialRecord]) -> TrialRecord:
     """The record that speaks for its strategy."""
     default = default_setting(results.study)
 
@@ -113,14 +113,14 @@ def _representative(results: MeasuredStudy, records: Sequence[TrialRecord]) -> T
     return min(records, key=rank)
 
 
-def _row(results: MeasuredStudy, record: TrialRecord) -> StrategyRow:
+def _row(results: Facts, record: TrialRecord) -> StrategyRow:
     measurement = record.steps
     assert measurement is not None  # it is complete
     counted = measurement.peak_memory_bytes
     memory = counted or measurement.device_memory_bytes
     return StrategyRow(
         record=record,
-        scaling=results.reported[record.trial_id],
+        scaling=results.scalings[record.trial_id],
         memory_bytes=max(memory) if memory else None,
         memory_is_of_process=not counted,
         parity=loss_parity(record),

@@ -1,23 +1,17 @@
-"""One row a trial: the columns of ``summary.csv``, as docs/reference.md has them."""
+"""The columns of ``summary.csv``, a row a setting, and of ``trials.csv``, a row a trial: docs/reference.md."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.reference import Related
-from raybench.analysis.stats.efficiency import Scaling, one_device, restart_time
-from raybench.analysis.stats.phases import phase_times
-from raybench.analysis.stats.repeated import (
-    one_of_starts,
-    scaling_over_starts,
-    starts_of,
-    waterfall_over_starts,
-)
+from raybench.analysis.phases import phase_times
+from raybench.analysis.scaling import Measured, Scaling, one_device
+from raybench.analysis.stats.efficiency import restart_time
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.waterfall import Waterfall
 from raybench.analysis.training import TrainedRun
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.results import Phase, ProbeResult, StepsResult
 from raybench.spec.knobs import KnobValue, Setting
@@ -27,13 +21,13 @@ from raybench.spec.workloads import WorkloadSpec
 if TYPE_CHECKING:
     import pandas as pd
 
-Values = dict[str, Any]  # of fields of a ``TrialSummary``
+Values = dict[str, Any]  # of fields of a ``Summary``
 VARYING_AFTER = "gradient_compression"  # the column after which the varying knobs stand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSummary:
-    """One row of ``summary.csv``; None where unknown or inapplicable. Units stand in the names.
+class Summary:
+    """A row of ``summary.csv`` or ``trials.csv``; None where unknown or inapplicable. Units stand in the names.
 
     ``varying`` holds the knobs and variables without a column of their own that differ between records.
     Memory is of the rank that takes most, ``flops_per_s`` of one device, energy of all in a step, plain
@@ -48,9 +42,11 @@ class TrialSummary:
     device_name: str | None
     #: `synthetic` or `real`
     input: str
-    #: id of the record
+    #: id of the record; of a setting, that of the trial that stands for it
     trial_id: str
-    #: what the trial was for
+    #: trials of the setting there: its visits
+    visits: int
+    #: what the trial was for; of a setting, what the trial that stands for it was for
     role: str
     #: how it ended; the reason is in the record
     state: str
@@ -92,8 +88,8 @@ class TrialSummary:
     baseline_world_size: int | None = None
     #: strategy of the baseline
     baseline_strategy: str | None = None
-    #: step time of the baseline, in the rounds of this trial where it has them: over `step_time_s` it is the
-    #: `speedup` under strong scaling, and the speed-up over the ratio of world sizes under weak scaling
+    #: step time of the baseline: over `step_time_s` it is the `speedup` under strong scaling, and the speed-up
+    #: over the ratio of world sizes under weak scaling
     baseline_step_time_s: float | None = None
     #: over the baseline: of the throughput (weak scaling) or the step time (strong)
     speedup: float | None = None
@@ -103,6 +99,10 @@ class TrialSummary:
     efficiency_low: float | None = None
     #: upper end of its interval
     efficiency_high: float | None = None
+    #: lower end of the interval in which another run would find it
+    efficiency_again_low: float | None = None
+    #: upper end of that
+    efficiency_again_high: float | None = None
     #: the step that perfect scaling would have
     ideal_s: float | None = None
     #: what the smaller batch of each device costs (strong scaling)
@@ -155,11 +155,11 @@ class TrialSummary:
     time_to_target_s: float | None = None
     #: whether the group had more workers than there are cores
     oversubscribed: bool
-    #: rounds of which the estimates are made, of all starts
+    #: rounds of which the estimates are made, of all visits
     rounds: int | None = None
     #: starts of the workers in these rounds
     starts: int | None = None
-    #: time that the trial took altogether, in all starts
+    #: time that the trials took altogether
     wall_time_s: float
     varying: dict[str, KnobValue]
 
@@ -173,40 +173,43 @@ class TrialSummary:
         return row
 
 
-_COLUMNS = tuple(each.name for each in fields(TrialSummary) if each.name != "varying")
+_COLUMNS = tuple(each.name for each in fields(Summary) if each.name != "varying")
 
 
-def summarize(
-    records: Sequence[TrialRecord],
-    scalings: Mapping[str, Scaling] | None = None,
-    waterfalls: Mapping[str, Waterfall | None] | None = None,
-) -> list[TrialSummary]:
-    """A row for each trial, in the order given; ``scalings`` and ``waterfalls`` by trial id if known.
+def summarize(records: Sequence[TrialRecord], fit: Measured | None = None) -> list[Summary]:
+    """A row for each setting at its world size and place, and for each record without step times, in their order.
 
-    A trial that was repeated in several starts has one row for those that are complete, with estimates over
-    them and their times together; what has no interval is the first one's.
+    ``records``: all of them, probes too; ``fit``: what their complete trials of steps say.
     """
-    names, known_scalings, known_waterfalls = _varying(records), scalings or {}, waterfalls or {}
-    rows, related = [], Related(records)
-    trials = {record.trial_id for record in one_of_starts(records)}
+    fit, names = fit or Measured(records), _varying(records)
+    rows, seen = list[Summary](), set[Hashable]()
     for record in records:
-        if record.state == "complete" and record.trial_id not in trials:
-            continue
-        scaled, divided, wall_time_s = None, None, record.wall_time_s
-        if record.steps is not None:
-            scaled = known_scalings.get(record.trial_id) or scaling_over_starts(record, related.of(record))
-            if record.trial_id in known_waterfalls:
-                divided = known_waterfalls[record.trial_id]
-            else:
-                divided = waterfall_over_starts(record, related.of(record))
-            wall_time_s = sum(each.wall_time_s for each in starts_of(record, related.of(record)))
-        values = _asked(record, names) | _answered(record, scaled, divided) | {"wall_time_s": wall_time_s}
-        rows.append(TrialSummary(**values))
+        key = fit.buckets.key(record.config) if record.steps else record.trial_id
+        if key not in seen:
+            seen.add(key)
+            rows.append(_row(fit, fit.reference(record), names, fit.visits(record) or (record,)))
     return rows
 
 
+def summarize_trials(records: Sequence[TrialRecord], fit: Measured) -> list[Summary]:
+    """A row for each record, a trial of steps by its own rounds and what ``fit`` says of the spreads."""
+    names, spreads = _varying(records), fit.pool.spreads
+    return [
+        _row(Measured([record], fit.buckets, spreads, is_certain=True), record, names, (record,))
+        for record in records
+    ]
+
+
+def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[TrialRecord]) -> Summary:
+    has_steps = record.steps is not None
+    scaled, divided = (fit.scaling(record), fit.waterfall(record)) if has_steps else (None, None)
+    values = _asked(record, names) | _answered(record, scaled, divided)
+    values |= {"visits": len(visits), "wall_time_s": sum(each.wall_time_s for each in visits)}
+    return Summary(**values)
+
+
 def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """The summary as a DataFrame, one row a trial, with the columns of ``summary.csv``."""
+    """The summary as a DataFrame, one row a setting, with the columns of ``summary.csv``."""
     import pandas as pd  # a second of import, for those who ask
 
     return pd.DataFrame([summary.row() for summary in summarize(records)])
@@ -227,7 +230,7 @@ def _varying(records: Sequence[TrialRecord]) -> list[str]:
 
     Only records on several devices count for the knobs that are reset on one.
     """
-    own = {each.name for each in fields(TrialSummary)}
+    own = {each.name for each in fields(Summary)}
     several = [record for record in records if record.config.world_size > 1] or list(records)
     found = []
     for name in Setting.model_fields:
@@ -326,6 +329,8 @@ def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
         "efficiency": _value(efficiency),
         "efficiency_low": efficiency.low if efficiency else None,
         "efficiency_high": efficiency.high if efficiency else None,
+        "efficiency_again_low": efficiency.again[0] if efficiency and efficiency.again else None,
+        "efficiency_again_high": efficiency.again[1] if efficiency and efficiency.again else None,
         "rounds": scaled.step_time_s.n,
         "starts": scaled.step_time_s.starts,
     }

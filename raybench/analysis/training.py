@@ -10,7 +10,7 @@ from statistics import fmean, geometric_mean, median
 
 from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.labels import difference_words
-from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.noise_scale import by_epoch, efficiency_over_runs
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
@@ -326,9 +326,7 @@ class UsedGoodput:
     ratio: Estimate | None  # over the headline's; None: of that it is not known
 
 
-def used_goodput(
-    base: MeasuredStudy, known: Sequence[Goodput], config: Configuration | None
-) -> UsedGoodput | None:
+def used_goodput(base: Facts, known: Sequence[Goodput], config: Configuration | None) -> UsedGoodput | None:
     """Of the setting ``config``; None where it has none, or is the headline's."""
     speaks = base.reference_of(config) if config is not None else None
     if speaks is None or speaks is base.headline:
@@ -347,7 +345,7 @@ def _over(one: Goodput, other: Goodput) -> Estimate:
     return unpaired_ratio(one.goodput_samples_per_s, other.goodput_samples_per_s)
 
 
-def goodput_of(base: MeasuredStudy, reference: int, runs: Sequence[Sequence[Epoch]]) -> list[Goodput]:
+def goodput_of(base: Facts, reference: int, runs: Sequence[Sequence[Epoch]]) -> list[Goodput]:
     """Of every trial of the curve, by the epochs of the ``runs`` that measured a noise scale."""
     goodputs, known = [], dict[int, Estimate | None]()
     for record in base.by_role("scaling", "search") if runs else ():
@@ -357,7 +355,7 @@ def goodput_of(base: MeasuredStudy, reference: int, runs: Sequence[Sequence[Epoc
         efficiency = known[batch]
         if efficiency is None:
             continue
-        rate = base.reported[record.trial_id].throughput_samples_per_s
+        rate = base.scalings[record.trial_id].throughput_samples_per_s
         goodputs.append(Goodput(record, rate, efficiency, product(rate, efficiency)))
     return sorted(goodputs, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))
 
@@ -439,7 +437,7 @@ class TrainingResults:
         return next((each for each in self.comparisons if each.group is group), None)
 
 
-def analyse_training(base: MeasuredStudy) -> TrainingResults | None:
+def analyse_training(base: Facts) -> TrainingResults | None:
     """All that follows from the training trials; None where none is complete."""
     runs = [TrainedRun(record) for record in base.records if record.training is not None]
     if not runs:

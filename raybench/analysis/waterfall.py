@@ -173,9 +173,7 @@ def _levels(
     if add("wrapper" if has_concurrent else "undivided", "local", local):
         add("skew", "local", slowest)
     divided = has_concurrent or "local" in has
-    levels.append(
-        _Level("exposed_communication" if divided else "undivided", step_unit(config, buckets))
-    )
+    levels.append(_Level("exposed_communication" if divided else "undivided", step_unit(config, buckets)))
     return levels, has
 
 

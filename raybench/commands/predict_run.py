@@ -32,7 +32,7 @@ from raybench.spec.user_input import received
 
 if TYPE_CHECKING:
     from raybench.analysis.collectives import Link, LinkKey
-    from raybench.analysis.measured import MeasuredStudy
+    from raybench.analysis.resolve import Facts
 
 Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
@@ -116,12 +116,12 @@ def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, s
 
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
-    from raybench.analysis.measured import measured_study
+    from raybench.analysis.resolve import resolve
     from raybench.analysis.simulate.sources import devices_of_node, group_of_study, settings_of
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(path) as store:
-        results = measured_study(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()))
         environment, notes = store.environment(), (*store.warnings, *_trained_notes(results))
     group = group_of_study(results, setting)
     if group is None and setting and group_of_study(results) is not None:
@@ -141,11 +141,11 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         epoch_samples=results.epoch_samples,
         epochs=study.training.epochs if study.training else None,
         notes=notes,
-        devices=tuple((each.config.device, each.device_name) for each in results.tried),
+        devices=tuple((each.config.device, each.device_name) for each in results.references),
     )
 
 
-def _trained_notes(results: MeasuredStudy) -> Iterator[str]:
+def _trained_notes(results: Facts) -> Iterator[str]:
     """Trained epochs that took another time than their steps say, by which every time here is reported."""
     from raybench.analysis.cost import trained_times
     from raybench.analysis.training import analyse_training
@@ -260,7 +260,7 @@ def run_what_if(
     ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
     ``RequestError`` where nothing can be said.
     """
-    from raybench.analysis.measured import measured_study
+    from raybench.analysis.resolve import resolve
     from raybench.analysis.simulate.what_if import trial_to_ask, what_if
     from raybench.records.store import ResultsDirectory
     from raybench.report.sections.overlap import point_words, what_if_table
@@ -269,7 +269,7 @@ def run_what_if(
     if not directory.is_dir():
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
-        results = measured_study(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()))
     record = trial_to_ask(results)
     found = links = None
     if communication is not None:

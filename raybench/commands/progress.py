@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from raybench.analysis import choice
 from raybench.analysis.labels import label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
+from raybench.analysis.scaling import Scaling, waterfall
 from raybench.analysis.simulate.what_if import bucket_choice
-from raybench.analysis.stats.efficiency import Scaling
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.waterfall import waterfall
 from raybench.commands.display import Display
 from raybench.commands.notes import stage_words
 from raybench.launch import metrics

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.scaling import scaling
 from raybench.errors import GroupLostError
 from raybench.launch.nodes import alive_nodes
 from raybench.launch.worker_group import WorkerGroup

@@ -130,7 +130,7 @@ class Search:
 
     def _outcome(self, record: TrialRecord) -> dict[str, Any]:
         """State and values of a trial; what was out of memory is pruned."""
-        values = choice.objective_values(self._study, record)
+        values = choice.objective_values(self._study, record, scaling(record)) if record.steps else None
         if values is not None:
             return {"state": TrialState.COMPLETE, "values": values}
         return {"state": TrialState.PRUNED if record.state == "oom" else TrialState.FAIL}

@@ -12,7 +12,7 @@ from raybench.analysis.labels import devices_words, label, weights_words
 from raybench.analysis.load import load_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
-from raybench.analysis.stats.efficiency import Verdict
+from raybench.analysis.stats.verdict import Verdict
 from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
 from raybench.report.finding_texts import next_step
 from raybench.report.format import interval, percent, times

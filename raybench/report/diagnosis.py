@@ -11,8 +11,8 @@ from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import Verification, verification_of
 from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.efficiency import Status
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.scaling import Status
+from raybench.analysis.waterfall import Waterfall
 from raybench.report import render
 from raybench.report.advice import when_to_use
 from raybench.report.contents import ReportTables

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from raybench.analysis.labels import devices_words
+from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.outlook import (
     LEAST_RETURN,
     Expected,
@@ -22,7 +23,6 @@ from raybench.analysis.simulate.outlook import (
 )
 from raybench.analysis.simulate.predict import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.steps import MeasuredScaling, Shape
-from raybench.analysis.stats.efficiency import Status
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     duration_unit,

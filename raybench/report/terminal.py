@@ -129,13 +129,13 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
     def step_time(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        step_s = results.reported[record.trial_id].step_time_s
+        step_s = results.scalings[record.trial_id].step_time_s
         return f"{figures(step_s.value * 1e3)} ms {relative_words(step_s)}"
 
     def rate(record: TrialRecord) -> str:
         if record.steps is None:
             return NONE
-        return figures(results.reported[record.trial_id].throughput_samples_per_s.value)
+        return figures(results.scalings[record.trial_id].throughput_samples_per_s.value)
 
     def efficiency(record: TrialRecord) -> str:
         if record.steps is None:
@@ -144,7 +144,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         return percent(share) if share and record.config.world_size > 1 else ""
 
     def rounds(record: TrialRecord) -> str:
-        return "" if record.steps is None else count(results.reported[record.trial_id].step_time_s)
+        return "" if record.steps is None else count(results.scalings[record.trial_id].step_time_s)
 
     return [
         Column("devices", devices, right=True),

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import trial_words
-from raybench.analysis.stats.efficiency import Scaling, scaling
+from raybench.analysis.scaling import Scaling, scaling
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner

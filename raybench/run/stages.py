@@ -13,9 +13,9 @@ from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
 from raybench.analysis.largest_batch import decide, probe_of
 from raybench.analysis.load import Disagreement, disagreements, under_load
-from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.scaling import scaling
 from raybench.analysis.search import confirmations
-from raybench.analysis.stats.efficiency import scaling
 from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, RepeatReason, Stage
@@ -344,7 +344,7 @@ def repeat(session: Session) -> bool:
         return False
     measured = False
     for _ in range(MOST_AGAIN):
-        base = measured_study(session.study, session.ledger.records())
+        base = resolve(session.study, session.ledger.records())
         loaded = [each.record for each in under_load(base)]
         disturbed = _of_curve(session, loaded)
         requests = disturbed | _of_curve(session, _that_disagree(base, loaded))
@@ -364,7 +364,7 @@ def repeat(session: Session) -> bool:
     return measured
 
 
-def _that_disagree(base: MeasuredStudy, loaded: Sequence[TrialRecord]) -> list[TrialRecord]:
+def _that_disagree(base: Facts, loaded: Sequence[TrialRecord]) -> list[TrialRecord]:
     """Of settings whose measurements do; not those whose reported trial is ``loaded``: they come first."""
     # what wide intervals leave open is left open by as many rounds more
     open_ = [each for each in disagreements(base) if each.is_certain and not each.is_settled]
@@ -463,7 +463,7 @@ def verify(session: Session) -> None:
 
 def _verifications(session: Session) -> list[tuple[Proposal, StepsRequest]]:
     """Those that can be tested and are not, by the worker group that they need."""
-    base = measured_study(session.study, session.ledger.records())
+    base = resolve(session.study, session.ledger.records())
     headline = base.headline
     if headline is None:
         session.note(NoteKind.NO_DIAGNOSIS)
@@ -483,7 +483,7 @@ def _verifications(session: Session) -> list[tuple[Proposal, StepsRequest]]:
     ]
 
 
-def _not_tested(session: Session, base: MeasuredStudy) -> list[Proposal]:
+def _not_tested(session: Session, base: Facts) -> list[Proposal]:
     """The proposals that no confirmation has tested; those of an earlier run of this stage are among them."""
     chosen = choice.choose(base.study, base.records, base.target_world_size)
     confirmed = confirmations(base, chosen)

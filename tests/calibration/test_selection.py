@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.resolve import Facts
 from tests.unit.analysis.test_selection import (
     advised,
     equal_studies,
@@ -22,13 +22,13 @@ ALONE = 2 * ALLOWED  # by intervals of 95% that were not chosen for: one study o
 
 
 @pytest.fixture(scope="module")
-def equal() -> list[MeasuredStudy]:
+def equal() -> list[Facts]:
     return equal_studies(STUDIES)
 
 
 @pytest.mark.parametrize("wrong", [advised, wrong_of_the_best, wrong_of_a_knob])
 def test_equal_settings_are_not_told_apart(
-    wrong: Callable[[list[MeasuredStudy]], tuple[int, int]], equal: list[MeasuredStudy]
+    wrong: Callable[[list[Facts]], tuple[int, int]], equal: list[Facts]
 ) -> None:
     found, alone = wrong(equal)
     assert found <= ALLOWED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.stats.efficiency import Verdict
+from raybench.analysis.stats.verdict import Verdict
 from tests.unit.analysis.stats.test_statistics import LOADED, NOISES, SLOW, covered, verdicts
 
 pytestmark = pytest.mark.long

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis.measured import measured_study
+from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.what_if import study_what_if
 from raybench.records.store import ResultsDirectory
 from tests.cluster.conftest import nodes_of, run_on
@@ -51,7 +51,7 @@ def test_buckets_are_predicted_from_one_trial(can_have_nodes: None, tmp_path: Pa
     assert "What if: predicted from one trial" in (tmp_path / "out" / "report" / "report.md").read_text()
 
     with ResultsDirectory.open_readonly(tmp_path / "out") as store:
-        results = measured_study(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()))
     chosen = study_what_if(results)
     assert chosen is not None
     others = [each for each in chosen.found.points if each.setting.bucket_cap_mb != "default"]

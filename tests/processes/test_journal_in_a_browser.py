@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.scaling import scaling
 from raybench.plan.search import Search
 from raybench.records.record import State, TrialRecord
 from tests.unit.plan.test_search import mixed_runner, plan, searched

@@ -15,9 +15,11 @@ import torch
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.evenness import straggler
 from raybench.analysis.findings.finding import Finding, FindingName
-from raybench.analysis.stats.efficiency import Verdict, gain, scaling
+from raybench.analysis.scaling import scaling, waterfall
+from raybench.analysis.stats.efficiency import gain
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
-from raybench.analysis.stats.waterfall import Waterfall, waterfall
+from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest

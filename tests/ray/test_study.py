@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.labels import label, task_words
-from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.scaling import scaling
 from raybench.commands.progress import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord

@@ -23,7 +23,8 @@ from pydantic import BaseModel
 from raybench.analysis.collectives import Message
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.findings.verifications import Verified
-from raybench.analysis.stats.efficiency import Status, Verdict
+from raybench.analysis.scaling import Status
+from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.summary import TrialSummary
 from raybench.launch.metrics import METRICS
 from raybench.records import epochs_csv, measured_csv, record, requests, results

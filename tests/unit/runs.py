@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.stats.efficiency import Scaling
+from raybench.analysis.scaling import Scaling
 from raybench.plan.notes import RepeatReason, Stage
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
 from raybench.analysis.findings.finding import FindingName, Remedy, Severity
-from raybench.analysis.stats.efficiency import GOOD
+from raybench.analysis.scaling import GOOD
 from raybench.analysis.stats.statistics import Estimate, inverse
 
 FIXED_LEAST = (
@@ -26,7 +26,6 @@ class LaunchBound(PartOfStep):
     """GPUs wait for the process that launches their work."""
 
     name = FindingName.LAUNCH_BOUND
-    one_device_has_it = True
     busy: float  # share of the time
 
     @classmethod
@@ -52,7 +51,6 @@ class BatchTooSmall(PartOfStep):
     """A tenth of the step stays whatever the batch."""
 
     name = FindingName.BATCH_TOO_SMALL
-    one_device_has_it = True
     by_strong_scaling: bool  # else by the line through the batches measured
 
     @classmethod
@@ -114,7 +112,7 @@ def _fixed_by_batches(case: Case) -> Estimate | None:
         return None
     next_ = min(larger)
     weight = own / (next_ - own)
-    mine, theirs = computed[own].beside(computed[next_]), computed[next_].beside(computed[own])
+    mine, theirs = computed[own].time_s, computed[next_].time_s
     value = mine.value * (1 + weight) - theirs.value * weight
     half = ((mine.half_width * (1 + weight)) ** 2 + (theirs.half_width * weight) ** 2) ** 0.5
     return Estimate(value, value - half, value + half, min(mine.n, theirs.n))

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Self
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.finding import Finding, Kind, Severity
-from raybench.analysis.load import Disagreement, UnderLoad, load_of
-from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.reference import InSameRounds, between_starts
-from raybench.analysis.search import Confirmation
+from raybench.analysis.load import load_of
+from raybench.analysis.phases import phase_times
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.simulate.timeline import BucketCap
-from raybench.analysis.stats.efficiency import Scaling, scaling
-from raybench.analysis.stats.phases import phase_times
-from raybench.analysis.stats.rounds import level, series
-from raybench.analysis.stats.statistics import Estimate, of_any_start, simultaneous_difference
-from raybench.analysis.stats.waterfall import Parts, Waterfall, waterfall
+from raybench.analysis.stats.statistics import Estimate, simultaneous_difference
+from raybench.analysis.units import baseline_unit, level_unit, one_device
+from raybench.analysis.waterfall import Parts, Waterfall
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, Variant
+from raybench.records.requests import Configuration
 from raybench.records.results import Phase, StepsResult
 
 # A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
@@ -52,10 +50,6 @@ class Timed:
 
     time_s: Estimate
     record: TrialRecord
-
-    def beside(self, other: Timed) -> Estimate:
-        """The time with what starts of the workers differ by, where ``other`` is of another start."""
-        return of_any_start(self.time_s, between_starts(self.record, other.record))
 
 
 @dataclass(frozen=True)
@@ -92,7 +86,9 @@ class Beside:
     elsewhere: tuple[TrialRecord, ...] = ()  # of several devices: of all world sizes and placements
 
     @staticmethod
-    def of(records: Iterable[TrialRecord], scaling_of: Callable[[TrialRecord], Scaling] = scaling) -> Beside:
+    def of(
+        records: Iterable[TrialRecord], fit: Measured, scaling_of: Callable[[TrialRecord], Scaling]
+    ) -> Beside:
         """Of complete trials of steps; of several alike the first counts."""
         records = tuple(records)
         alone: dict[Hashable, dict[int, Timed]] = {}
@@ -101,27 +97,23 @@ class Beside:
         for record in records:
             if record.steps is None or record.request.kind != "steps":
                 continue
-            asked = record.request.variants
             found = scaling_of(record)
             if found.efficiency is not None:
                 knob, rate = int(record.config.setting.batch_size), found.throughput_samples_per_s.value
                 measured = MeasuredBatch(record.config.batch_size, knob, found.efficiency.value, rate)
                 batches.setdefault(_of_batches(record.config), []).append(measured)
             of_batches = alone.setdefault(_but_for_batch(record.config), {})
-            own = record.config.batch_size * record.config.setting.gradient_accumulation
-            variants: tuple[tuple[Variant, int], ...] = (
-                ("plain", own),
-                ("base", record.config.global_batch_size),
-            )
-            for variant, samples in variants:
-                if variant not in asked or samples in of_batches:
-                    continue
-                if (values := series(record.steps, variant)) is not None:
-                    of_batches[samples] = Timed(level(values), record)
-            number = len(record.steps.bucket_bytes) if "replay" in asked else 0
-            if number and (values := series(record.steps, "replay")) is not None:
+            config = record.config
+            own = config.batch_size * config.setting.gradient_accumulation
+            units = {own: one_device(config, config.batch_size)}
+            units |= {config.global_batch_size: baseline_unit(config)} if config.scaling == "strong" else {}
+            for samples, unit in units.items():
+                if samples not in of_batches and fit.pool.has(unit):
+                    of_batches[samples] = Timed(fit.pool.time(unit), record)
+            replay, number = level_unit(config, fit.buckets, "replay"), len(record.steps.bucket_bytes)
+            if number and fit.pool.has(replay):
                 of_bytes = replays.setdefault(_sent(record.config, record.steps), {})
-                of_bytes.setdefault(number, Replay(level(values), record, number))
+                of_bytes.setdefault(number, Replay(fit.pool.time(replay), record, number))
         sent = {key: tuple(each.values()) for key, each in replays.items()}
         return Beside(alone, sent, batches, records)
 
@@ -167,7 +159,9 @@ class Case:
         """A trial by itself, without the study around it."""
         has_step = any(each.block("ddp") or each.block("plain") for each in steps.rounds)
         assert has_step, "a complete trial has steps"
-        return Case(record, steps, scaling(record), waterfall(record), Beside.of([record]))
+        fit = Measured([record])
+        beside = Beside.of([record], fit, fit.scaling)
+        return Case(record, steps, fit.scaling(record), fit.waterfall(record), beside)
 
     @property
     def config(self) -> Configuration:
@@ -230,14 +224,6 @@ class Case:
         )
         return Estimate(value, low, high, efficiency.n, efficiency.starts)
 
-    def within_loss(self, part_s: Estimate) -> Estimate:
-        """A part of the step, no larger than all that may be lost; within that it stays as measured."""
-        lost_s = self.lost_s
-        if lost_s is None or part_s.value <= lost_s.high:
-            return part_s
-        most_s = max(lost_s.high, 0.0)
-        return replace(part_s, value=max(lost_s.value, 0.0), low=min(part_s.low, lost_s.low), high=most_s)
-
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""
         return phase_times(self.record, self.waterfall)
@@ -267,7 +253,6 @@ class Case:
 class OfTrial(Kind):
     """A kind of finding on one complete trial of steps."""
 
-    one_device_has_it: ClassVar[bool] = False  # it takes time of one device alone as well
     case: Case
 
     @classmethod
@@ -278,12 +263,6 @@ class OfTrial(Kind):
     @property
     def trial_id(self) -> str:
         return self.case.record.trial_id
-
-    def finding(self) -> Finding:
-        found = super().finding()
-        if found.explains is None or self.one_device_has_it:
-            return found
-        return replace(found, explains=self.case.within_loss(found.explains))
 
 
 @dataclass(frozen=True)
@@ -342,12 +321,8 @@ def taken_by_others(record: TrialRecord) -> float:
 class WholeStudy:
     """A measured study with what is around it; empty where there is nothing of it."""
 
-    results: MeasuredStudy
+    results: Facts
     around: Around = field(default_factory=Around)
-    confirmed: Sequence[Confirmation] = ()
-    apart: Sequence[Disagreement] = ()  # settings whose measurements disagree
-    loaded: Sequence[UnderLoad] = ()  # trials that others disturbed more than those beside them
-    shared: InSameRounds | None = None  # settings that were measured in the same rounds
     left_out: Sequence[str] = ()  # what was asked and not measured, in words
 
 

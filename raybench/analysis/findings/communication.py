@@ -198,7 +198,7 @@ def _from_bucket_sizes(case: Case, number: int) -> Latency | None:
     if own is None or not others:
         return None
     furthest = max(others, key=lambda each: abs(each.num_buckets - number))
-    mine, theirs, more = own.beside(furthest), furthest.beside(own), number - furthest.num_buckets
+    mine, theirs, more = own.time_s, furthest.time_s, number - furthest.num_buckets
     half = (mine.half_width**2 + theirs.half_width**2) ** 0.5 / abs(more)
     value = (mine.value - theirs.value) / more
     if value + half <= 0:

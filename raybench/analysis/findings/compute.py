@@ -41,7 +41,6 @@ class DataBound(PartOfStep):
     """The step waits for its batch: 5% of it at least."""
 
     name = FindingName.DATA_BOUND
-    one_device_has_it = True
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:

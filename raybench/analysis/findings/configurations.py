@@ -1,8 +1,8 @@
 """Each configuration's status, where its time goes, and the nearest measured setting that is better.
 
-Many trials are compared, each measured minutes from the others, and the best are named: intervals here are
-simultaneous, so that what is best by chance alone is named in 5% of studies at most. A status is a word about
-one setting, and the same wherever it stands: by its own interval.
+Many settings are compared in pairs, and the best are named: intervals of a pair are simultaneous, so that what
+is better by chance alone is named in 5% of studies at most. A setting's own figures are those that stand
+everywhere.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from raybench.analysis.findings.batch import LargerBatch, larger_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.finding import Finding, FindingName
-from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.reference import InSameRounds, between_starts, one_of_each, rate_ratio
-from raybench.analysis.stats.efficiency import Scaling, Status
-from raybench.analysis.stats.statistics import Estimate, simultaneous, simultaneous_ratio
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.reference import one_of_each
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import Scaling, Status
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -42,11 +42,8 @@ class Change:
     trial_id: str
     efficiency: Estimate
     speedup: Estimate
-    own_efficiency: Estimate  # the same with the interval that it has by itself, as in the tables of trials
     efficiency_ratio: Estimate
     throughput_ratio: Estimate
-    # the same by two trials apart, which is what a test in the same rounds is held against: not by itself
-    predicted_ratio: Estimate
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class DiagnosedConfiguration:
 
     record: TrialRecord
     label: str
-    scaling: Scaling  # intervals simultaneous over the configurations; the status is that of its own
+    scaling: Scaling
     waterfall: Waterfall | None
     changes: tuple[Change, ...]  # the fewest knobs first, then the most gain; one for each set of knobs
     num_tried: int  # measured configurations beside it
@@ -73,51 +70,51 @@ class DiagnosedConfiguration:
         return tuple(each for each in self.changes if len(each.changes) == fewest)
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Settings that are compared in pairs."""
-
-    results: MeasuredStudy
-    in_same_rounds: InSameRounds
-    settings: list[TrialRecord]  # one trial each, the most efficient first
-
-    @property
-    def number(self) -> int:
-        """How many pairs there are: intervals hold for all of them at once."""
-        return len(self.settings) * (len(self.settings) - 1) // 2
-
-
-def compared(results: MeasuredStudy) -> list[TrialRecord]:
+def compared(results: Facts) -> list[TrialRecord]:
     """Every setting, variables and placement at the headline's world size, one trial each.
 
     A trial of the scaling curve, which has all variants, stands before one of the search.
     """
     at = results.headline.config.world_size if results.headline else 0
-    there = [record for record in results.tried if record.config.world_size == at > 1]
+    there = [record for record in results.references if record.config.world_size == at > 1]
     return one_of_each(there, lambda config: config.key(ignore=config.ANY_WORKLOAD))
 
 
-def better_settings(
-    results: MeasuredStudy, in_same_rounds: InSameRounds | None = None
-) -> dict[str, tuple[Change, ...]]:
+def better_settings(results: Facts) -> dict[str, tuple[Change, ...]]:
     """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
 
     Of the ``MOST_COMPARED`` most efficient and the headline; of others none.
     """
     distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
-    pairs = _Pairs(results, in_same_rounds or InSameRounds(results.buckets), distinct)
     looked_at = [*distinct[:MOST_COMPARED], *filter(None, [results.headline])]
-    found = {record.trial_id: _better(pairs, record) for record in looked_at}
-    return {record.trial_id: found.get(record.trial_id, ()) for record in distinct}
+    least = 1 + results.study.search.minimum_gain
+    pairs = [
+        (other, record)
+        for record in looked_at
+        for other in distinct[:MOST_COMPARED]
+        if _efficiency_of(results, other) >= least * _efficiency_of(results, record) > 0
+    ]
+    found = {record.trial_id: dict[frozenset[str], Change]() for record in distinct}
+    efficiencies, rates = results.fit.efficiency_ratios(pairs), results.fit.rate_ratios(pairs)
+    for (other, record), efficiency, rate in zip(pairs, efficiencies, rates, strict=True):
+        if min(efficiency.low, rate.low) > 1:
+            change = _change(results, record, other, efficiency, rate)
+            found[record.trial_id].setdefault(frozenset(change.changes), change)
+    return {
+        trial_id: tuple(
+            sorted(changes.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value))
+        )
+        for trial_id, changes in found.items()
+    }
 
 
-def _efficiency_of(results: MeasuredStudy, record: TrialRecord) -> float:
+def _efficiency_of(results: Facts, record: TrialRecord) -> float:
     efficiency = results.scaling(record).efficiency
     return efficiency.value if efficiency else 0.0
 
 
 def diagnose_configurations(
-    results: MeasuredStudy,
+    results: Facts,
     better: Mapping[str, tuple[Change, ...]],
     findings: Mapping[str, tuple[Finding, ...]],
 ) -> tuple[DiagnosedConfiguration, ...]:
@@ -127,7 +124,7 @@ def diagnose_configurations(
         DiagnosedConfiguration(
             record=record,
             label=results.label(record),
-            scaling=_one_of(results.scaling(record), len(distinct)),
+            scaling=results.scaling(record),
             waterfall=results.waterfalls[record.trial_id],
             changes=better[record.trial_id],
             num_tried=len(distinct) - 1,
@@ -142,58 +139,23 @@ def _efficiency(each: DiagnosedConfiguration) -> float:
     return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
-def _better(pairs: _Pairs, record: TrialRecord) -> tuple[Change, ...]:
-    """The settings that are better, as so many were compared in pairs; of each set of knobs the best."""
-    least = 1 + pairs.results.study.search.minimum_gain
-    own = _efficiency_of(pairs.results, record)
-    nearest: dict[frozenset[str], Change] = {}
-    for other in pairs.settings:
-        if _efficiency_of(pairs.results, other) < least * own:
-            break  # they are in order
-        found = _change(pairs, record, other)
-        if found is not None:
-            nearest.setdefault(frozenset(found.changes), found)
-    return tuple(sorted(nearest.values(), key=lambda each: (len(each.changes), -each.efficiency_ratio.value)))
-
-
-def _change(pairs: _Pairs, record: TrialRecord, other: TrialRecord) -> Change | None:
-    """``other`` as a change of ``record``; None where it is not better beyond the intervals."""
-    results = pairs.results
-    mine, theirs = results.scaling(record), results.scaling(other)
-    if mine.efficiency is None or theirs.efficiency is None or theirs.speedup is None:
-        return None
-    num_pairs, number = pairs.number, len(pairs.settings)
-    apart = between_starts(other, record)
-    ratio = simultaneous_ratio(theirs.efficiency, mine.efficiency, num_pairs, apart)
-    if ratio.low <= 1:
-        return None
-    faster = rate_ratio(other, record, results.scalings, pairs.in_same_rounds, num_pairs).ratio
-    if faster.low <= 1:
-        return None
-    no_rounds = InSameRounds(results.buckets)
-    predicted = rate_ratio(other, record, results.own_scalings, no_rounds, num_pairs).ratio
+def _change(
+    results: Facts, record: TrialRecord, other: TrialRecord, efficiency_ratio: Estimate, rate_ratio: Estimate
+) -> Change:
+    """``other`` as a change of ``record``."""
+    theirs = results.scaling(other)
+    assert theirs.efficiency is not None
+    assert theirs.speedup is not None
     changes = other.config.differences(record.config)
     return Change(
         changes=changes,
         settings=changes | other.config.setting.differences(record.config.setting),
         label=results.label(other),
         trial_id=other.trial_id,
-        efficiency=simultaneous(theirs.efficiency, number),
-        speedup=simultaneous(theirs.speedup, number),
-        own_efficiency=theirs.efficiency,
-        efficiency_ratio=ratio,
-        throughput_ratio=faster,
-        predicted_ratio=predicted,
-    )
-
-
-def _one_of(scaling: Scaling, number: int) -> Scaling:
-    """The same with intervals that hold for ``number`` of them at once."""
-    return replace(
-        scaling,
-        throughput_samples_per_s=simultaneous(scaling.throughput_samples_per_s, number),
-        speedup=scaling.speedup and simultaneous(scaling.speedup, number),
-        efficiency=scaling.efficiency and simultaneous(scaling.efficiency, number),
+        efficiency=theirs.efficiency,
+        speedup=theirs.speedup,
+        efficiency_ratio=efficiency_ratio,
+        throughput_ratio=rate_ratio,
     )
 
 
@@ -268,7 +230,7 @@ def _advised(case: Case, finding: Finding, measured: Change | None, predicted: L
     if case.scaling.efficiency is None:
         return finding
     if measured is not None:
-        change, ratio = dict(measured.settings), measured.predicted_ratio
+        change, ratio = dict(measured.settings), measured.throughput_ratio
         return replace(finding, better=measured, change=change, predicted=ratio)
     if predicted is None or finding.change is not None:
         return replace(finding, better=predicted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
@@ -20,9 +20,7 @@ from raybench.analysis.findings.evenness import Straggler, TakingTurns, UnevenDe
 from raybench.analysis.findings.finding import Finding, Kind, ranked
 from raybench.analysis.findings.of_study import (
     Failed,
-    MeasuredUnderLoad,
-    MeasurementsDisagree,
-    NoSignificantGain,
+    NoGain,
     NotReached,
     PrecisionWithoutGain,
     SeveralDevices,
@@ -37,11 +35,8 @@ from raybench.analysis.findings.steadiness import (
     Throttling,
 )
 from raybench.analysis.findings.unattributed import NegativeScaling, NotDivided
-from raybench.analysis.findings.verifications import in_same_rounds
-from raybench.analysis.load import Disagreement, UnderLoad
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.reference import scaling_first
-from raybench.analysis.search import Confirmation
+from raybench.analysis.resolve import Facts
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
 
@@ -57,24 +52,14 @@ class Diagnosis:
     configurations: tuple[DiagnosedConfiguration, ...]
 
 
-def diagnose_study(
-    results: MeasuredStudy,
-    confirmed: Sequence[Confirmation],
-    around: Around,
-    apart: Sequence[Disagreement] = (),
-    loaded: Sequence[UnderLoad] = (),
-) -> Diagnosis:
-    """The findings of every trial, the headline's ranked, every configuration with its own.
-
-    ``apart``: settings whose measurements disagree; ``loaded``: trials that others disturbed more.
-    """
-    shared = in_same_rounds(results, confirmed)
-    better = better_settings(results, shared)
+def diagnose_study(results: Facts, around: Around) -> Diagnosis:
+    """The findings of every setting, the headline's ranked, every configuration with its own."""
+    better = better_settings(results)
     beside = _beside(results)
     of_trial = {
-        record.trial_id: _of_trial(results, record, better, beside, around) for record in results.records
+        record.trial_id: _of_trial(results, record, better, beside, around) for record in results.references
     }
-    whole = WholeStudy(results, around, confirmed, apart, loaded, shared)
+    whole = WholeStudy(results, around)
     for finding in _of_kinds(whole, OF_COMPARED):
         if finding.trial_id in of_trial:
             of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
@@ -88,19 +73,13 @@ def diagnose_study(
 
 
 def _of_trial(
-    results: MeasuredStudy,
+    results: Facts,
     record: TrialRecord,
     better: Mapping[str, tuple[Change, ...]],
     beside: Mapping[_Where, Beside],
     around: Around,
 ) -> tuple[Finding, ...]:
-    if record.steps is None:
-        return ()
-    alone = record.request.role == "verification"  # nothing of one device beside them
-    # what is to be said of a setting is said with the figures that stand for it everywhere else
-    is_another_told = results.reference(record).trial_id != record.trial_id
-    if record.trial_id not in results.scalings or alone or is_another_told:
-        return doubts(Case.of(record, record.steps))
+    assert record.steps is not None
     case = Case(
         record,
         record.steps,
@@ -116,14 +95,14 @@ def _where(record: TrialRecord) -> _Where:
     return record.config.world_size, record.config.placement
 
 
-def _beside(results: MeasuredStudy) -> dict[_Where, Beside]:
+def _beside(results: Facts) -> dict[_Where, Beside]:
     """Of each world size and placement, what its trials say of each other; those of the curve first."""
     there: dict[_Where, list[TrialRecord]] = {}
-    every = tuple(scaling_first(results.tried))
+    every = tuple(scaling_first(results.references))
     for record in every:
         there.setdefault(_where(record), []).append(record)
     several = tuple(record for record in every if record.config.world_size > 1)
-    beside = {where: Beside.of(records, results.scaling) for where, records in there.items()}
+    beside = {where: Beside.of(records, results.fit, results.scaling) for where, records in there.items()}
     return {where: replace(each, elsewhere=several) for where, each in beside.items()}
 
 
@@ -143,7 +122,7 @@ OF_TRIAL: tuple[type[OfTrial], ...] = (
 # on a trial against others of its study
 OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)
 OF_STUDY: tuple[type[OfStudy], ...] = (
-    Failed, NoSignificantGain, MeasurementsDisagree, MeasuredUnderLoad, SeveralDevices, NotReached,
+    Failed, NoGain, SeveralDevices, NotReached,
 )  # fmt: skip
 EVERY: tuple[type[Kind], ...] = (*OF_TRIAL, *OF_COMPARED, *OF_STUDY)
 
@@ -155,14 +134,5 @@ def findings(record: TrialRecord) -> list[Finding]:
 
 def diagnose(case: Case) -> tuple[Finding, ...]:
     """The findings on a trial, what explains the most time first; no time is explained by two of them."""
-    return _of_one(case, OF_TRIAL)
-
-
-def doubts(case: Case) -> tuple[Finding, ...]:
-    """The same without where the time goes: of trials that belong to another one, or compare two settings."""
-    return _of_one(case, DOUBTS)
-
-
-def _of_one(case: Case, kinds: Iterable[type[OfTrial]]) -> tuple[Finding, ...]:
-    every = (case.finding(kind) for kind in kinds)
+    every = (case.finding(kind) for kind in OF_TRIAL)
     return ranked(finding for finding in every if finding is not None)

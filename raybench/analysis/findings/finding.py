@@ -72,8 +72,10 @@ class FindingName(StrEnum):
     MEMORY_BOUND = "memory-bound"
     #: bf16, fp16 or tf32 with less than 1.05x the samples/s of fp32, whole interval
     PRECISION_WITHOUT_GAIN = "precision that does not help"
-    #: what the confirmation says
-    NO_SIGNIFICANT_GAIN = "no significant gain"
+    #: the best setting is as good as the default: its whole interval is within `search.minimum_gain`
+    AS_GOOD = "as good"
+    #: whether the best setting is better than the default its interval leaves open
+    NOT_KNOWN_YET = "not known yet"
     # what is to be said against the measurement
     #: more workers than cores
     OVERSUBSCRIBED = "oversubscribed"
@@ -85,14 +87,6 @@ class FindingName(StrEnum):
     #: rounds far from the rest; where there are more on one side than the trimmed mean leaves out, they are
     #: in the figure, and the finding says so
     OUTLIER_ROUNDS = "outlier rounds"
-    #: other processes took so much more from one of the trials that settings are compared by than from
-    #: another that a tenth of its step may be due to it
-    MEASURED_UNDER_LOAD = "measured under load"
-    #: a setting was measured more than once (search, curve, confirmation, verification; one device also in
-    #: the rounds of several), and another measurement differs from the one that the report has beyond the
-    #: intervals of all such comparisons, and by `search.minimum_gain` at least, or by 25% where the intervals
-    #: are too wide to tell; a warning from 10% on where no third one bears it out
-    MEASUREMENTS_DISAGREE = "measurements disagree"
     #: trials ran on devices of another name than the headline's; `predict` leaves them out
     SEVERAL_DEVICES = "devices of several kinds"
     #: the strategy's losses, or its first gradient, are not one device's

@@ -1,4 +1,4 @@
-"""Findings on a study: failures, what was not reached, gains, and measurements that disagree."""
+"""Findings on a study: failures, what was not reached, gains."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from raybench.analysis.failures import alike
 from raybench.analysis.findings.case import OfStudy, WholeStudy
 from raybench.analysis.findings.configurations import compared
 from raybench.analysis.findings.finding import FindingName, Remedy, Severity
-from raybench.analysis.load import Disagreement, UnderLoad
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.reference import InSameRounds, rate_ratio, same_devices
-from raybench.analysis.search import Confirmation
-from raybench.analysis.stats.efficiency import Verdict
-from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
+from raybench.analysis.reference import same_devices
 from raybench.analysis.stats.statistics import Estimate, inverse
+from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.records.record import State, TrialRecord
 
 GOES_ON = "--resume --output DIR"
@@ -146,12 +143,9 @@ class PrecisionWithoutGain(OfStudy):
         }
         narrower = [each for each in distinct if each.config.setting.precision in NARROWER]
         pairs = [(each, in_fp32[key]) for each in narrower if (key := _but_for_precision(each)) in in_fp32]
-        shared = whole.shared or InSameRounds(whole.results.buckets)
-        ratios = [
-            (record, rate_ratio(record, other, whole.results.scalings, shared, len(pairs)).ratio)
-            for record, other in pairs
-        ]
-        return [cls(whole, record, ratio) for record, ratio in ratios if ratio.high < HELPS_AT_MOST]
+        ratios = whole.results.fit.rate_ratios(pairs)
+        found = zip((record for record, _ in pairs), ratios, strict=True)
+        return [cls(whole, record, ratio) for record, ratio in found if ratio.high < HELPS_AT_MOST]
 
     @property
     def trial_id(self) -> str:
@@ -171,105 +165,38 @@ def _but_for_precision(record: TrialRecord) -> Hashable:
 
 
 @dataclass(frozen=True)
-class NoSignificantGain(OfStudy):
-    """A winner that its confirmation does not call better; none where it was chosen for more than speed."""
+class NoGain(OfStudy):
+    """The best setting is as good as the default, or not known to be better; not where more than speed counts."""
 
-    name = FindingName.NO_SIGNIFICANT_GAIN
     severity = Severity.NOTE  # it is an answer
-    confirmation: Confirmation
+    record: TrialRecord
+    gain: Gain
 
     @classmethod
     def condition(cls, whole: WholeStudy) -> list[Self]:
-        """As the confirmation's verdict is."""
-        if not OF_SPEED.issuperset(whole.results.study.search.objectives):
+        """By the verdict on the best."""
+        facts = whole.results
+        best = facts.best
+        if best is None or best.is_default or not OF_SPEED.issuperset(facts.study.search.objectives):
             return []
-        return [cls(whole, each) for each in whole.confirmed if each.gain.verdict is Verdict.NONE]
+        gain = facts.gain(best.record)
+        if gain is None or gain.verdict is Verdict.BETTER:
+            return []
+        return [cls(whole, best.record, gain)]
+
+    @property
+    def name(self) -> FindingName:
+        as_good = self.gain.verdict is Verdict.AS_GOOD
+        return FindingName.AS_GOOD if as_good else FindingName.NOT_KNOWN_YET
 
     @property
     def trial_id(self) -> str:
-        return self.confirmation.record.trial_id
+        return self.record.trial_id
 
     @property
     def values(self) -> dict[str, float]:
-        return {"gain_ratio": self.confirmation.gain.gain.value}
-
-
-MUCH = 0.10  # relative: from here on a finding is a warning
-
-
-@dataclass(frozen=True)
-class MeasurementsDisagree(OfStudy):
-    """Measurements of one setting that differ, with what else went on at the time."""
-
-    name = FindingName.MEASUREMENTS_DISAGREE
-    apart: Disagreement
-
-    @classmethod
-    def condition(cls, whole: WholeStudy) -> list[Self]:
-        """As ``disagreements`` finds them."""
-        return [cls(whole, each) for each in whole.apart]
-
-    @property
-    def trial_id(self) -> str:
-        return self.apart.speaks.record.trial_id
-
-    @property
-    def severity(self) -> Severity:
-        """A warning from a tenth on, unless the one that speaks may be believed."""
-        is_much = abs(self.apart.ratio.value - 1) >= MUCH and not self.apart.is_settled
-        return Severity.WARNING if is_much else Severity.NOTE
-
-    @property
-    def comes_first(self) -> bool:
-        """Where it is the headline that was measured under load: what explains its step explains the load."""
-        is_headline = self.apart.speaks.record is self.whole.results.headline
-        return is_headline and self.apart.under_load and self.severity is Severity.WARNING
-
-    @property
-    def values(self) -> dict[str, float]:
-        return {"throughput_ratio": self.apart.ratio.value, "measurements": 1 + len(self.apart.others)}
-
-    @property
-    def remedy(self) -> Remedy:
-        return _measured_again(self.apart.speaks.record, self.whole) if self.apart.under_load else Remedy()
-
-
-@dataclass(frozen=True)
-class MeasuredUnderLoad(OfStudy):
-    """Other processes took more cores from one trial than from those that it is held against."""
-
-    name = FindingName.MEASURED_UNDER_LOAD
-    severity = Severity.WARNING  # the setting may be better than it looks
-    under: UnderLoad
-
-    @classmethod
-    def condition(cls, whole: WholeStudy) -> list[Self]:
-        """As ``under_load`` finds them; not again where measurements of the setting show it."""
-        loaded = [each.speaks for each in whole.apart if each.under_load]
-        shown = {each.record.trial_id for each in loaded if each.config == each.record.config}
-        return [cls(whole, each) for each in whole.loaded if each.record.trial_id not in shown]
-
-    @property
-    def trial_id(self) -> str:
-        return self.under.record.trial_id
-
-    @property
-    def comes_first(self) -> bool:
-        """Where it is the headline: what explains its step explains the load."""
-        return self.under.record is self.whole.results.headline
-
-    @property
-    def values(self) -> dict[str, float]:
-        under = self.under
-        return {
-            "other_cores": under.load.taken,
-            "least_other_cores": under.least.taken,
-            "share": under.share,
-        }
-
-    @property
-    def remedy(self) -> Remedy:
-        return _measured_again(self.under.record, self.whole)
+        values = {"gain_ratio": self.gain.gain.value}
+        return values if self.gain.to_tell is None else values | {"times_to_tell": float(self.gain.to_tell)}
 
 
 @dataclass(frozen=True)
@@ -298,9 +225,3 @@ class SeveralDevices(OfStudy):
     @property
     def values(self) -> dict[str, float]:
         return {"trials": len(self.others)}
-
-
-def _measured_again(record: TrialRecord, whole: WholeStudy) -> Remedy:
-    """What was measured under load, once more without it: a trial of a curve is resumed."""
-    is_resumed = record.request.role == "scaling" and times_before(record) < MOST_AGAIN
-    return Remedy(command=whole.around.goes_on if is_resumed else "")

@@ -1,8 +1,8 @@
 """The changes that a diagnosis proposes, tested by experiment: which can be, and what came out.
 
-A change of knobs is measured in the same rounds as the setting without it. Variables of the processes need
-other processes: such a change stands against the trial without it, and its interval holds what starts of the
-workers differ by. Trials of verification are no suggestions: no curve and no choice knows of them.
+A change of knobs is measured in the same rounds as the setting without it; variables of the processes need
+other processes. What was measured already is not measured again: its visits tell. Trials of verification are
+no suggestions: no curve and no choice knows of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from enum import StrEnum
 
 from raybench.analysis.findings.finding import Finding, Severity
 from raybench.analysis.labels import changes_words
-from raybench.analysis.measured import MeasuredStudy
-from raybench.analysis.reference import InSameRounds
-from raybench.analysis.search import Confirmation
-from raybench.analysis.stats.efficiency import Gain, Verdict, gain, gain_of
-from raybench.analysis.stats.statistics import BETWEEN_STARTS, Estimate, simultaneous_ratio
+from raybench.analysis.resolve import Facts
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import Gain, Verdict, gain_of
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue, Setting
@@ -70,16 +68,16 @@ class Verification:
     proposal: Proposal
     label: str
     verdict: Verified
-    gain: Gain | None = None  # of throughput, relative; simultaneous over all of its role
+    gain: Gain | None = None  # of throughput, relative; simultaneous over all that were tested
     record: TrialRecord | None = None
-    is_paired: bool = True  # in the same rounds
+    is_paired: bool = True  # in the same processes
     reason: str = ""
     # the relative gain were all gone that the proposal's findings explain, at most; None: not known
     causes_cost: float | None = None
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether a trial was made for it; else the confirmation of a winner tells."""
+        """Whether a trial was made for it; else the study has measured the setting anyway."""
         return self.record is not None and self.record.request.role == "verification"
 
     @property
@@ -112,7 +110,7 @@ class Verification:
         )
 
 
-def proposals(base: MeasuredStudy, first: Sequence[Finding]) -> list[Proposal]:
+def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
     """What the findings of the headline propose, each change once, those of the most time first."""
     headline = base.headline
     if headline is None:
@@ -137,61 +135,46 @@ def proposals(base: MeasuredStudy, first: Sequence[Finding]) -> list[Proposal]:
     return list(found.values())
 
 
-def verifications(
-    base: MeasuredStudy, first: Sequence[Finding], confirmed: Sequence[Confirmation]
-) -> tuple[Verification, ...]:
-    """Every proposal with what is known of it; empty where none was tested.
-
-    A winner's confirmation tests the change that it is.
-    """
+def verifications(base: Facts, first: Sequence[Finding]) -> tuple[Verification, ...]:
+    """Every proposal with what is known of it; empty where none was tested by a trial of its own."""
     headline, proposed = base.headline, proposals(base, first)
-    if headline is None:
+    asked = [record for record in base.records if record.request.role == "verification"]
+    if headline is None or not asked:
         return ()
-    tested = [(each, test_of(base, each, confirmed)) for each in proposed]
+    tested = [(each, test_of(base, each)) for each in proposed]
     known = {record.trial_id for _, record in tested if record is not None}
-    for record in _of_role(base):  # what an earlier diagnosis proposed
+    for record in asked:  # what an earlier diagnosis proposed
         if record.trial_id not in known:
             change = record.config.differences(headline.config)
             setting, variables = record.config.setting, record.config.environment
             tested.append((Proposal((), change, setting, variables), record))
-    # a winner's confirmation has its own gain, simultaneous with the other confirmations
-    gains = {each.record.trial_id: each.gain for each in confirmed if each.paired}
-    among = len(_measured_of_role(base))
-    if all(record is None for _, record in tested):
-        return ()
+    measured = [record for _, record in tested if record is not None and record.steps is not None]
+    ratios = base.fit.rate_ratios([(record, headline) for record in measured])
+    by_id = {record.trial_id: ratio for record, ratio in zip(measured, ratios, strict=True)}
     return tuple(
-        _verified(base, each, record, among, gains.get(record.trial_id) if record else None)
+        _verified(base, each, record, by_id.get(record.trial_id) if record else None)
         for each, record in tested
     )
 
 
-def in_same_rounds(base: MeasuredStudy, confirmed: Sequence[Confirmation]) -> InSameRounds:
-    """What was measured in the same rounds, by confirmations before verifications."""
-    least, tested = base.study.search.minimum_gain, _measured_of_role(base)
-    gains = [(each.record, each.gain) for each in confirmed if each.paired]
-    for record in tested:
-        if record.request.kind == "steps" and record.request.anchor is not None:
-            gains.append((record, gain(record, least, len(tested))))
-    return InSameRounds(base.buckets, gains)
+def test_of(base: Facts, proposal: Proposal) -> TrialRecord | None:
+    """The trial that tests a proposal, whatever its state; None: there is none.
 
-
-def _measured_of_role(base: MeasuredStudy) -> list[TrialRecord]:
-    return [record for record in _of_role(base) if record.steps is not None]
-
-
-def test_of(base: MeasuredStudy, proposal: Proposal, confirmed: Sequence[Confirmation]) -> TrialRecord | None:
-    """The trial that tests a proposal, whatever its state; None: there is none."""
+    One made for it, or one of the study's own of the same setting in the same processes as the headline.
+    """
     headline = base.headline
     assert headline is not None
-    asked, without = (proposal.setting, dict(proposal.environment)), headline.config.setting
-    confirmations = [each.record for each in confirmed if each.paired]
-    for record in (*_of_role(base), *confirmations):
-        request = record.request
-        if request.kind != "steps" or (record.config.setting, record.config.environment) != asked:
-            continue
-        if record.config.world_size == headline.config.world_size and request.anchor in (without, None):
-            return record
-    return None
+    asked = (proposal.setting, dict(proposal.environment))
+    there = [
+        record
+        for record in base.records
+        if record.request.kind == "steps"
+        and (record.config.setting, record.config.environment) == asked
+        and record.config.world_size == headline.config.world_size
+        and record.config.placement == headline.config.placement
+    ]
+    of_role = [record for record in there if record.request.role == "verification"]
+    return next(iter([*of_role, *(record for record in there if record.steps is not None)]), None)
 
 
 def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
@@ -210,10 +193,6 @@ def verification_of(finding: Finding, verified: Sequence[Verification]) -> Verif
         ):
             return each
     return None
-
-
-def _of_role(base: MeasuredStudy) -> list[TrialRecord]:
-    return [record for record in base.records if record.request.role == "verification"]
 
 
 def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
@@ -242,7 +221,7 @@ def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
 
 
 def _verified(
-    base: MeasuredStudy, proposal: Proposal, record: TrialRecord | None, among: int, own: Gain | None
+    base: Facts, proposal: Proposal, record: TrialRecord | None, ratio: Estimate | None
 ) -> Verification:
     label = changes_words(proposal.change)
     if record is None:
@@ -250,17 +229,11 @@ def _verified(
         return Verification(proposal, label, verdict, reason=proposal.obstacle)
     assert base.headline is not None
     paired = is_paired(proposal, base.headline.config)
-    if record.steps is None:
+    if ratio is None:
         reason = f"{record.state}: {record.reason}"
         return Verification(proposal, label, Verified.FAILED, None, record, paired, reason)
     least = base.study.search.minimum_gain
-    if own is not None:
-        found = own
-    elif paired:
-        found = gain(record, least, among)
-    else:
-        rates = [base.scaling(each).throughput_samples_per_s for each in (record, base.headline)]
-        found = gain_of(simultaneous_ratio(rates[0], rates[1], among, BETWEEN_STARTS), least)
+    found = gain_of(ratio, least)
     verdict = verdict_of(found, proposal.predicted, least)
     cost = _causes_cost(proposal, base.scaling(base.headline).step_time_s.value)
     return Verification(proposal, label, verdict, found, record, paired, causes_cost=cost)

@@ -8,9 +8,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import knob_words, label_wherever
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.reference import one_of_each, same_devices, without_batch
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import one_device
 from raybench.analysis.simulate.outlook import (
     FEWEST_WORLD_SIZES,
     Outlook,
@@ -29,7 +30,6 @@ from raybench.analysis.simulate.steps import (
     micro_batch,
     without_interval,
 )
-from raybench.analysis.stats.efficiency import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.errors import RequestError
@@ -45,13 +45,13 @@ from raybench.spec.user_input import received
 _KNOBS = tuple(name for name in Setting.model_fields if name != "batch_size")
 
 
-def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
+def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
     """The headline's setting, or that of ``chosen`` knobs, whatever the batch, placement and world size.
 
     Devices of another kind than the headline's are left out, where it is known, and so are oversubscribed
     trials. None where nothing that may be fitted was measured.
     """
-    usable = [record for record in results.tried if not record.config.oversubscribed]
+    usable = [record for record in results.references if not record.config.oversubscribed]
     headline = results.headline
     if chosen or headline is None or headline.config.oversubscribed:
         matching = [record for record in usable if _record_has(record.config, chosen or {})]
@@ -73,7 +73,7 @@ def group_of_study(results: MeasuredStudy, chosen: Mapping[str, str] | None = No
     )
 
 
-def outlook_of_study(results: MeasuredStudy, work: Sequence[Work], devices_per_node: int) -> Outlook | None:
+def outlook_of_study(results: Facts, work: Sequence[Work], devices_per_node: int) -> Outlook | None:
     """The next doublings and their costs at the study's prices; None with too few world sizes."""
     group = group_of_study(results)
     if group is None or len(group.world_sizes) < FEWEST_WORLD_SIZES:
@@ -89,12 +89,12 @@ def devices_of_node(environment: Environment, study: Study) -> int:
     return len(environment.gpus)
 
 
-def settings_of(results: MeasuredStudy) -> tuple[str, ...]:
+def settings_of(results: Facts) -> tuple[str, ...]:
     """The values of knobs that were tried, as ``--setting`` takes them."""
     explored = [name for name in results.study.knobs.explored() if name != "batch_size"]
     found = {
         f"{name}={_text(getattr(record.config.setting, name))}"
-        for record in results.tried
+        for record in results.references
         for name in explored
         if name not in record.config.setting.indifferent(record.config.world_size)
     }
@@ -135,8 +135,8 @@ def _trial_key(config: Configuration) -> Hashable:
     return config.setting.batch_size, config.world_size, config.placement
 
 
-def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurement:
-    found, config = results.reported[record.trial_id], record.config
+def _record_measurement(results: Facts, record: TrialRecord) -> Measurement:
+    found, config = results.scalings[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
     compute_s = found.step_time_s.value if config.world_size == 1 else _concurrent_s(results, record)
     assert record.steps is not None
@@ -158,7 +158,7 @@ def _record_measurement(results: MeasuredStudy, record: TrialRecord) -> Measurem
     )
 
 
-def _concurrent_s(results: MeasuredStudy, record: TrialRecord) -> float | None:
+def _concurrent_s(results: Facts, record: TrialRecord) -> float | None:
     """The bare step on all devices at once, in s; None where that variant was not measured."""
     divided = results.waterfalls.get(record.trial_id)
     if divided is None or divided.parts.contention is None or divided.parts.ideal is None:
@@ -176,7 +176,7 @@ def shape_of(record: TrialRecord) -> Shape:
     return Shape.even(size, nodes)
 
 
-def _one_device(results: MeasuredStudy, trials: Sequence[TrialRecord]) -> list[Measurement]:
+def _one_device(results: Facts, trials: Sequence[TrialRecord]) -> list[Measurement]:
     """One device where it has no trial of its own: in the rounds of the most devices, as costs have it."""
     known = {record.config.setting.batch_size for record in trials if record.config.world_size == 1}
     found = list[Measurement]()
@@ -198,13 +198,13 @@ def _of_one(step_s: Estimate, batch: int, micro: int, of_all: int | None) -> Mea
 
 
 def _notes(
-    results: MeasuredStudy,
+    results: Facts,
     usable: Sequence[TrialRecord],
     alike: Sequence[TrialRecord],
     headline: TrialRecord,
 ) -> list[str]:
     notes = []
-    oversubscribed = len(results.tried) - len(usable)
+    oversubscribed = len(results.references) - len(usable)
     if oversubscribed:
         trials = plural(oversubscribed, "oversubscribed trial")
         notes.append(f"{trials} left out: more workers than cores")

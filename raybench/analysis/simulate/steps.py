@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from raybench.analysis.stats.efficiency import Status, status
-from raybench.analysis.stats.statistics import Estimate, over_starts, unpaired_ratio
+from raybench.analysis.scaling import Status, status
+from raybench.analysis.stats.statistics import Estimate, of_log, stdev, t_quantile, unpaired_ratio
 
 
 @dataclass(frozen=True, order=True)
@@ -179,7 +179,13 @@ def _mean(repeats: Sequence[Measurement]) -> Measurement:
     first = next((each for each in repeats if each.is_reference), repeats[0])
     if len(repeats) == 1 or first.is_reference:
         return first
-    return Measurement(first.point, first.batch_size, over_starts([each.step_time_s for each in repeats]))
+    times_s = [each.step_time_s for each in repeats]
+    logs = [math.log(each.value) for each in times_s]
+    between = t_quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    # repeats that agree better than their own intervals let them prove no more than these
+    half = max(between, math.hypot(*(each.log_half_width for each in times_s)) / len(times_s))
+    step_s = of_log(sum(logs) / len(logs), half, sum(each.n for each in times_s), len(times_s))
+    return Measurement(first.point, first.batch_size, step_s)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from scipy.optimize import nnls
 from raybench.analysis import choice
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.labels import setting_words
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.reference import scaling_first, without_batch
+from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import scaling
 from raybench.analysis.simulate.network import KnownWire, Note, NoteKind, link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
@@ -24,7 +25,6 @@ from raybench.analysis.simulate.timeline import (
     assign,
     compute_of,
 )
-from raybench.analysis.stats.efficiency import step_time
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.errors import RequestError
@@ -303,7 +303,7 @@ class _Trial:
             share = _compressed(record)
         most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
         bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
-        step_s, cap = step_time(record), record.config.setting.bucket_cap_mb
+        step_s, cap = scaling(record).step_time_s, record.config.setting.bucket_cap_mb
         bent = [replace(bare, wire=wire) for wire in known.bent()]
         bent += [replace(bare, compute=compute) for compute in alone.bent()]
         models = [way(bare, cap, step_s.value) for way in WAYS]
@@ -454,7 +454,7 @@ def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRe
         return same_place and other.same_question(asked)
 
     there = scaling_first(each for each in records if each.steps is not None and is_there(each))
-    return step_time(there[0]) if there else None
+    return scaling(there[0]).step_time_s if there else None
 
 
 USUAL_CAPS: tuple[BucketCap, ...] = ("default", 1.0, 5.0, 25.0, 100.0)  # where a study has one
@@ -484,7 +484,7 @@ class BucketChoice:
         return min(self.found.points, key=lambda each: each.step_time_s.value)
 
 
-def trial_to_ask(results: MeasuredStudy) -> TrialRecord | None:
+def trial_to_ask(results: Facts) -> TrialRecord | None:
     """The headline, else of the trials that can be predicted from one of the most devices; None without."""
     headline = results.headline
     if headline is not None and can_be_asked(headline):
@@ -509,9 +509,9 @@ def bucket_choice(
     return None if found is None else BucketChoice(found)
 
 
-def study_what_if(results: MeasuredStudy) -> BucketChoice | None:
+def study_what_if(results: Facts) -> BucketChoice | None:
     """What the first trial of the default that has a gradient timeline says, at the target world size."""
-    for record in (*results.tried, *results.measured):  # first by the trial whose figures the report has
+    for record in (*results.references, *results.measured):  # first by the trial whose figures the report has
         if record.config.world_size == results.target_world_size:
             found = bucket_choice(results.study, record, results.measured)
             if found is not None:

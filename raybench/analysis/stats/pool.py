@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array, diags_array
 from scipy.sparse.linalg import splu
 
-from raybench.analysis.stats.statistics import Estimate, exponential, t_quantile
+from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, exponential, t_quantile
 
 Unit = Hashable
 Weights = Mapping[Unit, float]  # of units: a contrast
@@ -40,6 +40,8 @@ NODES = (-2.0, -4 / 3, -2 / 3, 0.0, 2 / 3, 4 / 3, 2.0)  # of the grid, in standa
 NEGLIGIBLE = 1e-3  # probability of a node that is left out
 MOST_CORRELATED = 0.8  # of neighbouring rounds
 NUM_DRAWS = 4000
+AT_ONCE = 500  # contrasts: more are worked out in parts
+MOST_JOINT = 500  # units that are drawn together
 SEED = 20261124
 
 
@@ -179,32 +181,25 @@ class Pool:
 
     def contrasts(self, asked: Sequence[Weights]) -> list[Contrast]:
         """The same of several."""
-        if not asked:
-            return []
-        matrix, unvisited = self._matrix(asked)
-        means = np.array([node.solution @ matrix for node in self._nodes])  # (nodes, asked)
-        variances = np.array(
-            [
-                (matrix * node.solve(matrix)).sum(axis=0) + unvisited * node.spreads.start_unit**2
-                for node in self._nodes
-            ]
-        )
-        p = np.array([node.probability for node in self._nodes])[:, None]
-        mean = (p * means).sum(axis=0)
-        apart = means - mean
-        variance = (p * (variances + apart**2)).sum(axis=0)
-        fourth = (p * (3 * variances**2 + 6 * variances * apart**2 + apart**4)).sum(axis=0)
-        return [
-            self._contrast(weights, mean[place], variance[place], fourth[place])
-            for place, weights in enumerate(asked)
-        ]
+        found = list[Contrast]()
+        for first in range(0, len(asked), AT_ONCE):
+            found += self._contrasts(asked[first : first + AT_ONCE])
+        return found
 
     def draws(self, asked: Sequence[Weights]) -> Array:
         """Joint draws of several contrasts, shape ``(draws, asked)``; the same each time."""
-        matrix, unvisited = self._matrix(asked)
+        units = list(dict.fromkeys(unit for weights in asked for unit in weights))
+        place = {unit: number for number, unit in enumerate(units)}
+        weights = np.zeros((len(units), len(asked)))
+        for column, each in enumerate(asked):
+            for unit, weight in each.items():
+                weights[place[unit], column] += weight
+        return self._unit_draws(units) @ weights
+
+    def _unit_draws(self, units: Sequence[Unit]) -> Array:
+        matrix, unvisited = self._matrix([{unit: 1.0} for unit in units])
         random = np.random.default_rng(SEED)
-        p = np.array([node.probability for node in self._nodes])
-        counts = random.multinomial(NUM_DRAWS, p / p.sum())
+        counts = random.multinomial(NUM_DRAWS, [node.probability for node in self._nodes])
         found = []
         for node, count in zip(self._nodes, counts, strict=True):
             if not count:
@@ -212,22 +207,29 @@ class Pool:
             covariance = matrix.T @ node.solve(matrix) + np.diag(unvisited * node.spreads.start_unit**2)
             values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
-            normal = random.standard_normal((count, len(asked)))
-            found.append(node.solution @ matrix + normal @ root.T)
+            found.append(node.solution @ matrix + random.standard_normal((count, len(units))) @ root.T)
         return np.concatenate(found)
 
     def simultaneous(self, asked: Sequence[Weights]) -> list[tuple[Contrast, float]]:
         """Contrasts, each with half of the 95% interval that holds for all of them at once.
 
-        By the largest standardised deviation of joint draws: Dunnett's problem, of whichever contrasts.
+        By the largest standardised deviation of joint draws (Dunnett's problem, of whichever contrasts); of
+        very many units by Sidak's bound.
         """
         found = self.contrasts(asked)
         if len(asked) < 2:
             return [(each, each.half) for each in found]
-        sds, means = np.array([each.sd for each in found]), np.array([each.mean for each in found])
-        apart = np.abs(self.draws(asked) - means) / np.where(sds > 0, sds, 1.0)
-        most = float(np.quantile(apart.max(axis=1), 0.95))
-        return [(each, max(most * each.sd, each.half)) for each in found]
+        if len({unit for weights in asked for unit in weights}) > MOST_JOINT:
+            share = CONFIDENCE ** (1 / len(asked))
+            return [(each, t_quantile(each.degrees, share) * each.sd) for each in found]
+        most: Array = np.zeros(NUM_DRAWS)
+        for first in range(0, len(asked), AT_ONCE):
+            some = found[first : first + AT_ONCE]
+            sds, means = np.array([each.sd for each in some]), np.array([each.mean for each in some])
+            apart = np.abs(self.draws(asked[first : first + AT_ONCE]) - means) / np.where(sds > 0, sds, 1.0)
+            most = np.maximum(most, apart.max(axis=1))
+        widest = float(np.quantile(most, CONFIDENCE))
+        return [(each, max(widest * each.sd, each.half)) for each in found]
 
     # --- the fit
 
@@ -351,6 +353,25 @@ class Pool:
                         seen += 1
                 unvisited[column] += weight**2 * (starts - seen) / starts**2
         return matrix, unvisited
+
+    def _contrasts(self, asked: Sequence[Weights]) -> list[Contrast]:
+        matrix, unvisited = self._matrix(asked)
+        means = np.array([node.solution @ matrix for node in self._nodes])  # (nodes, asked)
+        variances = np.array(
+            [
+                (matrix * node.solve(matrix)).sum(axis=0) + unvisited * node.spreads.start_unit**2
+                for node in self._nodes
+            ]
+        )
+        p = np.array([node.probability for node in self._nodes])[:, None]
+        mean = (p * means).sum(axis=0)
+        apart = means - mean
+        variance = (p * (variances + apart**2)).sum(axis=0)
+        fourth = (p * (3 * variances**2 + 6 * variances * apart**2 + apart**4)).sum(axis=0)
+        return [
+            self._contrast(weights, mean[place], variance[place], fourth[place])
+            for place, weights in enumerate(asked)
+        ]
 
     def _contrast(self, weights: Weights, mean: float, variance: float, fourth: float) -> Contrast:
         excess = fourth / variance**2 - 3 if variance > 0 else 0.0

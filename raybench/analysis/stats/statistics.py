@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +22,7 @@ TRIM = 0.10  # of the rounds, at each end
 CONFIDENCE = 0.95
 LEAST_PER_DEVICE = 5  # rounds, from which on a device's own mean is known well enough to be taken out
 LARGEST_LOG = 700.0
+MANY = 10**6  # degrees of freedom: as good as normal
 F_TEST_SIGNIFICANCE = 0.001  # devices that are alike are told apart in 3% of trials
 
 
@@ -55,6 +55,12 @@ class Estimate:
     def log_half_width(self) -> float:
         """Half the interval of the logarithm; the whole interval must be above 0."""
         return math.log(self.high / self.low) / 2
+
+    @property
+    def again_log_half_width(self) -> float:
+        """The same of the figure in another run."""
+        low, high = self.again or (self.low, self.high)
+        return math.log(high / low) / 2
 
     @property
     def not_negative(self) -> Estimate:
@@ -233,93 +239,16 @@ def exponential(log: float) -> float:
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
-# Standard deviation of the logarithm of a speed between starts, where nothing measured it: of 40 equal
-# commands on two shared cores 7.3% [5.8, 9.6] on one device and 6.2% [4.7, 8.4] on two, by
-# benchmarks/false_alarms.py.
-BETWEEN_STARTS = 0.07
+def ratio_of_runs(numerator: Estimate, denominator: Estimate) -> Estimate:
+    """The ratio of two positive figures of different runs: its interval holds what runs differ by.
 
-
-def over_starts(estimates: Sequence[Estimate]) -> Estimate:
-    """The geometric mean of positive estimates, one from each start.
-
-    The interval is Student's over the m starts, m - 1 degrees of freedom: t s / sqrt(m), s the standard
-    deviation of their logarithms. It holds what rounds scatter and what starts differ by. Where starts agree
-    better than their rounds let them, the interval of the rounds is taken: the root of the sum of squared
-    half-widths over m.
+    What another run of one of them would give differs from its figure by the noise of both: a half-width is
+    that over the root of 2.
     """
-    if len(estimates) == 1:
-        return estimates[0]
-    logs = [math.log(each.value) for each in estimates]
-    between = t_quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-    half = max(between, _of_rounds(estimates))
-    return of_log(fmean(logs), half, sum(each.n for each in estimates), len(logs))
-
-
-def mean_over_starts(estimates: Sequence[Estimate]) -> Estimate:
-    """The same for the arithmetic mean, where values may be 0 or negative."""
-    if len(estimates) == 1:
-        return estimates[0]
-    between = student([each.value for each in estimates])
-    rounds = math.hypot(*(each.half_width for each in estimates)) / len(estimates)
-    half = max(between.half_width, rounds)
-    n = sum(each.n for each in estimates)
-    return Estimate(between.value, between.value - half, between.value + half, n, len(estimates))
-
-
-def of_any_start(estimate: Estimate, between_starts: float) -> Estimate:
-    """A positive estimate of one start as one of whichever start: the two errors add as squares.
-
-    ``between_starts``: the standard deviation, relative; what several starts measured is left as it is.
-    """
-    if not between_starts or estimate.starts > 1:
-        return estimate
-    half = math.hypot(estimate.half_width, t_quantile(math.inf) * between_starts * estimate.value)
-    return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n)
-
-
-def ratio_of_starts(
-    numerators: Sequence[Estimate], denominators: Sequence[Estimate], between_starts: float
-) -> Estimate:
-    """The ratio of two positive quantities, each measured in starts of its own, one estimate a start.
-
-    With several starts on both sides Welch's interval of the difference of their mean logarithms: Welch
-    (1947), Biometrika 34, with Satterthwaite's degrees of freedom; never narrower than that of the rounds.
-    Else one standard deviation of a start's logarithm is taken for both sides, and added to the noise of the
-    rounds as squares: ``between_starts``, or what the side of several starts measured where that is more,
-    then with the t quantile of its degrees of freedom.
-    """
-    sides = (numerators, denominators)
-    logs = [[math.log(each.value) for each in side] for side in sides]
-    rounds = math.hypot(*(_of_rounds(side) for side in sides))
-    starts = min(len(side) for side in sides)
-    if starts > 1:
-        half = max(_welch(*logs), rounds)
-    else:
-        deviation, degrees = _at_least(between_starts, logs)
-        of_starts = deviation * math.sqrt(sum(1 / len(side) for side in sides))
-        half = math.hypot(rounds, t_quantile(degrees) * of_starts)
-    n = min(sum(each.n for each in side) for side in sides)
-    return of_log(fmean(logs[0]) - fmean(logs[1]), half, n, starts)
-
-
-def _of_rounds(estimates: Sequence[Estimate]) -> float:
-    """Half the interval of the mean logarithm, were starts all alike."""
-    return math.hypot(*(each.log_half_width for each in estimates)) / len(estimates)
-
-
-def _at_least(between_starts: float, sides: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The standard deviation between starts, assumed or measured, and its degrees of freedom."""
-    measured = [(stdev(side), len(side) - 1.0) for side in sides if len(side) > 1]
-    return max([(between_starts, math.inf), *measured])
-
-
-def _welch(one: Sequence[float], other: Sequence[float]) -> float:
-    """Half of Welch's 95% interval of the difference of two means."""
-    parts = [stdev(values) ** 2 / len(values) for values in (one, other)]
-    if not any(parts):
-        return 0.0
-    spread = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (one, other), strict=True))
-    return t_quantile(sum(parts) ** 2 / spread) * math.sqrt(sum(parts))
+    log = math.log(numerator.value / denominator.value)
+    half = math.hypot(*(each.again_log_half_width for each in (numerator, denominator))) / math.sqrt(2)
+    n, starts = min(numerator.n, denominator.n), min(numerator.starts, denominator.starts)
+    return replace(of_log(log, half, n, starts), visits=min(numerator.visits, denominator.visits))
 
 
 def simultaneous(estimate: Estimate, among: int) -> Estimate:
@@ -342,32 +271,10 @@ def simultaneous_difference(estimate: Estimate, among: int) -> Estimate:
     return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n, estimate.starts)
 
 
-def simultaneous_ratio(
-    numerator: Estimate, denominator: Estimate, among: int, between_starts: float = 0.0
-) -> Estimate:
-    """``unpaired_ratio`` as one of so many, with the degrees of freedom of Welch.
-
-    Welch (1947), "The generalization of 'Student's' problem when several different population variances are
-    involved", Biometrika 34. ``between_starts``: the standard deviation of a start's logarithm, where the two
-    are of different starts; taken unless both were measured in several.
-    """
-    if between_starts and min(numerator.starts, denominator.starts) < 2:
-        return simultaneous(ratio_of_starts([numerator], [denominator], between_starts), among)
-    ratio, sides = unpaired_ratio(numerator, denominator), (numerator, denominator)
-    degrees = [degrees_of(each) for each in sides]
-    if among <= 1 or ratio.half_width == 0 or min(degrees) < 1:
-        return ratio
-    halves = [each.log_half_width for each in sides]
-    squares = [(half / t_quantile(own)) ** 2 for half, own in zip(halves, degrees, strict=True)]
-    welch = sum(squares) ** 2 / sum(each**2 / own for each, own in zip(squares, degrees, strict=True))
-    half_width = ratio.log_half_width * widening(welch, among)
-    return of_log(math.log(ratio.value), half_width, ratio.n, ratio.starts)
-
-
 def degrees_of(estimate: Estimate) -> int:
-    """The degrees of freedom: of the starts where there are several, else of the rounds' trimmed mean."""
-    if estimate.starts > 1:
-        return estimate.starts - 1
+    """The degrees of freedom of the rounds' trimmed mean; of a pooled figure as many as make it normal."""
+    if estimate.again is not None:
+        return MANY
     return estimate.n - 2 * num_trimmed(estimate.n) - 1
 
 

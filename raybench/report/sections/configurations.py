@@ -14,7 +14,7 @@ from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import Verification, Verified, verification_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.efficiency import EXCELLENT, GOOD
+from raybench.analysis.scaling import EXCELLENT, GOOD
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.finding_texts import next_step
 from raybench.report.format import count, percent, times

@@ -8,7 +8,6 @@ from itertools import groupby
 from statistics import median
 
 from raybench.analysis.labels import devices_words, knob_words
-from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.overlap import (
     HIDDEN,
     BatchOverlap,
@@ -18,12 +17,13 @@ from raybench.analysis.overlap import (
     OverRanks,
     Profiled,
 )
+from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.network import Note
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.store import TRACES
 from raybench.report.format import (
     aligned,
@@ -216,7 +216,7 @@ def buckets_table(results: StudyResults) -> Table:
     return Table(table.title, f"{sentence(choice_words(chosen))} {table.caption}", table.columns, table.rows)
 
 
-def what_if_table(results: MeasuredStudy, found: WhatIf) -> Table:
+def what_if_table(results: Facts, found: WhatIf) -> Table:
     """A row for each change, the measured step beside the predicted one where there is one."""
     record = found.record
     errors = [abs(each.error) for each in found.points if each.error is not None and not _is_own(each, found)]

@@ -10,8 +10,8 @@ import numpy as np
 from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.curves import Curve
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.efficiency import EXCELLENT, GOOD, Scaling
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Role
 from raybench.report.format import (
@@ -54,7 +54,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     """Every trial of ``roles``, those of the curves where none is named, by setting and world size."""
 
     def scaling(record: TrialRecord) -> Scaling:
-        return results.reported[record.trial_id]
+        return results.scalings[record.trial_id]
 
     records = in_order(results, *(roles or ("scaling",)))
     tokens = Column[TrialRecord](

@@ -10,8 +10,8 @@ from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import Scaling
 from raybench.analysis.search import Confirmation, SearchHistory
-from raybench.analysis.stats.efficiency import Scaling
 from raybench.analysis.strategies import ParityVerdict, StrategyRow
 from raybench.records.record import TrialRecord
 from raybench.report.format import count, interval, mebibytes, milliseconds, percent

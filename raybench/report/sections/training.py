@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.cost import TrainedTime
 from raybench.analysis.labels import devices_words
-from raybench.analysis.measured import MeasuredStudy
+from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
 from raybench.analysis.training import (
@@ -96,7 +96,7 @@ def seen_words(num_seeds: int, group: TrainedGroup) -> str:
     return f"{seeds_words(num_seeds)}{tested}"
 
 
-def trained_words(results: MeasuredStudy, found: TrainedTime) -> str:
+def trained_words(results: Facts, found: TrainedTime) -> str:
     """An epoch of one setting, and its speed-up, as trained and by its steps."""
     where = f"{results.label(found.record)} on {devices_words(found.record.config.world_size)}"
     words = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained"

@@ -143,7 +143,7 @@ def label_and_mark(results: StudyResults, record: TrialRecord) -> str:
 
 def label_as_told(results: StudyResults, record: TrialRecord) -> str:
     """The same with where its figures are from, where they are not of its own trial."""
-    words, told = label_and_mark(results, record), results.reported[record.trial_id]
+    words, told = label_and_mark(results, record), results.scalings[record.trial_id]
     if told is results.own_scalings[record.trial_id]:
         return words
     if record.config.world_size > 1:

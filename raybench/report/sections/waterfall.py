@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raybench.analysis.labels import devices_words
+from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.phases import PhaseRow
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
     count,
     duration_words,

@@ -17,12 +17,12 @@ from raybench.analysis import analyse
 from raybench.analysis.collectives import analyse_sweep
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding
-from raybench.analysis.measured import measured_study
+from raybench.analysis.resolve import resolve
 from raybench.analysis.results import StudyResults, with_left_out
 from raybench.analysis.simulate.sources import devices_of_node
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
-from raybench.analysis.stats.efficiency import Gain
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import Gain
 from raybench.commands import predict_run
 from raybench.commands.console import make_console
 from raybench.commands.notes import left_out_words
@@ -173,7 +173,7 @@ def _predicted(directory: Path) -> dict[str, Row]:
 
 def _what_if(directory: Path) -> dict[str, Row]:
     with ResultsDirectory.open_readonly(directory) as store:
-        results = measured_study(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()))
     record = trial_to_ask(results)
     if record is None:
         return {}

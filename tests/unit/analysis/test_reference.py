@@ -16,8 +16,8 @@ from raybench.analysis.attribution import attribution
 from raybench.analysis.choice import suggestions
 from raybench.analysis.findings.verifications import in_same_rounds
 from raybench.analysis.load import disagreements
-from raybench.analysis.measured import measured_study
 from raybench.analysis.reference import KnownBuckets, between_starts, bucket_sizes, without_batch
+from raybench.analysis.resolve import resolve
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.analysis.stats.statistics import BETWEEN_STARTS
@@ -261,7 +261,7 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     records, _ = grid(spec, (1, 2), runner)
     assert len([r for r in records if r.config.world_size == 2]) == 6
     assert [r.config.setting.precision for r in suggestions(spec, records, 2)] == ["fp32", "bf16"]
-    results = measured_study(spec, records)
+    results = resolve(spec, records)
     assert {r.config.setting.bucket_cap_mb for r in results.tried} == {"default"}
     found = attribution(results)
     assert found is not None
@@ -465,7 +465,7 @@ def test_noise_alone_is_seldom_a_disagreement(seed):
     found = 0
     for number in range(8):
         records = grid(spec, (1, 2), FakeRunner(noise=Noise(), seed=100 * seed + number))[0]
-        found += bool(disagreements(measured_study(spec, records)))
+        found += bool(disagreements(resolve(spec, records)))
     assert found <= 3
 
 
@@ -589,7 +589,7 @@ def test_verifications_share_rounds_for_the_diagnosis_as_for_what_each_knob_chan
     assert effect.throughput_ratio.value == pytest.approx(2.0, rel=0.02)
     default = next(each for each in results.configurations if each.record is results.headline)
     assert [change.throughput_ratio for change in default.changes] in ([effect.throughput_ratio], [])
-    shared = in_same_rounds(measured_study(SPEC, [*curves(), tested]), ())
+    shared = in_same_rounds(resolve(SPEC, [*curves(), tested]), ())
     assert shared.ratio(tested.config, results.headline.config).value == pytest.approx(2.0, rel=0.02)
 
 

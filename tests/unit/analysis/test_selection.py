@@ -10,7 +10,7 @@ import pytest
 from raybench.analysis.attribution import attribution
 from raybench.analysis.batch_lines import batch_lines
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
-from raybench.analysis.measured import MeasuredStudy, measured_study
+from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.stats.statistics import simultaneous, unpaired_ratio
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
@@ -27,18 +27,18 @@ SPEC = study(
 
 
 @pytest.fixture(scope="module")
-def equal() -> list[MeasuredStudy]:
+def equal() -> list[Facts]:
     """Studies of twelve settings that are truly the same, 1 to 2% more efficient or less as measured."""
     return equal_studies(STUDIES)
 
 
-def equal_studies(number: int) -> list[MeasuredStudy]:
+def equal_studies(number: int) -> list[Facts]:
     noise = Noise(block=0.06, step=0.0, preemption=0.05)
     runner = FakeRunner(lambda config, setting: EQUAL, noise, seed=11)
-    return [measured_study(SPEC, grid(SPEC, (2,), runner)[0]) for _ in range(number)]
+    return [resolve(SPEC, grid(SPEC, (2,), runner)[0]) for _ in range(number)]
 
 
-def better_in_pairs(results: MeasuredStudy) -> Iterator[bool]:
+def better_in_pairs(results: Facts) -> Iterator[bool]:
     """Whether one is better than another that differs in one knob, by the interval of the pair alone."""
     for one, other in itertools.permutations(results.tried, 2):
         if len(one.config.differences(other.config)) == 1:
@@ -50,13 +50,13 @@ def better_in_pairs(results: MeasuredStudy) -> Iterator[bool]:
             yield min(ratio.low, faster.low) > 1 and ratio.value >= 1 + SPEC.search.minimum_gain
 
 
-def advised(equal: list[MeasuredStudy]) -> tuple[int, int]:
+def advised(equal: list[Facts]) -> tuple[int, int]:
     """In how many studies a change is advised, and would be by each pair's own interval."""
     in_pairs = sum(any(better_in_pairs(one)) for one in equal)
     return sum(any(better_settings(one).values()) for one in equal), in_pairs
 
 
-def wrong_of_the_best(equal: list[MeasuredStudy]) -> tuple[int, int]:
+def wrong_of_the_best(equal: list[Facts]) -> tuple[int, int]:
     """How often the best configuration's interval lacks the truth, and its interval alone."""
     wrong, wrong_alone = 0, 0
     for one in equal:
@@ -69,7 +69,7 @@ def wrong_of_the_best(equal: list[MeasuredStudy]) -> tuple[int, int]:
     return wrong, wrong_alone
 
 
-def wrong_of_a_knob(equal: list[MeasuredStudy]) -> tuple[int, int]:
+def wrong_of_a_knob(equal: list[Facts]) -> tuple[int, int]:
     """In how many studies some knob changes something, and would by each pair's own interval."""
     wrong, wrong_alone = 0, 0
     for one in equal:
@@ -89,7 +89,7 @@ def wrong_at_a_batch(number: int) -> tuple[int, int]:
     runner = FakeRunner(lambda config, setting: EQUAL, Noise(block=0.06, step=0.0), seed=12)
     wrong, wrong_alone = 0, 0
     for _ in range(number):
-        results = measured_study(spec, grid(spec, (2,), runner)[0])
+        results = resolve(spec, grid(spec, (2,), runner)[0])
         # none where one setting is the best at both: its own curve says all
         for curve in [each for each in results.batch_curves if each.label.startswith("the best")]:
             point = curve.points[0]
@@ -101,15 +101,15 @@ def wrong_at_a_batch(number: int) -> tuple[int, int]:
     return wrong, wrong_alone
 
 
-def test_no_change_is_advised_where_all_are_equal(equal: list[MeasuredStudy]) -> None:
+def test_no_change_is_advised_where_all_are_equal(equal: list[Facts]) -> None:
     assert advised(equal)[0] <= ALLOWED
 
 
-def test_the_interval_of_the_best_configuration_holds_the_truth(equal: list[MeasuredStudy]) -> None:
+def test_the_interval_of_the_best_configuration_holds_the_truth(equal: list[Facts]) -> None:
     assert wrong_of_the_best(equal)[0] <= ALLOWED
 
 
-def test_no_knob_changes_anything_where_all_are_equal(equal: list[MeasuredStudy]) -> None:
+def test_no_knob_changes_anything_where_all_are_equal(equal: list[Facts]) -> None:
     assert wrong_of_a_knob(equal)[0] <= ALLOWED
 
 
@@ -123,7 +123,7 @@ def test_a_line_of_the_most_efficient_setting_holds_for_those_among_which_it_was
     settings += [Setting(batch_size=128, num_threads=number) for number in (2, 3, 4)]
     runner = FakeRunner(lambda config, setting: EQUAL, Noise(block=0.06, step=0.0), seed=12)
     records, _ = run_all(runner, [asked(spec, "search", each, 2) for each in settings])
-    results = measured_study(spec, records)
+    results = resolve(spec, records)
     own, chosen = (line.points[-1].speedup for line in batch_lines(results))
     measured = {found.speedup.value: found.speedup for found in results.scalings.values() if found.speedup}
     assert own == measured[own.value]

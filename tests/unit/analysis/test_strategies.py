@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName, Severity
-from raybench.analysis.stats.waterfall import waterfall
+from raybench.analysis.scaling import waterfall
 from raybench.analysis.strategies import loss_parity
 from raybench.records.record import TrialRecord
 from tests.unit.strategies import strategy_record

@@ -9,7 +9,7 @@ import pytest
 
 from raybench.analysis import analyse, to_pandas
 from raybench.analysis.labels import label
-from raybench.analysis.stats.phases import PHASES, phase_times
+from raybench.analysis.phases import PHASES, phase_times
 from raybench.records.record import TrialRecord
 from raybench.records.results import PhaseBlock
 from raybench.spec import Setting

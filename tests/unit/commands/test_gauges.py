@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybench.analysis.stats.efficiency import scaling
-from raybench.analysis.stats.waterfall import waterfall
+from raybench.analysis.scaling import scaling, waterfall
 from raybench.commands.console import make_console
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyGauges, StudyProgress, trial_values

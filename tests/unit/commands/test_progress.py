@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raybench.analysis.stats.efficiency import Scaling, scaling
+from raybench.analysis.scaling import Scaling, scaling
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyProgress
 from raybench.errors import NoRoomError

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from raybench import study as command_line
 from raybench.analysis import analyse
+from raybench.analysis.scaling import scaling
 from raybench.analysis.simulate.what_if import BucketChoice, Change, what_if
-from raybench.analysis.stats.efficiency import scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.console import make_console
 from raybench.commands.display import Display

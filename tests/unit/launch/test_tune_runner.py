@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 import ray
 
-from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.scaling import scaling
 from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner, tune_trial
 from raybench.launch.cluster import Cluster, Suffice

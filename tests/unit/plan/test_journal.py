@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from raybench.analysis.objectives import UNITS
-from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.scaling import scaling
 from raybench.plan.search import SHOWN, Search, attributes
 from raybench.records.record import State, TrialRecord
 from tests.unit.plan.test_search import fails, mixed_runner, opened, plan, searched

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from raybench.analysis.stats.repeated import MOST_AGAIN
 
 from raybench.analysis import analyse
-from raybench.analysis.stats.repeated import MOST_AGAIN
 from raybench.machine.host import Resources
 from raybench.plan.notes import RepeatReason, Stage
 from raybench.plan.resolve import make_plan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.stats.efficiency import Verdict
+from raybench.analysis.stats.verdict import Verdict
 from raybench.errors import Interrupted
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.stats.efficiency import Verdict, gain, scaling
+from raybench.analysis.scaling import scaling
+from raybench.analysis.stats.efficiency import gain
+from raybench.analysis.stats.verdict import Verdict
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources

@@ -18,8 +18,8 @@ from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verdict_of
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.efficiency import gain_of
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import gain_of
 from raybench.commands.dry_run import plan_lines
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment

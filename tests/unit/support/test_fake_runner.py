@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tests.support.planted
-from raybench.analysis.stats.efficiency import scaling
+from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.requests import TrainingRequest
 from raybench.spec import Setting

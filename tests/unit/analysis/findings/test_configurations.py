@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis.findings import configurations
-from raybench.analysis.stats.efficiency import Status
+from raybench.analysis.scaling import Status
 from raybench.analysis.stats.statistics import Estimate
 from tests.unit.studies import exactly, planted
 

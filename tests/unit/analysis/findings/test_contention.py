@@ -7,8 +7,8 @@ import pytest
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.scaling import waterfall
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.waterfall import waterfall
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting

@@ -11,7 +11,7 @@ from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.of_study import FAILED, Failed, NotReached
-from raybench.analysis.measured import measured_study
+from raybench.analysis.resolve import resolve
 from raybench.analysis.results import with_left_out
 from raybench.records.record import State, TrialRecord
 from raybench.report.finding_texts import evidence, next_step
@@ -36,7 +36,7 @@ def crashed(batch: int, size: int = 2, line: int = 7) -> TrialRecord:
 
 def failures(*records: TrialRecord) -> list[Finding]:
     """The findings on the failed ones of these."""
-    whole = WholeStudy(measured_study(SPEC, records), AROUND)
+    whole = WholeStudy(resolve(SPEC, records), AROUND)
     return [each.finding() for each in Failed.condition(whole)]
 
 
@@ -104,7 +104,7 @@ def test_what_was_not_reached_is_one() -> None:
     assert late in told.diagnosis
     assert (late.name, evidence(late), late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
     budgeted = SPEC.model_copy(update={"time_budget_seconds": 40.0})
-    whole = WholeStudy(measured_study(budgeted, COMPLETE), AROUND, left_out=words)
+    whole = WholeStudy(resolve(budgeted, COMPLETE), AROUND, left_out=words)
     (anew,) = NotReached.condition(whole)
     assert "a time budget that begins anew" in next_step(anew.finding())
 

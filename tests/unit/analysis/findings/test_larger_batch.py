@@ -8,8 +8,7 @@ import pytest
 
 from raybench.analysis.findings.batch import LargerBatch, larger_batch
 from raybench.analysis.findings.case import Beside, Case
-from raybench.analysis.stats.efficiency import scaling
-from raybench.analysis.stats.waterfall import waterfall
+from raybench.analysis.scaling import scaling, waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting

@@ -10,10 +10,10 @@ import pytest
 
 from raybench.analysis.findings import configurations
 from raybench.analysis.findings.configurations import better_settings, compared
-from raybench.analysis.measured import measured_study
 from raybench.analysis.reference import InSameRounds
-from raybench.analysis.stats.efficiency import Gain, Verdict
+from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, study
@@ -33,7 +33,7 @@ def test_what_is_better_is_found_as_by_every_pair() -> None:
     records, _ = run_all(FakeRunner(noise=Noise(block=0.02), seed=2), requests, SPEC.name)
     draw = random.Random(3)
     records = [each.model_copy(update={"group": draw.choice([1, 1, 2])}) for each in records]
-    results = measured_study(SPEC, records)
+    results = resolve(SPEC, records)
     found, every = better_settings(results), compared(results)
     assert sum(map(len, found.values())) > 100
     pairs = configurations._Pairs(results, InSameRounds(results.buckets), every)
@@ -58,7 +58,7 @@ def test_what_shared_rounds_is_looked_at_though_two_trials_apart_do_not_tell_it_
     settings = [Setting(batch_size=32, bucket_cap_mb=cap) for cap in (25, 1)]
     runner = FakeRunner(lambda config, setting: costs[setting.bucket_cap_mb], drifting)
     records, _ = run_all(runner, [asked(spec, "scaling", setting, 2) for setting in settings], spec.name)
-    results = measured_study(spec, records)
+    results = resolve(spec, records)
     slow, fast = sorted(compared(results), key=lambda each: -each.config.setting.bucket_cap_mb)
     gain = Estimate(0.4, 0.3, 0.5, 10)
     apart = better_settings(results, InSameRounds(results.buckets))
@@ -75,7 +75,7 @@ def test_of_very_many_settings_the_most_efficient_and_the_headline_are_compared(
     settings = [Setting(**dict(zip(KNOBS, v, strict=True))) for v in itertools.product(*KNOBS.values())]
     requests = [asked(SPEC, "search", setting, 2) for setting in settings]
     records, _ = run_all(FakeRunner(seed=2), requests, SPEC.name)
-    results = measured_study(SPEC, records)
+    results = resolve(SPEC, records)
     every = better_settings(results)
     monkeypatch.setattr(configurations, "MOST_COMPARED", 10)
     some = better_settings(results)

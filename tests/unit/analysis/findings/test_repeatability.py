@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from raybench.analysis.stats.repeated import MOST_AGAIN
+
 from raybench.analysis import StudyResults, analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import FindingName, Severity
-from raybench.analysis.stats.repeated import MOST_AGAIN
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting

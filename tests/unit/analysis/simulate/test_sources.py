@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.measured import measured_study
+from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.sources import group_of_study, settings_of, shape_of
 from raybench.analysis.simulate.steps import Shape
 from raybench.errors import RequestError
@@ -39,7 +39,7 @@ def ran(sizes: tuple[int, ...] = (1, 2, 4), **fields: Any) -> tuple[Study, list[
 
 def test_every_batch_and_world_size_of_the_headlines_setting() -> None:
     group = group_of_study(
-        measured_study(*ran(knobs={"batch_size": [32, 64], "precision": ["fp32", "bf16"]}))
+        resolve(*ran(knobs={"batch_size": [32, 64], "precision": ["fp32", "bf16"]}))
     )
     assert group is not None
     assert (group.world_sizes, group.batch_sizes) == ((1, 2, 4), (32, 64))
@@ -95,13 +95,13 @@ def test_of_places_of_one_shape_the_first_speaks() -> None:
 
 def test_other_devices_than_the_headlines_are_left_out() -> None:
     spec, records = ran()
-    headline = measured_study(spec, records).headline
+    headline = resolve(spec, records).headline
     assert headline is not None
     other = [
         record.model_copy(update={"device_name": "an older CPU"}) if record.config.world_size == 2 else record
         for record in records
     ]
-    group = group_of_study(measured_study(spec, other))
+    group = group_of_study(resolve(spec, other))
     assert group is not None
     assert group.world_sizes == (1, 4)
     (note,) = group.notes
@@ -109,7 +109,7 @@ def test_other_devices_than_the_headlines_are_left_out() -> None:
 
 
 def test_a_chosen_setting() -> None:
-    results = measured_study(*ran(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]}))
+    results = resolve(*ran(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]}))
     assert settings_of(results) == ("precision=bf16", "precision=fp32")
     group = group_of_study(results, {"precision": "bf16"})
     assert group is not None
@@ -119,7 +119,7 @@ def test_a_chosen_setting() -> None:
 
 
 def test_one_device_that_was_measured_beside_the_others_alone() -> None:
-    group = group_of_study(measured_study(*ran((2, 4))))
+    group = group_of_study(resolve(*ran((2, 4))))
     assert group is not None
     assert group.world_sizes == (1, 2, 4)
     alone = [each for each in group.measurements if each.point.shape.world_size == 1]
@@ -131,7 +131,7 @@ def test_one_device_that_was_measured_beside_the_others_alone() -> None:
 
 def test_strong_scaling_keeps_the_global_batch() -> None:
     spec, records = ran(scaling={"mode": "strong"}, knobs={"batch_size": [128]})
-    group = group_of_study(measured_study(spec, records))
+    group = group_of_study(resolve(spec, records))
     assert group is not None
     assert group.scaling == "strong"
     assert group.batch_sizes == (128,)
@@ -152,7 +152,7 @@ def test_oversubscribed_trials_are_left_out_and_said_so() -> None:
         else record
         for record in records
     ]
-    group = group_of_study(measured_study(spec, crowded))
+    group = group_of_study(resolve(spec, crowded))
     assert group is not None
     assert group.world_sizes == (1, 2)
     assert group.notes[0] == "2 oversubscribed trials left out: more workers than cores"
@@ -172,7 +172,7 @@ def test_a_trial_of_the_search_counts_where_the_curve_has_none() -> None:
     runner = FakeRunner(costs, QUIET, num_devices=8)
     twice = spec.knobs.default()
     more = run_all(runner, [asked(spec, "search", each, 4) for each in (setting, twice)])[0]
-    group = group_of_study(measured_study(spec, [*records, *more]))
+    group = group_of_study(resolve(spec, [*records, *more]))
     assert group is not None
     of_128 = [each.point.shape.world_size for each in group.measurements if each.batch_size == 128]
     assert sorted(of_128) == [1, 4]  # one device of its rounds as well

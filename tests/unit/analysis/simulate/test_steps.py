@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.published import Figure, load_figures
+from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.steps import MeasuredScaling, Shape, measured_scalings
-from raybench.analysis.stats.efficiency import Status
 from tests.unit.analysis.simulate.tables import HEADER, groups
 
 

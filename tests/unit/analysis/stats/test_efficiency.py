@@ -4,19 +4,17 @@ import math
 
 import pytest
 
+from raybench.analysis.scaling import Status, scaling, status
 from raybench.analysis.stats.efficiency import (
-    Status,
-    Verdict,
     epochs_time,
     gain,
     restart_time,
-    scaling,
-    status,
     step_time,
     steps_time,
     throughput,
 )
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
+from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import Restart

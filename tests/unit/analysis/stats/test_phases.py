@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.stats.phases import SYNCHRONIZATION, phase_table
+from raybench.analysis.phases import SYNCHRONIZATION, phase_table
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, measured

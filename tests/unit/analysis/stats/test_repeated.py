@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from raybench.analysis.stats.efficiency import scaling
 from raybench.analysis.stats.repeated import (
     one_of_starts,
     scaling_over_starts,
     starts_of,
     waterfall_over_starts,
 )
-from raybench.analysis.stats.waterfall import waterfall
+
+from raybench.analysis.scaling import scaling, waterfall
 from raybench.analysis.summary import summarize
 from raybench.records.record import TrialRecord
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from raybench.analysis.stats.efficiency import Verdict, gain, scaling
+from raybench.analysis.scaling import scaling
+from raybench.analysis.stats.efficiency import gain
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
     BETWEEN_STARTS,
@@ -31,6 +32,7 @@ from raybench.analysis.stats.statistics import (
     unpaired_ratio,
     within,
 )
+from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import over_seeds, ratio_over_seeds
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec.knobs import Setting

@@ -12,8 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.stats.efficiency import scaling, step_time
-from raybench.analysis.stats.repeated import scaling_over_starts, waterfall_over_starts
+from raybench.analysis.scaling import Scaling, scaling
 from raybench.analysis.stats.rounds import level, mean_rank_s, series
 from raybench.analysis.stats.statistics import (
     POSITIVE,
@@ -24,7 +23,7 @@ from raybench.analysis.stats.statistics import (
     unpaired_ratio,
     within,
 )
-from raybench.analysis.stats.waterfall import Waterfall
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.results import Phase, PhaseBlock, StepsResult
 
@@ -58,18 +57,21 @@ class PhaseTable:
     is_gain: bool | None  # False: more devices lose time; None: too little of either, or not known which
 
 
-def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> PhaseTable | None:
+def phase_table(
+    record: TrialRecord, scaled: Scaling, found: Waterfall | None, others: Sequence[TrialRecord] = ()
+) -> PhaseTable | None:
     """The phases of a complete record on several devices, beside one device's.
+
+    ``scaled`` and ``found``: how its setting scales, and its waterfall.
 
     Weak scaling: one device takes world size steps for the same samples. Strong scaling: the phases of its
     step at the global batch are in a trial of its own, among ``others``. None where phases, the level without
-    transfers or the step of one device are missing. Where the trial was repeated in several starts, levels
-    are those over starts, shares the first one's.
+    transfers or the step of one device are missing. Levels are those of all visits, shares the record's.
     """
     measurement, size = record.steps, record.config.world_size
     if measurement is None or size == 1:
         return None
-    found, one_blocks = waterfall_over_starts(record, others), _blocks_alone(record, others)
+    one_blocks = _blocks_alone(record, scaled, others)
     many_blocks = _blocks(measurement, "local")
     if found is None or len(one_blocks) < 2 or len(many_blocks) < 2:
         return None
@@ -80,7 +82,7 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
     one = {name: _times(share, one_total_s) for name, share in _shares(one_blocks).items()}
     many = phase_times(record, found)
     totals = (one_total_s, found.step_time_s)
-    gain = _gain(record, others, totals)
+    gain = _gain(scaled.speedup, totals)
     rows = [_row(name, one[name], many[name], totals, gain) for name in PHASES]
     rows.insert(PHASES.index("backward") + 1, _row(SYNCHRONIZATION, None, exposed, totals, gain))
     rows.append(_row(SKEW, None, skew, totals, gain))
@@ -91,7 +93,7 @@ def phase_table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> Phas
         measurement.samples_per_step,
         tuple(rows),
         _row("backward with synchronization", one["backward"], together, totals, gain),
-        replace(_row("step", *totals, totals, gain), speedup=scaling_over_starts(record, others).speedup),
+        replace(_row("step", *totals, totals, gain), speedup=scaled.speedup),
         None if gain is None else gain.value > 0,
     )
 
@@ -105,7 +107,7 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
     assert record.steps is not None
     local, ddp, plain = (_blocks(record.steps, name) for name in ("local", "ddp", "plain"))
     without_transfers_s = _without_transfers(record.steps, found)
-    step_s = found.step_time_s if found else step_time(record)
+    step_s = found.step_time_s if found else scaling(record).step_time_s
     if record.config.world_size == 1:
         blocks, whole_s = plain, step_s
     elif without_transfers_s is not None and len(local) > 1:
@@ -125,9 +127,11 @@ def _without_transfers(measurement: StepsResult, found: Waterfall | None) -> Est
     return None if local is None else level(local)
 
 
-def _blocks_alone(record: TrialRecord, others: Sequence[TrialRecord]) -> tuple[PhaseBlock, ...]:
+def _blocks_alone(
+    record: TrialRecord, scaled: Scaling, others: Sequence[TrialRecord]
+) -> tuple[PhaseBlock, ...]:
     """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong."""
-    measurement, baseline = record.steps, scaling(record).baseline
+    measurement, baseline = record.steps, scaled.baseline
     if measurement is None or baseline is None or baseline.world_size != 1:
         return ()
     if record.config.scaling == "weak":
@@ -163,14 +167,12 @@ def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:
     return {name: within(share.scaled(1 / whole), SHARE) for name, share in found.items()}
 
 
-def _gain(
-    record: TrialRecord, others: Sequence[TrialRecord], totals: tuple[Estimate, Estimate]
-) -> Estimate | None:
+def _gain(speedup: Estimate | None, totals: tuple[Estimate, Estimate]) -> Estimate | None:
     """The time gained, in s; None where the speed-up's interval, which is paired, has 1 in it, or nearly.
 
     Of a small difference between large parts, that take and give, each would have several times the whole.
     """
-    speedup, (one, many) = scaling_over_starts(record, others).speedup, totals
+    one, many = totals
     if speedup is None or not speedup.excludes(1.0):
         return None
     if abs(one.value - many.value) < LEAST_GAIN * many.value:
