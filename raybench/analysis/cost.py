@@ -1,4 +1,8 @@
-"""What a training costs on one device and on several: device time, money and energy for the same samples."""
+"""What a training costs on one device and on several: device time, money and energy for the same samples.
+
+Totals are made of the mean step over all rounds (``mean_step``), not of the typical one: the time of many
+steps is their sum, and the rare slow ones that an estimator of the typical step trims are in it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,28 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from raybench.analysis.labels import label
 from raybench.analysis.measured import MeasuredStudy
 from raybench.analysis.objectives import Prices, prices_of
-from raybench.analysis.stats.efficiency import Scaling, epochs_time, one_device, restart_time, steps_time
-from raybench.analysis.stats.statistics import POSITIVE, Estimate, inverse, sum_of, unpaired_ratio
+from raybench.analysis.stats.efficiency import one_device, speedup_in_its_rounds, step_time
+from raybench.analysis.stats.rounds import Series, series, slowest_rank_s
+from raybench.analysis.stats.statistics import (
+    POSITIVE,
+    Estimate,
+    inverse,
+    of_log,
+    stdev,
+    student,
+    sum_of,
+    t_quantile,
+    unpaired_ratio,
+    within,
+)
 from raybench.analysis.training import Comparison, TrainedGroup, TrainingResults, over_seeds, ratio_over_seeds
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Variant
 
 MILLION = 1e6
 
@@ -51,10 +70,129 @@ class CostPoint:
     world_size: int
     label: str
     costs: tuple[Cost, ...]  # one for each piece of work
-    speedup: Estimate | None  # over one device
-    cost_ratio: Estimate | None  # device time over one device's, of steps
+    speedup: Estimate | None  # over one device, by mean steps
+    cost_ratio: Estimate | None  # device time over one device's, of mean steps
     saved_s: Estimate | None  # over ``cost.runs`` runs, against one device; negative: lost
     saved_money: Estimate | None
+
+
+def mean_step(record: TrialRecord, typical: Estimate | None = None) -> Estimate:
+    """The mean step over all rounds, in s: the slowest rank's, optimizer step to optimizer step.
+
+    The arithmetic mean of the blocks' times, nothing trimmed, as costs add up (Hoefler and Belli 2015,
+    "Scientific benchmarking of parallel computing systems", SC15, rule 3). The 95% interval is Student's t
+    over the rounds, on a logarithmic scale. It is too narrow where slow blocks are so rare that few were
+    measured.
+
+    ``typical``: the typical step of the record's setting, where other trials have a part in it. The mean is
+    as far above it as above that of the record's own rounds; what its interval has beyond theirs is added in
+    squares. Raises ``ValueError`` as ``efficiency.step_time``.
+    """
+    own = step_time(record)
+    steps = record.steps
+    assert steps is not None  # it has a step time
+    variants: tuple[Variant, ...] = ("ddp", "plain") if record.config.world_size > 1 else ("plain", "ddp")
+    ran = next(each for each in variants if series(steps, each) is not None)
+    return _of_means(typical or own, own, _mean(_blocks_s(record, ran)))
+
+
+def _blocks_s(record: TrialRecord, variant: Variant) -> Series:
+    """The slowest rank's block times as measured, in s, shape ``(rounds,)``; NaN where a round has none.
+
+    Of one device alone what devices differ by stays in them, and so in the interval.
+    """
+    assert record.steps is not None
+    blocks = (each.block(variant) for each in record.steps.rounds)
+    return np.array([slowest_rank_s(block) if block else np.nan for block in blocks], dtype=np.float64)
+
+
+def _mean(values: Series) -> Estimate:
+    """Of times above 0, NaN where a round has none."""
+    return within(student(values[np.isfinite(values)]), POSITIVE)
+
+
+def _of_means(typical: Estimate, own: Estimate, mean: Estimate) -> Estimate:
+    """``typical`` with the mean of the rounds in the place of ``own``, what is typical of them."""
+    beyond = max(typical.log_half_width**2 - own.log_half_width**2, 0.0)
+    half = math.sqrt(beyond + mean.log_half_width**2)
+    return of_log(math.log(typical.value * mean.value / own.value), half, typical.n, typical.starts)
+
+
+def _alone(record: TrialRecord) -> Variant:
+    """The variant of one device that a speed-up is over."""
+    return "base" if record.config.scaling == "strong" else "plain"
+
+
+def mean_speedup(record: TrialRecord, speedup: Estimate) -> Estimate:
+    """The ratio of the mean steps of one device and of the record's, paired by round; ``speedup``: typical.
+
+    Its interval is Student's t over the rounds' residuals (Cochran 1977, "Sampling techniques", section 6.4:
+    the ratio of two means). Where one device is not in the record's rounds, the typical one: its slow steps
+    then count as rare as the record's.
+    """
+    paired = speedup_in_its_rounds(record)
+    if paired is None:
+        return speedup
+    alone, ddp = _blocks_s(record, _alone(record)), _blocks_s(record, "ddp")
+    both = np.isfinite(alone / ddp)
+    alone, ddp, n = alone[both], ddp[both], int(both.sum())
+    residuals = alone / alone.mean() - ddp / ddp.mean()
+    half = t_quantile(n - 1) * stdev(residuals.tolist()) / math.sqrt(n)
+    work = record.config.world_size if record.config.scaling == "weak" else 1
+    return _of_means(speedup, paired[1], of_log(math.log(work * alone.mean() / ddp.mean()), half, n))
+
+
+def reported_mean_step(results: MeasuredStudy, record: TrialRecord) -> Estimate:
+    """The mean step of a measured record's setting, in s, as its step time is reported.
+
+    Of one device that is reported as it was in the rounds of several, of these.
+    """
+    teller = results.reported_by.get(record.trial_id) if record.config.world_size == 1 else None
+    several = next((each for each in results.measured if each.trial_id == teller), None)
+    alone_s = one_mean_step(results, several) if several is not None else None
+    return alone_s or mean_step(record, results.reported[record.trial_id].step_time_s)
+
+
+def one_mean_step(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+    """The mean step of one device in the rounds of a record on several, in s; None where it is not in them.
+
+    It is the record's mean step times ``mean_speedup`` (over n in weak scaling), so that times and savings
+    agree; relative, its interval is that of its own rounds.
+    """
+    found = results.scaling(record)
+    one, paired = one_device(record, found), speedup_in_its_rounds(record)
+    if one is None or one.baseline is None or not one.baseline.paired or paired is None:
+        return None
+    assert found.speedup is not None  # that ``one`` is the base of
+    own = _of_means(one.step_time_s, paired[0].step_time_s, _mean(_blocks_s(record, _alone(record))))
+    share = 1 / record.config.world_size if record.config.scaling == "weak" else 1.0
+    step_s = mean_step(record, found.step_time_s).value * mean_speedup(record, found.speedup).value * share
+    return own.scaled(step_s / own.value)
+
+
+def restart_time(record: TrialRecord) -> Estimate | None:
+    """What a restart of the loader adds to an epoch's steps, in s: the mean; n counts restarts.
+
+    None where it was not measured: synthetic input, trials of a search, a loader that failed.
+    """
+    restarts = record.steps.restarts if record.steps is not None else ()
+    return student([restart.cost_s for restart in restarts]) if len(restarts) > 1 else None
+
+
+def steps_time(record: TrialRecord, samples: float, step_s: Estimate | None = None) -> Estimate:
+    """``samples`` by the steps of a complete record, in s; ``step_s``: its mean step where it is known."""
+    assert record.steps is not None
+    return (step_s or mean_step(record)).scaled(samples / record.steps.samples_per_step)
+
+
+def epochs_time(
+    record: TrialRecord, samples: float, epochs: float, step_s: Estimate | None = None
+) -> Estimate:
+    """The same with a restart of the loader in each of ``epochs``, as far as it was measured."""
+    steps_s, restart_s = steps_time(record, samples, step_s), restart_time(record)
+    if restart_s is None or not epochs:
+        return steps_s
+    return within(sum_of(steps_s, restart_s.scaled(epochs)), POSITIVE)  # few restarts have a wide interval
 
 
 def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:
@@ -89,15 +227,18 @@ def costs(results: MeasuredStudy, pieces: Sequence[Work]) -> tuple[CostPoint, ..
 
 def _one_beside(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> list[CostPoint]:
     """One device in the rounds of a trial on several; nothing where it was not measured in them."""
-    one = one_device(record, results.scaling(record))
-    if one is None or one.baseline is None or not one.baseline.paired:
+    step_s = one_mean_step(results, record)
+    if step_s is None:
         return []
-    prices, rate = prices_of(results.study), one.throughput_samples_per_s
+    prices, share = prices_of(results.study), 1.0
+    if record.config.scaling == "weak":
+        share = 1 / record.config.world_size  # of the record's samples in a step
     config = record.config.model_copy(
         update={"setting": record.config.setting.at(1), "world_size": 1, "placement": "pack"}
     )
     every = tuple(
-        cost_of(work, epochs_time(record, work.samples, work.epochs, rate), 1, 1, prices) for work in pieces
+        cost_of(work, epochs_time(record, work.samples, work.epochs, step_s.scaled(1 / share)), 1, 1, prices)
+        for work in pieces
     )
     return [CostPoint(record, 1, label(results.study, config), every, None, None, None, None)]
 
@@ -109,9 +250,8 @@ def extra_device_time(results: MeasuredStudy, record: TrialRecord | None) -> Est
     """
     if record is None or record.config.oversubscribed:
         return None
-    size = record.config.world_size
-    speedup = _over_one_device(results.scaling(record), size)
-    return less(_device_time_ratio(speedup, size), 1.0) if speedup else None
+    speedup = _over_one_device(results, record)
+    return less(_device_time_ratio(speedup, record.config.world_size), 1.0) if speedup else None
 
 
 def extra_money(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
@@ -121,16 +261,18 @@ def extra_money(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
     """
     prices, config = prices_of(results.study), record.config
     one, many = prices.of_second(1, 1), prices.of_second(config.world_size, record.nodes or 1)
-    speedup = _over_one_device(results.scaling(record), config.world_size)
+    speedup = _over_one_device(results, record)
     if prices.per_node_hour is None or not one or many is None or speedup is None:
         return None
     return less(inverse(speedup).scaled(many / one), 1.0)
 
 
-def _over_one_device(found: Scaling, world_size: int) -> Estimate | None:
-    """The speed-up where it is one of several devices over one."""
-    one_device = found.baseline is not None and found.baseline.world_size == 1
-    return found.speedup if one_device and world_size > 1 else None
+def _over_one_device(results: MeasuredStudy, record: TrialRecord) -> Estimate | None:
+    """The speed-up by mean steps where it is one of several devices over one."""
+    found = results.scaling(record)
+    if record.config.world_size == 1 or found.baseline is None or found.baseline.world_size != 1:
+        return None
+    return mean_speedup(record, found.speedup) if found.speedup else None
 
 
 def _device_time_ratio(speedup: Estimate, world_size: int) -> Estimate:
@@ -146,20 +288,18 @@ def _joules_a_sample(record: TrialRecord) -> float | None:
 
 
 def _point(results: MeasuredStudy, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
-    found, size = results.reported[record.trial_id], record.config.world_size
-    prices, nodes = prices_of(results.study), record.nodes or 1
-    speedup = _over_one_device(found, size)
-    rate, runs = found.throughput_samples_per_s, results.study.cost.runs
-    joules = _joules_a_sample(record)
+    size, prices, nodes = record.config.world_size, prices_of(results.study), record.nodes or 1
+    speedup, step_s = _over_one_device(results, record), reported_mean_step(results, record)
+    runs, joules = results.study.cost.runs, _joules_a_sample(record)
     every = tuple(
-        cost_of(work, epochs_time(record, work.samples, work.epochs, rate), size, nodes, prices, joules)
+        cost_of(work, epochs_time(record, work.samples, work.epochs, step_s), size, nodes, prices, joules)
         for work in pieces
     )
     run = next(work for work in pieces if work.is_run)
     saved_s = saved_money = None
     if speedup is not None:
         # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
-        steps_s = steps_time(record, run.samples, rate).value
+        steps_s = steps_time(record, run.samples, step_s).value
         saved_s = less(speedup, 1.0).scaled(steps_s)
         # money in units of a second of one device on one node
         one_price, price = prices.of_second(1, 1), prices.of_second(size, nodes)
@@ -256,20 +396,15 @@ def trained_times(base: MeasuredStudy, training: TrainingResults | None) -> tupl
         record = base.reference_of(group.config)
         if record is None or record.config.oversubscribed:
             continue
-        steps, comparison = base.reported[record.trial_id], training.comparison(group)
-        by_steps_s = epochs_time(record, samples, 1, steps.throughput_samples_per_s)
+        comparison = training.comparison(group)
+        by_steps_s = epochs_time(record, samples, 1, reported_mean_step(base, record))
         speedup = comparison.epoch_speedup if comparison else None
-        beside = _over_one(steps)
+        beside = _over_one_device(base, record)
         pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, beside)] if speedup and beside else [])]
         ratios = [unpaired_ratio(one, other) for one, other in pairs]
         differs = any(each.excludes(1.0) and abs(math.log(each.value)) >= least for each in ratios)
         found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, beside, differs))
     return tuple(found)
-
-
-def _over_one(steps: Scaling) -> Estimate | None:
-    is_over_one = steps.baseline is not None and steps.baseline.world_size == 1
-    return steps.speedup if is_over_one else None
 
 
 def with_trained(

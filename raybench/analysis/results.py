@@ -10,7 +10,16 @@ from raybench.analysis.attribution import Attribution, MarginalEffect, attributi
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.choice import Best
 from raybench.analysis.combined_effect import CombinedEffect, combined_effect
-from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
+from raybench.analysis.cost import (
+    CostPoint,
+    TrainedTime,
+    Work,
+    costs,
+    restart_time,
+    trained_times,
+    with_trained,
+    works,
+)
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
@@ -40,7 +49,7 @@ from raybench.analysis.search import (
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
-from raybench.analysis.stats.efficiency import Gain, restart_time
+from raybench.analysis.stats.efficiency import Gain
 from raybench.analysis.stats.phases import PhaseTable, phase_table
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from raybench.analysis.cost import mean_step, restart_time
 from raybench.analysis.reference import Related
-from raybench.analysis.stats.efficiency import Scaling, one_device, restart_time
+from raybench.analysis.stats.efficiency import Scaling, one_device
 from raybench.analysis.stats.phases import phase_times
 from raybench.analysis.stats.repeated import (
     one_of_starts,
@@ -84,6 +85,8 @@ class TrialSummary:
     step_time_low_s: float | None = None
     #: upper end of its interval
     step_time_high_s: float | None = None
+    #: mean over all rounds, of which totals are made; `step_time_s` is the typical step
+    mean_step_time_s: float | None = None
     #: samples of all ranks in a step over the step time
     throughput_samples_per_s: float | None = None
     #: the same in tokens, padding left out
@@ -317,6 +320,7 @@ def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
         "step_time_s": scaled.step_time_s.value,
         "step_time_low_s": scaled.step_time_s.low,
         "step_time_high_s": scaled.step_time_s.high,
+        "mean_step_time_s": mean_step(record, scaled.step_time_s).value,
         "throughput_samples_per_s": scaled.throughput_samples_per_s.value,
         "throughput_tokens_per_s": _value(scaled.throughput_tokens_per_s),
         "baseline_world_size": baseline.world_size if baseline else None,

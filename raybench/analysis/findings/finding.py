@@ -85,6 +85,9 @@ class FindingName(StrEnum):
     #: rounds far from the rest; where there are more on one side than the trimmed mean leaves out, they are
     #: in the figure, and the finding says so
     OUTLIER_ROUNDS = "outlier rounds"
+    #: the mean step over all rounds is more than 3% above the typical one: the slow steps that the estimator
+    #: trims are part of every total (time, cost, energy)
+    RARE_SLOW_STEPS = "rare slow steps"
     #: other processes took so much more from one of the trials that settings are compared by than from
     #: another that a tenth of its step may be due to it
     MEASURED_UNDER_LOAD = "measured under load"

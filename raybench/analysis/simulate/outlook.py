@@ -51,6 +51,15 @@ class Expected:
     is_measured: bool = False
     joules_per_sample: float | None = None
     refused: Refusal | None = None
+    mean_ratio: float = 1.0  # of the mean step over all rounds, of which totals are made, to the step time
+    mean_step_s: Estimate | None = None  # as measured
+
+    @property
+    def total_step_s(self) -> Estimate | None:
+        """The mean step, of which totals are made."""
+        if self.mean_step_s is not None or self.step_time_s is None:
+            return self.mean_step_s
+        return self.step_time_s.scaled(self.mean_ratio)
 
     @property
     def throughput_samples_per_s(self) -> Estimate | None:
@@ -201,7 +210,21 @@ def _answer(
         naive_step_time_s=naive_s,
         amdahl_step_time_s=said.amdahl_step_time_s,
         refused=said.refused,
+        mean_ratio=_mean_ratio(group, batch),
     )
+
+
+def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
+    """The mean step over the typical one on the most devices, of the same batch if it was measured.
+
+    Slow steps are at least as frequent on more devices, any of which may be the slow one.
+    """
+    known = [each for each in group.distinct if each.mean_step_s is not None]
+    alike = [each for each in known if each.batch_size == batch] or known
+    largest = max(alike, key=lambda each: each.point.shape.world_size, default=None)
+    if largest is None or largest.mean_step_s is None:
+        return 1.0
+    return largest.mean_step_s.value / largest.step_time_s.value
 
 
 def _naive_s(group: MeasuredGroup, batch: int) -> float | None:
@@ -238,6 +261,7 @@ def _expected(group: MeasuredGroup, fitted: Fitted, each: Measurement) -> Expect
         efficiency=efficiency,
         is_measured=True,
         joules_per_sample=each.joules_per_sample,
+        mean_step_s=each.mean_step_s,
     )
 
 
@@ -402,7 +426,7 @@ def _ways(forecast: Forecast, work: Sequence[Work], prices: Prices) -> tuple[Way
 
 
 def _way(expected: Expected, work: Sequence[Work], prices: Prices) -> Way:
-    step_s, shape = expected.step_time_s, expected.shape
+    step_s, shape = expected.total_step_s, expected.shape
     assert step_s is not None  # refused ones are no ways
     return Way(
         expected,

@@ -107,6 +107,7 @@ class Measurement:
     efficiency: Estimate | None = None  # over one device, where it was measured in the same rounds
     joules_per_sample: float | None = None
     is_reference: bool = False  # of its batch and shape: the figure that reports have
+    mean_step_s: Estimate | None = None  # over all rounds, of which totals are made; None: as ``step_time_s``
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,13 @@ def _mean(repeats: Sequence[Measurement]) -> Measurement:
     first = next((each for each in repeats if each.is_reference), repeats[0])
     if len(repeats) == 1 or first.is_reference:
         return first
-    return Measurement(first.point, first.batch_size, over_starts([each.step_time_s for each in repeats]))
+    means_s = [each.mean_step_s or each.step_time_s for each in repeats]
+    return Measurement(
+        first.point,
+        first.batch_size,
+        over_starts([each.step_time_s for each in repeats]),
+        mean_step_s=over_starts(means_s) if any(each.mean_step_s for each in repeats) else None,
+    )
 
 
 @dataclass(frozen=True)

@@ -210,6 +210,21 @@ def test_costs_of_an_epoch_and_a_run(tmp_path: Path) -> None:
     assert two.spent == two.run.money
 
 
+def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
+    """Slow steps add a tenth on eight devices, the most: so they do to what is predicted of more."""
+    sizes = {1: (0.1, 0.1), 2: (0.11, 0.11), 4: (0.12, 0.12), 8: (0.13, 0.143)}
+    rows = [f"1,{size},32,{step_s},{mean_s}" for size, (step_s, mean_s) in sizes.items()]
+    (group,) = groups(tmp_path, rows, header=f"{HEADER},mean_step_time_s")
+    found = outlook(forecast(group, shapes_of((16,), 16)), works(), Prices())
+    *_, eight, sixteen = found.ways
+    assert eight.expected.step_time_s is not None
+    assert eight.expected.step_time_s.value == pytest.approx(0.13)
+    assert eight.run.time_s.value == pytest.approx(0.143 * 1e6 / (8 * 32))
+    assert sixteen.expected.step_time_s is not None
+    step_s = sixteen.expected.step_time_s.value
+    assert sixteen.run.time_s.value == pytest.approx(1.1 * step_s * 1e6 / (16 * 32))
+
+
 def test_what_another_way_beats_in_both_is_not_on_the_front(tmp_path: Path) -> None:
     found = measured_outlook(tmp_path, Prices(1.0))
     assert [way.on_front for way in found.ways] == [True, True, True, False]
