@@ -170,6 +170,17 @@ def one_mean_step(results: MeasuredStudy, record: TrialRecord) -> Estimate | Non
     return own.scaled(step_s / own.value)
 
 
+def mean_ratios(results: MeasuredStudy, record: TrialRecord) -> tuple[float, float]:
+    """The mean step over the typical one: of one device in the record's rounds, and of the record.
+
+    Where one device is not in them, the record's twice.
+    """
+    found = results.scaling(record)
+    one, one_s = one_device(record, found), one_mean_step(results, record)
+    many = mean_step(record, found.step_time_s).value / found.step_time_s.value
+    return one_s.value / one.step_time_s.value if one and one_s else many, many
+
+
 def restart_time(record: TrialRecord) -> Estimate | None:
     """What a restart of the loader adds to an epoch's steps, in s: the mean; n counts restarts.
 
