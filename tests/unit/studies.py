@@ -185,6 +185,12 @@ def exactly(efficiency: float, plain_s: float = 0.01) -> StepCosts:
     return StepCosts(plain_s=plain_s, exposed_s=plain_s * (1 / efficiency - 1))
 
 
+def exactly_strong(efficiency: float, base_s: float = 0.02) -> StepCosts:
+    """The same in strong scaling on two devices; ``base_s``: one device at the global batch."""
+    half_s = base_s / 2
+    return StepCosts(plain_s=half_s, base_s=base_s, exposed_s=half_s * (1 / efficiency - 1))
+
+
 def planted(costs: dict[tuple[Any, ...], StepCosts], *knobs: str, **fields: Any) -> StudyResults:
     """A grid on one and two devices; ``costs`` by the values of ``knobs``, the default's first.
 

@@ -77,7 +77,8 @@ class Prediction:
 
     ``step_time_s`` and ``efficiency`` have 95% intervals for a new measurement; efficiency is the
     throughput for each device over that of one device with the same batch. ``naive_step_time_s`` says that
-    the step stays as at the largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law. Where
+    the step stays as at the largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law, under
+    strong scaling. Where
     ``refused`` holds a reason the predicted values are None.
     """
 

@@ -63,7 +63,7 @@ class Waterfall:
     t_comm_s: Estimate | None = None  # T(n) - T(1)
     t_comm_fraction: Estimate | None = None  # of T(n)
     communication_fraction: Estimate | None = None  # exposed communication over T(n)
-    serial_fraction: Estimate | None = None  # Amdahl's f
+    serial_fraction: Estimate | None = None  # Amdahl's f, under strong scaling
     compute_to_communication: Estimate | None = None  # all devices' compute over the replay
     ddp_logger: LoggerCheck | None = None
 
@@ -113,7 +113,7 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
         t_comm_s=t_comm,
         t_comm_fraction=t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
-        serial_fraction=None if one is None else _serial_fraction(one[1], size),
+        serial_fraction=serial_fraction(one[1], size) if one and record.config.scaling == "strong" else None,
         compute_to_communication=_ratio(concurrent, replay),
         ddp_logger=_logger_check(record),
     )
@@ -122,9 +122,16 @@ def waterfall(record: TrialRecord) -> Waterfall | None:
 def karp_flatt(speedup: float, world_size: float) -> float:
     """Amdahl's serial fraction from a measured speed-up: f = (1/S - 1/n) / (1 - 1/n).
 
+    Of a fixed amount of work (strong scaling); where each device has work of its own nothing is serial.
     Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
     """
     return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
+
+
+def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
+    """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
+    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
+    return Estimate(value, low, high, speedup.n, speedup.starts)
 
 
 def _levels(record: TrialRecord, ddp: Series) -> tuple[list[_Level], set[Variant]]:
@@ -219,12 +226,6 @@ def _bus_bandwidth(record: TrialRecord) -> Estimate | None:
     assert record.steps is not None
     replay, sent, n = series(record.steps, "replay"), record.steps.gradient_bytes, record.config.world_size
     return inverse(level(replay)).scaled(sent * 2 * (n - 1) / n) if replay is not None and sent else None
-
-
-def _serial_fraction(speedup: Estimate, size: int) -> Estimate:
-    """Amdahl's f."""
-    value, low, high = (karp_flatt(each, size) for each in (speedup.value, speedup.high, speedup.low))
-    return Estimate(value, low, high, speedup.n)
 
 
 def _logger_check(record: TrialRecord) -> LoggerCheck | None:
