@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, nnls
 
-from raybench.analysis.simulate.predict import fit_amdahl, naive_step_time_s
+from raybench.analysis.simulate.predict import AmdahlLine, amdahl_line, naive_step_time_s
 from raybench.analysis.simulate.steps import MeasuredPoint, Question
 
 Floats = NDArray[np.float64]
@@ -25,9 +25,22 @@ def naive(points: Sequence[MeasuredPoint]) -> Answers:
 
 
 def amdahl(points: Sequence[MeasuredPoint]) -> Answers:
-    """Amdahl (1967), a serial fraction for each batch."""
-    found = fit_amdahl(points)
-    return lambda asked: [found.step_time_s(each) if found else None for each in asked]
+    """Amdahl (1967), a serial fraction for each batch per device: n devices do n times the work of one."""
+    groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
+    for point in points:
+        groups[point.batch_size].append(point)
+    lines = dict[int, AmdahlLine]()
+    for batch, group in groups.items():
+        sizes = [each.shape.world_size for each in group]
+        if len(set(sizes)) > 1:
+            rates = [size / each.step_time_s for size, each in zip(sizes, group, strict=True)]
+            lines[batch] = amdahl_line(sizes, rates)
+
+    def answer(asked: Question) -> float | None:
+        line, n = lines.get(asked.batch_size), asked.shape.world_size
+        return None if line is None else n * line.one_device_s / line.speedup(n)
+
+    return lambda asked: [answer(each) for each in asked]
 
 
 def universal(points: Sequence[MeasuredPoint]) -> Answers:

@@ -1,20 +1,17 @@
-"""Throughput and speed-up over the devices for every batch, with Amdahl's law through the last point."""
+"""Throughput and speed-up over the devices for every batch, and what further devices bring."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.labels import label_without_batch
 from raybench.analysis.reference import one_of_each
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import one_device
-from raybench.analysis.stats.statistics import Estimate, simultaneous
-from raybench.analysis.waterfall import karp_flatt
+from raybench.analysis.stats.statistics import Estimate, simultaneous, sum_of
+from raybench.analysis.waterfall import serial_fraction
 from raybench.records.record import TrialRecord
-
-LEAST_FRACTION = 2e-6  # less is no serial fraction
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class DevicesPoint:
     world_size: int
     throughput_samples_per_s: Estimate
     speedup: Estimate  # over one device
-    serial_fraction: Estimate | None  # Amdahl's f; None on one device
+    serial_fraction: Estimate | None  # Amdahl's f; None on one device, and under weak scaling
 
 
 @dataclass(frozen=True)
@@ -69,24 +66,35 @@ def amdahl_speedup(serial_fraction: float, world_size: float) -> float:
     return 1 / (serial_fraction + (1 - serial_fraction) / world_size)
 
 
-def devices_until(fraction: float, least_return: float) -> int | None:
-    """Devices beyond which each further one returns less than ``least_return`` of one device's throughput.
+@dataclass(frozen=True)
+class MarginalReturn:
+    """What each device beyond ``fewer`` brings on ``more`` of them."""
 
-    The n-th device adds S(n) - S(n - 1) = p / ((f n + p) (f n + p - f)) with p = 1 - f: no less than
-    ``least_return`` for f n + p up to (f + sqrt(f^2 + 4 p / least_return)) / 2. None where f is 0: every
-    device returns a whole one.
+    fewer: int
+    more: int
+    each: Estimate  # of one device's throughput: 1 is as much as the first device brings
+
+
+def marginal_returns(speedups: Iterable[tuple[int, Estimate]]) -> tuple[MarginalReturn, ...]:
+    """(S(n) - S(m)) / (n - m) of each doubling of the world size, from m to n.
+
+    It is the throughput that is gained over that of n - m devices as good as one alone. From the fewest
+    devices on the next world size is the smallest measured one of at least twice as many.
+    ``speedups`` over one device, by world size; or over the fewest measured, whose own is exactly 1: then
+    it is of a device among these. Every speed-up is a ratio within its own rounds, so the two are
+    independent, and their half-widths add in squares.
     """
-    if fraction <= LEAST_FRACTION:
-        return None
-    parallel = max(1 - fraction, 0.0)
-    most = (fraction + math.sqrt(fraction**2 + 4 * parallel / least_return)) / 2
-    return max(1, math.floor((most - parallel) / fraction))
-
-
-def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
-    """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
-    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
-    return Estimate(value, low, high, speedup.n, speedup.starts)
+    known = dict(sorted(speedups))
+    fewest = min(known, default=1)
+    base = fewest if fewest in known and known[fewest].low == known[fewest].high == 1 else 1
+    known.setdefault(base, Estimate(1.0, 1.0, 1.0, max((each.n for each in known.values()), default=1)))
+    found, fewer = list[MarginalReturn](), min(known)
+    for more in sorted(known):
+        if more >= 2 * fewer:
+            gained = sum_of(known[more], known[fewer].scaled(-1))
+            found.append(MarginalReturn(fewer, more, gained.scaled(base / (more - fewer))))
+            fewer = more
+    return tuple(found)
 
 
 def _preference(results: Facts, record: TrialRecord, here: str) -> tuple[bool, bool, float]:
@@ -124,4 +132,5 @@ def _several(results: Facts, record: TrialRecord, among: int) -> DevicesPoint:
     assert scaling.speedup is not None  # it has a baseline
     speedup = simultaneous(scaling.speedup, among)
     rate = simultaneous(scaling.throughput_samples_per_s, among)
-    return DevicesPoint(size, rate, speedup, serial_fraction(speedup, size))
+    fraction = serial_fraction(speedup, size) if record.config.scaling == "strong" else None
+    return DevicesPoint(size, rate, speedup, fraction)

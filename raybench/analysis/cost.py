@@ -1,4 +1,8 @@
-"""What a training costs on one device and on several: device time, money and energy for the same samples."""
+"""What a training costs on one device and on several: device time, money and energy for the same samples.
+
+Totals are made of the mean step over all rounds, not of the typical one: the time of many
+steps is their sum, and the rare slow ones that an estimator of the typical step trims are in it.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,16 @@ from dataclasses import dataclass, replace
 from raybench.analysis.labels import label
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import Scaling, one_device
-from raybench.analysis.stats.efficiency import epochs_time, restart_time, steps_time
-from raybench.analysis.stats.statistics import POSITIVE, Estimate, inverse, sum_of, unpaired_ratio
+from raybench.analysis.scaling import one_device, scaling
+from raybench.analysis.stats.statistics import (
+    POSITIVE,
+    Estimate,
+    inverse,
+    student,
+    sum_of,
+    unpaired_ratio,
+    within,
+)
 from raybench.analysis.training import Comparison, TrainedGroup, TrainingResults, over_seeds, ratio_over_seeds
 from raybench.records.record import TrialRecord
 
@@ -52,10 +63,35 @@ class CostPoint:
     world_size: int
     label: str
     costs: tuple[Cost, ...]  # one for each piece of work
-    speedup: Estimate | None  # over one device
-    cost_ratio: Estimate | None  # device time over one device's, of steps
+    speedup: Estimate | None  # over one device, by mean steps
+    cost_ratio: Estimate | None  # device time over one device's, of mean steps
     saved_s: Estimate | None  # over ``cost.runs`` runs, against one device; negative: lost
     saved_money: Estimate | None
+
+
+def restart_time(record: TrialRecord) -> Estimate | None:
+    """What a restart of the loader adds to an epoch's steps, in s: the mean; n counts restarts.
+
+    None where it was not measured: synthetic input, trials of a search, a loader that failed.
+    """
+    restarts = record.steps.restarts if record.steps is not None else ()
+    return student([restart.cost_s for restart in restarts]) if len(restarts) > 1 else None
+
+
+def steps_time(record: TrialRecord, samples: float, step_s: Estimate | None = None) -> Estimate:
+    """``samples`` by the steps of a complete record, in s; ``step_s``: its mean step where it is known."""
+    assert record.steps is not None
+    return (step_s or scaling(record).mean_step_s).scaled(samples / record.steps.samples_per_step)
+
+
+def epochs_time(
+    record: TrialRecord, samples: float, epochs: float, step_s: Estimate | None = None
+) -> Estimate:
+    """The same with a restart of the loader in each of ``epochs``, as far as it was measured."""
+    steps_s, restart_s = steps_time(record, samples, step_s), restart_time(record)
+    if restart_s is None or not epochs:
+        return steps_s
+    return within(sum_of(steps_s, restart_s.scaled(epochs)), POSITIVE)  # few restarts have a wide interval
 
 
 def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:
@@ -91,14 +127,17 @@ def costs(results: Facts, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
 def _one_beside(results: Facts, record: TrialRecord, pieces: Sequence[Work]) -> list[CostPoint]:
     """One device in the rounds of a trial on several; nothing where it was not measured in them."""
     one = one_device(record, results.scaling(record))
-    if one is None or one.baseline is None or not one.baseline.paired:
+    if one is None:
         return []
-    prices, rate = prices_of(results.study), one.throughput_samples_per_s
+    prices, share, step_s = prices_of(results.study), 1.0, one.mean_step_s
+    if record.config.scaling == "weak":
+        share = 1 / record.config.world_size  # of the record's samples in a step
     config = record.config.model_copy(
         update={"setting": record.config.setting.at(1), "world_size": 1, "placement": "pack"}
     )
     every = tuple(
-        cost_of(work, epochs_time(record, work.samples, work.epochs, rate), 1, 1, prices) for work in pieces
+        cost_of(work, epochs_time(record, work.samples, work.epochs, step_s.scaled(1 / share)), 1, 1, prices)
+        for work in pieces
     )
     return [CostPoint(record, 1, label(results.study, config), every, None, None, None, None)]
 
@@ -110,9 +149,8 @@ def extra_device_time(results: Facts, record: TrialRecord | None) -> Estimate | 
     """
     if record is None or record.config.oversubscribed:
         return None
-    size = record.config.world_size
-    speedup = _over_one_device(results.scaling(record), size)
-    return less(_device_time_ratio(speedup, size), 1.0) if speedup else None
+    speedup = _over_one_device(results, record)
+    return less(_device_time_ratio(speedup, record.config.world_size), 1.0) if speedup else None
 
 
 def extra_money(results: Facts, record: TrialRecord) -> Estimate | None:
@@ -122,16 +160,18 @@ def extra_money(results: Facts, record: TrialRecord) -> Estimate | None:
     """
     prices, config = prices_of(results.study), record.config
     one, many = prices.of_second(1, 1), prices.of_second(config.world_size, record.nodes or 1)
-    speedup = _over_one_device(results.scaling(record), config.world_size)
+    speedup = _over_one_device(results, record)
     if prices.per_node_hour is None or not one or many is None or speedup is None:
         return None
     return less(inverse(speedup).scaled(many / one), 1.0)
 
 
-def _over_one_device(found: Scaling, world_size: int) -> Estimate | None:
-    """The speed-up where it is one of several devices over one."""
-    one_device = found.baseline is not None and found.baseline.world_size == 1
-    return found.speedup if one_device and world_size > 1 else None
+def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
+    """The speed-up by mean steps where it is one of several devices over one."""
+    found = results.scaling(record)
+    if record.config.world_size == 1 or found.baseline is None or found.baseline.world_size != 1:
+        return None
+    return found.mean_speedup
 
 
 def _device_time_ratio(speedup: Estimate, world_size: int) -> Estimate:
@@ -147,20 +187,18 @@ def _joules_a_sample(record: TrialRecord) -> float | None:
 
 
 def _point(results: Facts, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
-    found, size = results.scalings[record.trial_id], record.config.world_size
-    prices, nodes = prices_of(results.study), record.nodes or 1
-    speedup = _over_one_device(found, size)
-    rate, runs = found.throughput_samples_per_s, results.study.cost.runs
-    joules = _joules_a_sample(record)
+    size, prices, nodes = record.config.world_size, prices_of(results.study), record.nodes or 1
+    speedup, step_s = _over_one_device(results, record), results.scaling(record).mean_step_s
+    runs, joules = results.study.cost.runs, _joules_a_sample(record)
     every = tuple(
-        cost_of(work, epochs_time(record, work.samples, work.epochs, rate), size, nodes, prices, joules)
+        cost_of(work, epochs_time(record, work.samples, work.epochs, step_s), size, nodes, prices, joules)
         for work in pieces
     )
     run = next(work for work in pieces if work.is_run)
     saved_s = saved_money = None
     if speedup is not None:
         # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
-        steps_s = steps_time(record, run.samples, rate).value
+        steps_s = steps_time(record, run.samples, step_s).value
         saved_s = less(speedup, 1.0).scaled(steps_s)
         # money in units of a second of one device on one node
         one_price, price = prices.of_second(1, 1), prices.of_second(size, nodes)
@@ -257,20 +295,15 @@ def trained_times(base: Facts, training: TrainingResults | None) -> tuple[Traine
         record = base.reference_of(group.config)
         if record is None or record.config.oversubscribed:
             continue
-        steps, comparison = base.scalings[record.trial_id], training.comparison(group)
-        by_steps_s = epochs_time(record, samples, 1, steps.throughput_samples_per_s)
+        comparison = training.comparison(group)
+        by_steps_s = epochs_time(record, samples, 1, base.scaling(record).mean_step_s)
         speedup = comparison.epoch_speedup if comparison else None
-        beside = _over_one(steps)
+        beside = _over_one_device(base, record)
         pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, beside)] if speedup and beside else [])]
         ratios = [unpaired_ratio(one, other) for one, other in pairs]
         differs = any(each.excludes(1.0) and abs(math.log(each.value)) >= least for each in ratios)
         found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, beside, differs))
     return tuple(found)
-
-
-def _over_one(steps: Scaling) -> Estimate | None:
-    is_over_one = steps.baseline is not None and steps.baseline.world_size == 1
-    return steps.speedup if is_over_one else None
 
 
 def with_trained(

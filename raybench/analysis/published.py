@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from raybench.analysis.choice import default_setting
+from raybench.analysis.cost import epochs_time
 from raybench.analysis.phases import phase_times
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
-from raybench.analysis.stats.efficiency import epochs_time
 from raybench.analysis.stats.statistics import POSITIVE, SHARE, Estimate
 from raybench.analysis.training import TrainedGroup, TrainedRun, over_seeds
 from raybench.records.record import TrialRecord
@@ -359,8 +359,7 @@ def _value(
         return each.epoch_speedup if figure.of == "epoch_time" else each.total_speedup, False
     epoch_s = group.epoch_time_s if group else None
     if epoch_s is None and samples and record.steps is not None:
-        rate = results.scalings[record.trial_id].throughput_samples_per_s
-        epoch_s = epochs_time(record, samples, 1, rate)
+        epoch_s = epochs_time(record, samples, 1, results.scaling(record).mean_step_s)
     if quantity == "epoch_time" or epoch_s is None or epochs is None:
         return epoch_s if quantity == "epoch_time" else None, group is None
     return (group.total_s if group else None) or epoch_s.scaled(epochs), group is None

@@ -9,7 +9,16 @@ from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
 from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.combined_effect import CombinedEffect, combined_effect
-from raybench.analysis.cost import CostPoint, TrainedTime, Work, costs, trained_times, with_trained, works
+from raybench.analysis.cost import (
+    CostPoint,
+    TrainedTime,
+    Work,
+    costs,
+    restart_time,
+    trained_times,
+    with_trained,
+    works,
+)
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
@@ -32,7 +41,6 @@ from raybench.analysis.search import SearchHistory, search_history
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
-from raybench.analysis.stats.efficiency import restart_time
 from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies

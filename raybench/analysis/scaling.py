@@ -68,6 +68,7 @@ class Baseline:
     world_size: int
     strategy: str
     step_time_s: Estimate
+    mean_step_s: Estimate
     paired: bool  # in the same rounds, or from another record
 
 
@@ -75,11 +76,13 @@ class Baseline:
 class Scaling:
     """How fast a setting is, and how well it scales. ``None`` where there is no baseline."""
 
-    step_time_s: Estimate
+    step_time_s: Estimate  # the typical step
+    mean_step_s: Estimate  # over all rounds: of this totals are made
     throughput_samples_per_s: Estimate
     throughput_tokens_per_s: Estimate | None
     baseline: Baseline | None
     speedup: Estimate | None
+    mean_speedup: Estimate | None  # the same of mean steps
     efficiency: Estimate | None
     status: Status | None
 
@@ -153,13 +156,16 @@ class Measured:
         assert steps is not None
         rate = inverse(step_s := self.pool.time(unit))
         tokens, size = steps.tokens_per_step, record.config.world_size
-        baseline, speedup, efficiency = self._baseline(record, step_s)
+        mean_s = self.pool.mean({unit: 1.0}).ratio()
+        baseline, speedup, mean_speedup, efficiency = self._baseline(record, step_s, mean_s)
         return Scaling(
             step_time_s=step_s,
+            mean_step_s=mean_s,
             throughput_samples_per_s=rate.scaled(steps.samples_per_step),
             throughput_tokens_per_s=rate.scaled(tokens) if tokens else None,
             baseline=baseline,
             speedup=speedup,
+            mean_speedup=mean_speedup,
             efficiency=efficiency,
             status=status(speedup, efficiency) if size > 1 or baseline else None,
         )
@@ -223,9 +229,9 @@ class Measured:
         return [each.ratio(factor, half) for (each, half), factor in zip(found, factors, strict=True)]
 
     def _baseline(
-        self, record: TrialRecord, step_s: Estimate
-    ) -> tuple[Baseline | None, Estimate | None, Estimate | None]:
-        """The baseline, and speed-up and efficiency over it."""
+        self, record: TrialRecord, step_s: Estimate, mean_s: Estimate
+    ) -> tuple[Baseline | None, Estimate | None, Estimate | None, Estimate | None]:
+        """The baseline, and over it the speed-up, that of mean steps, and the efficiency."""
         config = record.config
         found = self.efficiency(record)
         one = Estimate(1.0, 1.0, 1.0, step_s.n, step_s.starts, step_s.visits)
@@ -235,17 +241,21 @@ class Measured:
                 for each in self.records
             )
             if not is_smallest:
-                return None, None, None  # nothing to compare with: an efficiency of 1 would be a word
-            return Baseline(config.world_size, config.setting.strategy, step_s, paired=True), one, one
+                return None, None, None, None  # nothing to compare with: an efficiency of 1 would be a word
+            base = Baseline(config.world_size, config.setting.strategy, step_s, mean_s, paired=True)
+            return base, one, one, one
         efficiency = self.pool.contrast(found.weights).ratio(found.factor)
         pair = set(found.weights)
         base = Baseline(
             world_size=found.base.config.world_size if found.base else 1,
             strategy=found.base.config.setting.strategy if found.base else "single",
             step_time_s=self.pool.time(found.base_unit),
+            mean_step_s=self.pool.mean({found.base_unit: 1.0}).ratio(),
             paired=any(pair <= each for each in self._readings),
         )
-        return base, efficiency.scaled(config.world_size / base.world_size), efficiency
+        devices = config.world_size / base.world_size
+        means = self.pool.mean(found.weights).ratio(found.factor * devices)
+        return base, efficiency.scaled(devices), means, efficiency
 
     def _smallest(self, record: TrialRecord) -> TrialRecord | None:
         """A record of the same question on the fewest devices, fewer than this one's."""
@@ -297,10 +307,12 @@ def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
     one = Estimate(1.0, 1.0, 1.0, rate.n, rate.starts, rate.visits)
     return Scaling(
         step_time_s=step_s,
+        mean_step_s=base.mean_step_s,
         throughput_samples_per_s=rate.scaled(share * steps.samples_per_step),
         throughput_tokens_per_s=rate.scaled(share * tokens) if tokens else None,
         baseline=base,
         speedup=one,
+        mean_speedup=one,
         efficiency=one,
         status=Status.EXCELLENT,
     )

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from raybench.analysis.cost import restart_time
 from raybench.analysis.phases import phase_times
 from raybench.analysis.scaling import Measured, Scaling, one_device
-from raybench.analysis.stats.efficiency import restart_time
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall
@@ -80,6 +80,8 @@ class Summary:
     step_time_low_s: float | None = None
     #: upper end of its interval
     step_time_high_s: float | None = None
+    #: mean over all rounds, of which totals are made; `step_time_s` is the typical step
+    mean_step_time_s: float | None = None
     #: samples of all ranks in a step over the step time
     throughput_samples_per_s: float | None = None
     #: the same in tokens, padding left out
@@ -320,6 +322,7 @@ def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
         "step_time_s": scaled.step_time_s.value,
         "step_time_low_s": scaled.step_time_s.low,
         "step_time_high_s": scaled.step_time_s.high,
+        "mean_step_time_s": scaled.mean_step_s.value,
         "throughput_samples_per_s": scaled.throughput_samples_per_s.value,
         "throughput_tokens_per_s": _value(scaled.throughput_tokens_per_s),
         "baseline_world_size": baseline.world_size if baseline else None,

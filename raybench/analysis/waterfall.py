@@ -106,7 +106,7 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> Waterfa
         t_comm_s=t_comm,
         t_comm_fraction=t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
-        serial_fraction=_serial_fraction(pool, config, buckets),
+        serial_fraction=_serial_fraction(pool, config, step),
         compute_to_communication=(
             pool.contrast({concurrent: 1.0, replay: -1.0}).ratio() if pool.has(replay, concurrent) else None
         ),
@@ -120,6 +120,20 @@ def karp_flatt(speedup: float, world_size: float) -> float:
     Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
     """
     return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
+
+
+def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
+    """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
+    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
+    return Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
+
+
+def _serial_fraction(pool: Pool, config: Configuration, step: Unit) -> Estimate | None:
+    """Under strong scaling: in weak scaling nothing is serial."""
+    base = baseline_unit(config)
+    if config.scaling == "weak" or not pool.has(base):
+        return None
+    return serial_fraction(pool.contrast({base: 1.0, step: -1.0}).ratio(), config.world_size)
 
 
 class _Shares:
@@ -211,17 +225,6 @@ def _bus_bandwidth(record: TrialRecord, replay_s: Estimate) -> Estimate | None:
     """
     sent, n = record.steps.gradient_bytes if record.steps else None, record.config.world_size
     return inverse(replay_s).scaled(sent * 2 * (n - 1) / n) if sent else None
-
-
-def _serial_fraction(pool: Pool, config: Configuration, buckets: KnownBuckets) -> Estimate | None:
-    """Amdahl's f."""
-    base, step, size = baseline_unit(config), step_unit(config, buckets), config.world_size
-    if not pool.has(base):
-        return None
-    samples = size if config.scaling == "weak" else 1
-    speedup = pool.contrast({base: 1.0, step: -1.0}).ratio(samples)
-    value, low, high = (karp_flatt(each, size) for each in (speedup.value, speedup.high, speedup.low))
-    return Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
 
 
 def _logger_check(record: TrialRecord) -> LoggerCheck | None:

@@ -33,6 +33,7 @@ REQUIRED = ("nodes", "world_size", "batch_size", "step_time_s")
 #: device_name: rows of different devices are fitted separately
 #: step_time_low_s: lower end of the step time's 95% interval
 #: step_time_high_s: upper end of its interval
+#: mean_step_time_s: mean over all steps, of which totals are made; else `step_time_s`
 #: scaling: `weak` or `strong`, what `batch_size` means; `--scaling` must not contradict it
 OPTIONAL = (
     "communication_s",
@@ -41,6 +42,7 @@ OPTIONAL = (
     "device_name",
     "step_time_low_s",
     "step_time_high_s",
+    "mean_step_time_s",
     "scaling",
 )
 MOST_FAULTS = 5  # lines of an answer; further ones are counted
@@ -71,6 +73,7 @@ class MeasuredRow(BaseModel):
     step_time_s: StepTime
     step_time_low_s: StepTime | None = None
     step_time_high_s: StepTime | None = None
+    mean_step_time_s: StepTime | None = None
     communication_s: Annotated[Number, Field(ge=0)] | None = None
     scaling: Literal["weak", "strong"] | None = None
     placement: str = ""

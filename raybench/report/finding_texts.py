@@ -52,6 +52,7 @@ from raybench.analysis.findings.steadiness import (
     NotAllMeasured,
     OutlierRounds,
     Oversubscribed,
+    RareSlowSteps,
     Throttling,
 )
 from raybench.analysis.findings.unattributed import (
@@ -498,6 +499,16 @@ def _(rule: OutlierRounds) -> Text:
         f"{number} of {num_rounds} rounds {lie} apart from the rest ({rounds} {named}); the furthest took "
         f"{rule.worst:.2f} times the median",
         step,
+    )
+
+
+@text_of.register
+def _(rule: RareSlowSteps) -> Text:
+    extra_ms = 1e3 * rule.share * rule.case.step_s
+    return Text(
+        f"the mean step is {rule.share:.1%} above the typical one: rare slow steps cost {extra_ms:.3g} ms "
+        "a step in times, costs and energy of epochs and runs",
+        "find what comes and goes: other programs, garbage collection, checkpoints, a loader that stalls",
     )
 
 

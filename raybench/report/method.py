@@ -126,7 +126,8 @@ BLOCKS = (
 )
 ESTIMATOR = (
     "A ratio is made within each round, so that drift cancels; over the rounds the 10% trimmed mean of its "
-    "logarithm is taken, with its 95% Student-t interval (Tukey and McLaughlin 1963). n counts rounds."
+    "logarithm is taken, with its 95% Student-t interval (Tukey and McLaughlin 1963). n counts rounds. "
+    "Totals (time, cost) are made of the arithmetic mean step over all rounds, nothing trimmed."
 )
 BASE = (
     "efficiency = speed-up / n. One device runs the bare model, without DDP, with the same batch, precision "

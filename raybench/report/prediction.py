@@ -77,8 +77,8 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
 
 
 def bring_words(outlook: Outlook) -> list[str]:
-    """Amdahl's law and the error of the fit."""
-    return [*_amdahl(outlook), *_held_out(outlook)]
+    """What further devices brought, or under strong scaling Amdahl's law; the error of the fit."""
+    return [*_returns(outlook), *_amdahl(outlook), *_held_out(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
@@ -201,6 +201,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / unit_s:g} {unit}"
 
 
+def _returns(outlook: Outlook) -> Iterator[str]:
+    """The marginal return of each doubling, a line for each batch."""
+    for batch, found in few(outlook.returns):
+        shares = [plain_percent(each.each) for each in found]
+        shares[0] += " of one"
+        shown = [f"{share} ({each.fewer} to {each.more})" for share, each in zip(shares, found, strict=True)]
+        at = f" at batch {batch:,}" if len(outlook.returns) > 1 else ""
+        yield f"each further device brought{at}: {', '.join(shown)}"
+
+
 def _amdahl(outlook: Outlook) -> Iterator[str]:
     """Amdahl's f of each batch, by the definition of the report."""
     shown = [_fraction_words(each, outlook) for each in few(outlook.serial_fractions)]
@@ -215,17 +225,10 @@ def _fraction_words(found: SerialFraction, outlook: Outlook) -> str:
     words = plain_percent(value) if is_share and value.low >= value.high else serial_fraction_words(value)
     words = "none: slower than one" if is_slower else words
     if not is_fit or len(outlook.serial_fractions) > 1:
-        of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
-        words += f" at {of_all}batch {found.batch_size:,}"
+        words += f" at global batch {found.batch_size:,}"
     if found.world_size is not None:
         words += f" by the speed-up on {devices_words(found.world_size)}"
-    if not is_share:
-        return words
-    if found.devices is None:
-        return f"{words}, every device brings a whole one"
-    verb = "returns" if found.devices == 1 else "return"
-    most = devices_words(found.devices)
-    return f"{words}, more than {most} {verb} less than {LEAST_RETURN:.0%} of one each"
+    return words
 
 
 def _refusals(outlook: Outlook) -> Iterator[str]:
@@ -293,8 +296,9 @@ PREDICTION_COLUMNS = (
 )
 CAPTION = (
     "95% intervals for a new measurement. Naive: the step stays as at the largest measured world size. "
-    "Amdahl: his law, fitted to the same steps. Efficiency is over one device."
+    "Efficiency is over one device."
 )
+BY_AMDAHL = " Amdahl: his law, fitted to the same steps."
 
 
 def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refusals: bool = False) -> Table:
@@ -329,12 +333,16 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
         Column(batch, lambda row: f"{row.batch_size:,}", right=True),
         Column(f"step time, {unit}", step_time, right=True),
         Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
-        Column("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True),
+        *(
+            [Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)]
+            if forecast.amdahl
+            else []
+        ),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         *([Column("cost", cost, right=True)] if priced else []),
         *([Column[Expected]("refused", lambda row: refusal_words(row, forecast))] if refusals else []),
     ]
-    paid = f" Cost: of {_run_of(outlook)}." if priced else ""
+    paid = f"{BY_AMDAHL if forecast.amdahl else ''}{f' Cost: of {_run_of(outlook)}.' if priced else ''}"
     words = [f"{sentence(each)}." for each in bring_words(outlook)] if refusals else []
     return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
 

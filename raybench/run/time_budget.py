@@ -14,8 +14,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from raybench.analysis import choice
+from raybench.analysis.cost import epochs_time
 from raybench.analysis.reference import known_buckets
-from raybench.analysis.stats.efficiency import epochs_time
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan

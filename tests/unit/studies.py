@@ -64,6 +64,28 @@ def measured(costs: StepCosts, noise: Noise | None = None, seed: int = 0, **fiel
     return run_all(runner, [request(**fields)])[0][0]
 
 
+def slowed(
+    record: TrialRecord, places: Iterable[int], factor: float = 2.0, *variants: Variant
+) -> TrialRecord:
+    """The record, had rounds at ``places`` taken so many times as long: in ``variants``, or in all."""
+    assert record.steps is not None
+    rounds = list(record.steps.rounds)
+    for place in places:
+        blocks = (
+            block.model_copy(
+                update={
+                    "step_time_s": tuple(factor * one for one in block.step_time_s),
+                    "slowest_s": factor * block.slowest_s,
+                }
+            )
+            if not variants or block.variant in variants
+            else block
+            for block in rounds[place].blocks
+        )
+        rounds[place] = rounds[place].model_copy(update={"blocks": tuple(blocks)})
+    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": tuple(rounds)})})
+
+
 def with_others(record: TrialRecord, cores: float, programs: dict[str, float] | None = None) -> TrialRecord:
     """The record, had others taken so many of two cores in every round."""
     assert record.steps is not None
@@ -172,6 +194,12 @@ def failed(asked: StepsRequest, state: State = "oom", reason: str = "out of memo
 def exactly(efficiency: float, plain_s: float = 0.01) -> StepCosts:
     """Costs of this efficiency in weak scaling, all of the loss in transfers."""
     return StepCosts(plain_s=plain_s, exposed_s=plain_s * (1 / efficiency - 1))
+
+
+def exactly_strong(efficiency: float, base_s: float = 0.02) -> StepCosts:
+    """The same in strong scaling on two devices; ``base_s``: one device at the global batch."""
+    half_s = base_s / 2
+    return StepCosts(plain_s=half_s, base_s=base_s, exposed_s=half_s * (1 / efficiency - 1))
 
 
 def planted(costs: dict[tuple[Any, ...], StepCosts], *knobs: str, **fields: Any) -> StudyResults:

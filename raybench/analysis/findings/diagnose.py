@@ -32,6 +32,7 @@ from raybench.analysis.findings.steadiness import (
     NotAllMeasured,
     OutlierRounds,
     Oversubscribed,
+    RareSlowSteps,
     Throttling,
 )
 from raybench.analysis.findings.unattributed import NegativeScaling, NotDivided
@@ -117,7 +118,7 @@ DOUBTS: tuple[type[OfTrial], ...] = (
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (
     *DOUBTS, ExposedTransfers, Contention, CostlyWrapper, TakingTurns, DataBound, LaunchBound,
-    BatchTooSmall, MemoryBound, NotDivided, NegativeScaling,
+    BatchTooSmall, MemoryBound, NotDivided, NegativeScaling, RareSlowSteps,
 )  # fmt: skip
 # on a trial against others of its study
 OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)

@@ -87,6 +87,9 @@ class FindingName(StrEnum):
     #: rounds far from the rest; where there are more on one side than the trimmed mean leaves out, they are
     #: in the figure, and the finding says so
     OUTLIER_ROUNDS = "outlier rounds"
+    #: the mean step over all rounds is more than 3% above the typical one: the slow steps that the estimator
+    #: trims are part of every total (time, cost, energy)
+    RARE_SLOW_STEPS = "rare slow steps"
     #: trials ran on devices of another name than the headline's; `predict` leaves them out
     SEVERAL_DEVICES = "devices of several kinds"
     #: the strategy's losses, or its first gradient, are not one device's

@@ -8,7 +8,7 @@ from typing import Self, get_args
 
 import numpy as np
 
-from raybench.analysis.findings.case import Case, OfTrial
+from raybench.analysis.findings.case import MUCH, Case, OfTrial
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.stats.rounds import level, mann_kendall, outlying, step_series, theil_sen
 from raybench.analysis.stats.statistics import TRIM, Estimate
@@ -111,6 +111,32 @@ class OutlierRounds(OfTrial):
     def values(self) -> dict[str, float]:
         rounds = len(self.case.steps.rounds)
         return {"rounds": rounds, "outliers": len(self.outliers), "worst_ratio": self.worst}
+
+
+RARE_LEAST = 0.03  # of the typical step: a difference of less is not worth a word
+
+
+@dataclass(frozen=True)
+class RareSlowSteps(OfTrial):
+    """The mean step, of which totals are made, is far above the typical one."""
+
+    name = FindingName.RARE_SLOW_STEPS
+    share: float  # of the typical step, that the mean one is above it
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """By more than 3%."""
+        share = case.scaling.mean_step_s.value / case.step_s - 1
+        return cls(case, share) if share > RARE_LEAST else None
+
+    @property
+    def severity(self) -> Severity:
+        """A warning from a tenth of the step on."""
+        return Severity.WARNING if self.share >= MUCH else Severity.NOTE
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"share_ratio": self.share, "seconds_per_step": self.share * self.case.step_s}
 
 
 @dataclass(frozen=True)

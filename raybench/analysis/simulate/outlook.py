@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.batch_lines import devices_until, serial_fraction
+from raybench.analysis.batch_lines import MarginalReturn, marginal_returns
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.objectives import Prices, on_front
@@ -26,6 +26,7 @@ from raybench.analysis.simulate.steps import (
     samples_of_step,
 )
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
+from raybench.analysis.waterfall import serial_fraction
 from raybench.errors import RequestError
 
 DOUBLINGS = (2, 4, 8)  # of the largest measured world size, which are predicted by default
@@ -51,6 +52,15 @@ class Expected:
     is_measured: bool = False
     joules_per_sample: float | None = None
     refused: Refusal | None = None
+    mean_ratio: float = 1.0  # of the mean step over all rounds, of which totals are made, to the step time
+    mean_step_s: Estimate | None = None  # as measured
+
+    @property
+    def total_step_s(self) -> Estimate | None:
+        """The mean step, of which totals are made."""
+        if self.mean_step_s is not None or self.step_time_s is None:
+            return self.mean_step_s
+        return self.step_time_s.scaled(self.mean_ratio)
 
     @property
     def throughput_samples_per_s(self) -> Estimate | None:
@@ -201,7 +211,21 @@ def _answer(
         naive_step_time_s=naive_s,
         amdahl_step_time_s=said.amdahl_step_time_s,
         refused=said.refused,
+        mean_ratio=_mean_ratio(group, batch),
     )
+
+
+def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
+    """The mean step over the typical one on the most devices, of the same batch if it was measured.
+
+    Slow steps are at least as frequent on more devices, any of which may be the slow one.
+    """
+    known = [each for each in group.distinct if each.mean_step_s is not None]
+    alike = [each for each in known if each.batch_size == batch] or known
+    largest = max(alike, key=lambda each: each.point.shape.world_size, default=None)
+    if largest is None or largest.mean_step_s is None:
+        return 1.0
+    return largest.mean_step_s.value / largest.step_time_s.value
 
 
 def _naive_s(group: MeasuredGroup, batch: int) -> float | None:
@@ -238,6 +262,7 @@ def _expected(group: MeasuredGroup, fitted: Fitted, each: Measurement) -> Expect
         efficiency=efficiency,
         is_measured=True,
         joules_per_sample=each.joules_per_sample,
+        mean_step_s=each.mean_step_s,
     )
 
 
@@ -305,7 +330,6 @@ class SerialFraction:
     batch_size: int
     world_size: int | None  # None: of the fit
     fraction: Estimate
-    devices: int | None  # more than these return less than half of one each; None: every one a whole one
 
 
 @dataclass(frozen=True)
@@ -320,7 +344,8 @@ class Outlook:
     within: Limited | None = None  # the cheapest in a time, in s
     at_most: Limited | None = None  # the fastest for an amount of money
     scalings: tuple[MeasuredScaling, ...] = ()  # of what was measured
-    serial_fractions: tuple[SerialFraction, ...] = ()  # by batch
+    serial_fractions: tuple[SerialFraction, ...] = ()  # by batch, under strong scaling
+    returns: tuple[tuple[int, tuple[MarginalReturn, ...]], ...] = ()  # by batch, under weak scaling
 
 
 def outlook(
@@ -349,14 +374,34 @@ def outlook(
         at_most=_limited(paid, at_most, _spent, _time) if at_most is not None else None,
         scalings=scalings,
         serial_fractions=tuple(_serial_fractions(forecast, scalings)),
+        returns=tuple(_returns_of(forecast, scalings)),
     )
 
 
+def _returns_of(
+    forecast: Forecast, scalings: Sequence[MeasuredScaling]
+) -> Iterator[tuple[int, tuple[MarginalReturn, ...]]]:
+    """What further devices brought to each batch, as measured; of each world size on the fewest nodes."""
+    if forecast.group.scaling == "strong":
+        return
+    for batch in dict.fromkeys(each.batch_size for each in scalings):
+        packed: dict[int, MeasuredScaling] = {}
+        for each in (one for one in scalings if one.batch_size == batch):
+            known = packed.get(each.shape.world_size)
+            if known is None or each.shape.nodes < known.shape.nodes:
+                packed[each.shape.world_size] = each
+        found = marginal_returns((size, each.speedup) for size, each in packed.items() if each.speedup)
+        if found:
+            yield batch, found
+
+
 def _serial_fractions(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> Iterator[SerialFraction]:
-    """Of each batch, as one f of all would be that of none.
+    """Of each batch, as one f of all would be that of none; of strong scaling, as in weak nothing is serial.
 
     By the law that is shown with the predictions; where there are none, as reports have it.
     """
+    if forecast.group.scaling == "weak":
+        return
     fit = forecast.amdahl
     if fit is not None and any(each.step_time_s is not None for each in forecast.predicted):
         yield from _of_fit(fit)
@@ -371,15 +416,15 @@ def _serial_fractions(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -
     ]
     for each in over_one:
         if each.speedup is not None:
-            size, found = each.shape.world_size, serial_fraction(each.speedup, each.shape.world_size)
-            yield SerialFraction(each.batch_size, size, found, devices_until(found.value, LEAST_RETURN))
+            size = each.shape.world_size
+            yield SerialFraction(each.batch_size, size, serial_fraction(each.speedup, size))
     if not over_one and fit is not None:
         yield from _of_fit(fit)
 
 
 def _of_fit(fit: AmdahlFit) -> Iterator[SerialFraction]:
     for batch, line in fit.lines.items():
-        yield SerialFraction(batch, None, line.serial_fraction, line.devices_until(LEAST_RETURN))
+        yield SerialFraction(batch, None, line.serial_fraction)
 
 
 def probability_of_at_most(estimate: Estimate, limit: float) -> float:
@@ -402,7 +447,7 @@ def _ways(forecast: Forecast, work: Sequence[Work], prices: Prices) -> tuple[Way
 
 
 def _way(expected: Expected, work: Sequence[Work], prices: Prices) -> Way:
-    step_s, shape = expected.step_time_s, expected.shape
+    step_s, shape = expected.total_step_s, expected.shape
     assert step_s is not None  # refused ones are no ways
     return Way(
         expected,

@@ -1,10 +1,9 @@
 """From measured steps to steps on other numbers of devices, by raybench's model, by Amdahl's law and naively.
 
 Amdahl (1967), "Validity of the single processor approach to achieving large scale computing capabilities",
-AFIPS 30: the speed-up of n devices is 1 / (f + (1 - f) / n). With the same batch on each device (weak
-scaling) n devices do n times the work of one, so the step lasts T(n) = T(1) n / speed-up = T(1) (1 + f (n -
-1)). With the same global batch (strong scaling) it lasts T(n) = T(1) / speed-up. The naive answer is the step
-at the largest measured world size.
+AFIPS 30: the speed-up of n devices is 1 / (f + (1 - f) / n), for a fixed amount of work. So it is asked only
+under strong scaling, where the step of a global batch lasts T(n) = T(1) / speed-up. The naive answer is the
+step at the largest measured world size.
 
 The variance of a prediction's logarithm has four parts: that of the parameters and of the effects that were
 never measured (so it depends on what was); a drift away from the model with every doubling beyond the largest
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from raybench.analysis.batch_lines import amdahl_speedup, devices_until
+from raybench.analysis.batch_lines import amdahl_speedup
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.simulate.fit import Posterior, chosen, fitted
 from raybench.analysis.simulate.model import Places, swept_lines
@@ -48,88 +47,53 @@ class AmdahlLine:
         """Of so many devices over one."""
         return amdahl_speedup(self.serial_fraction.value, world_size)
 
-    def devices_until(self, least_return: float) -> int | None:
-        """``batch_lines.devices_until`` by this fraction."""
-        return devices_until(self.serial_fraction.value, least_return)
-
 
 @dataclass(frozen=True)
 class AmdahlFit:
-    """The law through each line of points, which have one batch per device, or one global batch if strong."""
+    """The law through each line of points, which have one global batch."""
 
-    lines: Mapping[int, AmdahlLine]  # by batch per device, or by global batch if ``is_strong``
-    is_strong: bool
+    lines: Mapping[int, AmdahlLine]  # by global batch
 
     def step_time_s(self, question: Question) -> float | None:
         """A step by the law of its batch, in s; None for a batch without a line."""
-        n = question.shape.world_size
-        line = self.lines.get(_batch_of(question, self.is_strong))
-        if line is None:
-            return None
-        return line.one_device_s / line.speedup(n) * (1 if self.is_strong else n)
+        line = self.lines.get(_global_batch(question))
+        return None if line is None else line.one_device_s / line.speedup(question.shape.world_size)
 
 
-def fit_amdahl(
-    points: Sequence[MeasuredPoint], scaling: Literal["weak", "strong"] | None = None
-) -> AmdahlFit | None:
-    """The law fitted to logarithms, least absolute residuals; None without two world sizes of a batch.
-
-    ``scaling``: in which the points were measured; None: weak, or strong where no batch per device was
-    measured at two world sizes.
-    """
-    for is_strong in (False, True) if scaling is None else (scaling == "strong",):
-        lines = _lines(points, is_strong)
-        if lines:
-            return AmdahlFit({batch: line.law() for batch, line in lines.items()}, is_strong)
-    return None
-
-
-@dataclass(frozen=True)
-class _Line:
-    sizes: Floats
-    log_rate: Floats  # of the line's batches a second
-
-    def residuals(self, f: float) -> Floats:
-        """Measured less law, with the level that fits best."""
-        residuals = self.log_rate - _log_speedup(f, self.sizes)
-        return np.asarray(residuals - np.median(residuals), dtype=np.float64)
-
-    def law(self) -> AmdahlLine:
-        """The law that fits best."""
-        f = _least(lambda tried: float(np.abs(self.residuals(tried)).sum()))
-        degrees = max(1, len(self.sizes) - 2)
-        # the mean absolute deviation of a normal variable is sqrt(2 / pi) of its standard deviation
-        mean = float(np.abs(self.residuals(f)).sum()) / degrees
-        scale = max(LEAST_NOISE, mean * math.sqrt(math.pi / 2))
-        half = t_quantile(degrees) * scale / math.sqrt(float((self.slope(f) ** 2).sum()))
-        found = Estimate(f, max(0.0, f - half), min(1.0, f + half), len(self.sizes))
-        level = np.median(self.log_rate - _log_speedup(f, self.sizes))
-        return AmdahlLine(found, float(np.exp(-level)))
-
-    def slope(self, f: float) -> Floats:
-        """Of the law's logarithm by ``f``, less its mean."""
-        slope = (_log_speedup(f + STEP, self.sizes) - _log_speedup(f, self.sizes)) / STEP
-        return np.asarray(slope - slope.mean(), dtype=np.float64)
-
-
-def _lines(points: Sequence[MeasuredPoint], is_strong: bool) -> dict[int, _Line]:
-    """The points of each batch that was measured at two world sizes or more."""
+def fit_amdahl(points: Sequence[MeasuredPoint]) -> AmdahlFit | None:
+    """The law of every global batch that was measured at two world sizes or more; None without any."""
     groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
     for point in points:
-        groups[_batch_of(point, is_strong)].append(point)
-    found = {}
+        groups[_global_batch(point)].append(point)
+    lines = dict[int, AmdahlLine]()
     for batch, group in sorted(groups.items()):
-        sizes = np.array([each.shape.world_size for each in group], dtype=np.float64)
-        if len(np.unique(sizes)) >= 2:
-            work = np.zeros(len(group)) if is_strong else np.log(sizes)
-            found[batch] = _Line(sizes, work - np.log([each.step_time_s for each in group]))
-    return found
+        sizes = [each.shape.world_size for each in group]
+        if len(set(sizes)) > 1:
+            lines[batch] = amdahl_line(sizes, [1 / each.step_time_s for each in group])
+    return AmdahlFit(lines) if lines else None
 
 
-def _batch_of(each: MeasuredPoint | Question, is_strong: bool) -> int:
-    """Per device, or of all of them: as it was asked for, else what they have together."""
-    if not is_strong:
-        return each.batch_size
+def amdahl_line(world_sizes: Sequence[int], rates: Sequence[float]) -> AmdahlLine:
+    """The law fitted to logarithms of rates, in work per s; least absolute residuals, one level for all."""
+    sizes, log_rates = np.array(world_sizes, dtype=np.float64), np.log(rates)
+
+    def residuals(f: float) -> Floats:
+        found = log_rates - _log_speedup(f, sizes)
+        return np.asarray(found - np.median(found), dtype=np.float64)
+
+    f = _least(lambda tried: float(np.abs(residuals(tried)).sum()))
+    degrees = max(1, len(sizes) - 2)
+    # the mean absolute deviation of a normal variable is sqrt(2 / pi) of its standard deviation
+    mean = float(np.abs(residuals(f)).sum()) / degrees
+    scale = max(LEAST_NOISE, mean * math.sqrt(math.pi / 2))
+    slope = (_log_speedup(f + STEP, sizes) - _log_speedup(f, sizes)) / STEP  # of the law's logarithm by f
+    half = t_quantile(degrees) * scale / float(np.linalg.norm(slope - slope.mean()))
+    found = Estimate(f, max(0.0, f - half), min(1.0, f + half), len(sizes))
+    return AmdahlLine(found, float(np.exp(-np.median(log_rates - _log_speedup(f, sizes)))))
+
+
+def _global_batch(each: MeasuredPoint | Question) -> int:
+    """As it was asked for, else what the devices have together."""
     passes = each.passes if isinstance(each, Question) else 1
     return each.global_batch_size or each.batch_size * each.shape.world_size * passes
 
@@ -233,7 +197,7 @@ class Fitted:
     """What the measured points say; asks nothing further of them."""
 
     points: tuple[MeasuredPoint, ...]
-    amdahl: AmdahlFit | None  # None where no batch was measured at two world sizes
+    amdahl: AmdahlFit | None  # strong scaling, and a batch at two world sizes
     variants: tuple[Posterior, ...]  # of the model, as ``chosen``; their mean is the answer
     held_out_error: float | None  # relative; None where too few world sizes were measured to hold any out
     crosses_nodes: bool  # by a measured point, or in a sweep of the network
@@ -279,7 +243,7 @@ def fit(
 ) -> Fitted:
     """The model fitted to all points together; ``link`` is what a sweep of collectives says of the network.
 
-    ``scaling``, in which the points were measured, says which batches Amdahl's law compares.
+    ``scaling``, in which the points were measured: under strong scaling Amdahl's law is fitted too.
 
     Raises ``RequestError`` where no point has a positive step time and batch. Too few world sizes are no
     error: the predictions then say why they are refused.
@@ -293,7 +257,8 @@ def fit(
     names, error = chosen(usable, swept)
     variants = tuple(fitted(usable, name, swept) for name in names)
     crosses = any(each.shape.nodes > 1 for each in usable) or (swept is not None and swept.crosses_nodes)
-    return Fitted(usable, fit_amdahl(usable, scaling), variants, error, crosses)
+    amdahl = fit_amdahl(usable) if scaling == "strong" else None
+    return Fitted(usable, amdahl, variants, error, crosses)
 
 
 def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:

@@ -155,6 +155,7 @@ def _record_measurement(results: Facts, record: TrialRecord) -> Measurement:
         efficiency=found.efficiency if over_one else None,
         joules_per_sample=joules / record.steps.samples_per_step if joules else None,
         is_reference=config.placement == choice.default_placement(results.study, config.world_size),
+        mean_step_s=found.mean_step_s,
     )
 
 
@@ -188,13 +189,15 @@ def _one_device(results: Facts, trials: Sequence[TrialRecord]) -> list[Measureme
         known.add(batch)
         micro = batch if config.scaling == "weak" else batch // config.setting.gradient_accumulation
         of_all = batch if config.scaling == "strong" else None
-        found.append(_of_one(one.step_time_s, batch, micro, of_all))
+        found.append(_of_one(one.step_time_s, one.mean_step_s, batch, micro, of_all))
     return found
 
 
-def _of_one(step_s: Estimate, batch: int, micro: int, of_all: int | None) -> Measurement:
+def _of_one(
+    step_s: Estimate, mean_step_s: Estimate | None, batch: int, micro: int, of_all: int | None
+) -> Measurement:
     point = MeasuredPoint(Shape((1,)), micro, step_s.value, step_s.value, log_error(step_s), of_all)
-    return Measurement(point, batch, step_s)
+    return Measurement(point, batch, step_s, mean_step_s=mean_step_s)
 
 
 def _notes(
@@ -391,6 +394,7 @@ def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_no
         batch_size=asked,
         step_time_s=step_s,
         joules_per_sample=row.energy_joules / samples if row.energy_joules else None,
+        mean_step_s=step_s.scaled(row.mean_step_time_s / row.step_time_s) if row.mean_step_time_s else None,
     )
 
 

@@ -77,7 +77,8 @@ class Prediction:
 
     ``step_time_s`` and ``efficiency`` have 95% intervals for a new measurement; efficiency is the
     throughput for each device over that of one device with the same batch. ``naive_step_time_s`` says that
-    the step stays as at the largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law. Where
+    the step stays as at the largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law, under
+    strong scaling. Where
     ``refused`` holds a reason the predicted values are None.
     """
 
@@ -107,6 +108,7 @@ class Measurement:
     efficiency: Estimate | None = None  # over one device, where it was measured in the same rounds
     joules_per_sample: float | None = None
     is_reference: bool = False  # of its batch and shape: the figure that reports have
+    mean_step_s: Estimate | None = None  # over all rounds, of which totals are made; None: as ``step_time_s``
 
 
 @dataclass(frozen=True)
@@ -179,13 +181,21 @@ def _mean(repeats: Sequence[Measurement]) -> Measurement:
     first = next((each for each in repeats if each.is_reference), repeats[0])
     if len(repeats) == 1 or first.is_reference:
         return first
-    times_s = [each.step_time_s for each in repeats]
+    means_s = [each.mean_step_s or each.step_time_s for each in repeats]
+    return Measurement(
+        first.point,
+        first.batch_size,
+        _over_repeats([each.step_time_s for each in repeats]),
+        mean_step_s=_over_repeats(means_s) if any(each.mean_step_s for each in repeats) else None,
+    )
+
+
+def _over_repeats(times_s: Sequence[Estimate]) -> Estimate:
+    """The geometric mean, with Student's interval over the repeats, or that of their own where it is wider."""
     logs = [math.log(each.value) for each in times_s]
     between = t_quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-    # repeats that agree better than their own intervals let them prove no more than these
     half = max(between, math.hypot(*(each.log_half_width for each in times_s)) / len(times_s))
-    step_s = of_log(sum(logs) / len(logs), half, sum(each.n for each in times_s), len(times_s))
-    return Measurement(first.point, first.batch_size, step_s)
+    return of_log(sum(logs) / len(logs), half, sum(each.n for each in times_s), len(times_s))
 
 
 @dataclass(frozen=True)

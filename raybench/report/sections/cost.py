@@ -45,8 +45,8 @@ def cost_table(results: StudyResults) -> Table:
     caption = (
         f"{when_to_use(results)} {prices}{_trained_words(results)} without start-up and evaluation"
         f"{_restart_words(results)}; {_missing_words(results)}a run is {run.name} (cost.runs = {runs}). "
-        "The default and the best setting; mean with 95% interval, the ratio and the savings by blocks of "
-        "the same rounds."
+        "The default and the best setting, by the mean step over all rounds, slow ones too; 95% interval, "
+        "the ratio and the savings by blocks of the same rounds."
     ).strip()
     return make_table("Cost", caption, _columns(results), _rows(results))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raybench.analysis.batch_lines import amdahl_speedup
+from raybench.analysis.batch_lines import MarginalReturn, amdahl_speedup, marginal_returns
 from raybench.analysis.curves import Curve
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
@@ -130,24 +130,38 @@ class _Overhead:
 
     label: str
     waterfall: Waterfall
+    returns: MarginalReturn | None
 
 
 def overheads_table(results: StudyResults) -> Table:
-    """T_comm beside the exposed part, and Amdahl's serial fraction, of every trial on several devices."""
+    """T_comm beside the exposed part, and what further devices bring, of every trial on several devices.
+
+    Under strong scaling Amdahl's serial fraction in the place of the last.
+    """
     records = in_order(results, "scaling") or in_order(results, "search")
+    returns, is_strong = _returns(results), results.study.scaling.mode == "strong"
     rows = [
-        _Overhead(results.label(record), waterfall)
+        _Overhead(results.label(record), waterfall, returns.get(record.trial_id))
         for record in records
         if (waterfall := results.waterfalls[record.trial_id]) is not None and waterfall.world_size > 1
     ]
     caption = (
         "T_comm holds all that more devices add to a step, contention, wrapper and skew too; communication "
         "is the transfers that no compute hides, a difference of two steps: below 0 nothing is to be seen of "
-        "it. f is the serial fraction that Amdahl's law needs for the measured "
-        "speed-up (Karp and Flatt 1990): where it grows with the devices, it is overhead and not serial "
-        "work. Mean with 95% interval over n rounds."
+        f"it. {_SERIAL if is_strong else _FURTHER} Mean with 95% interval over n rounds."
     )
-    return make_table("Overhead by world size", caption, _OVERHEAD_COLUMNS, rows)
+    last = _SERIAL_FRACTION if is_strong else _FURTHER_DEVICE
+    return make_table("Overhead by world size", caption, [*_OVERHEAD_COLUMNS, last, _ROUNDS], rows)
+
+
+def _returns(results: StudyResults) -> dict[str, MarginalReturn]:
+    """Of each curve's points, by trial id."""
+    found = dict[str, MarginalReturn]()
+    for curve in results.curves:
+        trials = {point.world_size: point.trial_id for point in curve.points}
+        speedups = ((point.world_size, point.speedup) for point in curve.points if point.speedup)
+        found |= {trials[each.more]: each for each in marginal_returns(speedups)}
+    return found
 
 
 _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
@@ -167,9 +181,24 @@ _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
         lambda row: known(row.waterfall.communication_fraction, share_of_step),
         right=True,
     ),
-    Column("Amdahl's f", lambda row: known(row.waterfall.serial_fraction, serial_fraction_words), right=True),
-    Column("n", lambda row: count(row.waterfall.step_time_s), right=True),
 ]
+_ROUNDS = Column[_Overhead]("n", lambda row: count(row.waterfall.step_time_s), right=True)
+_SERIAL_FRACTION = Column[_Overhead](
+    "Amdahl's f", lambda row: known(row.waterfall.serial_fraction, serial_fraction_words), right=True
+)
+_SERIAL = (
+    "f is the serial fraction that Amdahl's law needs for the measured speed-up (Karp and Flatt 1990): where "
+    "it grows with the devices, it is overhead and not serial work."
+)
+_FURTHER_DEVICE = Column[_Overhead](
+    "a further device brings",
+    lambda row: known(row.returns, lambda each: f"{percent(each.each)} ({each.fewer} to {each.more})"),
+    right=True,
+)
+_FURTHER = (
+    "A further device brings, from so many devices to so many, this share of the throughput of one alone: "
+    "100% is as much as the first."
+)
 
 
 @dataclass(frozen=True)
@@ -307,7 +336,8 @@ class BatchScalingPlot:
     throughput: tuple[Line, ...]
     speedup: tuple[Line, ...]
     ideal: tuple[float, ...]  # of each line, samples/s for each device
-    # of each line at its largest world size: Amdahl's f; None where no share of a step gives the speed-up
+    # of each line at its largest world size: Amdahl's f; None where no share of a step gives the speed-up,
+    # and under weak scaling
     serial_fraction: tuple[float | None, ...]
     num_left_out: int
     rounds: tuple[int, int]
@@ -344,7 +374,10 @@ def batch_scaling_plot(results: StudyResults) -> BatchScalingPlot | None:
 
 
 def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
-    """Throughput and speed-up over the devices for each batch, with ideal lines and Amdahl's curves."""
+    """Throughput and speed-up over the devices for each batch, with ideal lines.
+
+    Under strong scaling with Amdahl's curves too.
+    """
     figure, (left, right) = make_figure(9.0, 3.9 + legend_height(9.0, plot.throughput), columns=2)
     sizes = np.array(plot.world_sizes)
     dense = np.geomspace(sizes[0], sizes[-1], 60)
@@ -372,7 +405,8 @@ def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
     kind = "global batch" if plot.strong else "batch per device"
     words = f"Each {kind}: mean and 95% interval of each, {n_words(plot.rounds)}{note}"
     slower = " (none below 1)" if None in plot.serial_fraction else ""
-    write_title(figure, f"{words}\ndotted: ideal; broad: Amdahl's law through the largest world size{slower}")
+    law = f"; broad: Amdahl's law through the largest world size{slower}" if plot.strong else ""
+    write_title(figure, f"{words}\ndotted: ideal{law}")
     legend_below(figure, left)
     return figure
 

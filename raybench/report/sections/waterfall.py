@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.labels import devices_words
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
@@ -207,15 +208,25 @@ def phases_table(results: StudyResults) -> Table:
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
         Column(gain, lambda row: known(row.share_of_gain, plain_percent), right=True),
     ]
-    if epoch_samples:
-        steps = epoch_samples / phases.samples
+    if epoch_samples and results.headline:
+        scaled = results.scaling(results.headline)
+        one = one_device(results.headline, scaled) or scaled
+        of_one, of_many = (each.mean_step_s.value / each.step_time_s.value for each in (one, scaled))
 
-        def an_epoch(step_s: Estimate) -> str:
-            return interval(step_s.scaled(steps).not_negative)
+        def an_epoch(step_s: Estimate, ratio: float) -> str:
+            return interval(step_s.scaled(ratio * epoch_samples / phases.samples).not_negative)
 
         columns += [
-            Column("one device, s an epoch", lambda row: known(row.one_s, an_epoch), right=True),
-            Column(f"{many}, s an epoch", lambda row: known(row.many_s, an_epoch), right=True),
+            Column(
+                "one device, s an epoch",
+                lambda row: known(row.one_s, lambda step_s: an_epoch(step_s, of_one)),
+                right=True,
+            ),
+            Column(
+                f"{many}, s an epoch",
+                lambda row: known(row.many_s, lambda step_s: an_epoch(step_s, of_many)),
+                right=True,
+            ),
         ]
     caption = (
         f"For the {phases.samples:,.0f} samples of one step on {many} ({results.headline_label}), one device "
@@ -228,7 +239,7 @@ def phases_table(results: StudyResults) -> Table:
     else:
         caption += "The shares add up to 100%; a negative one takes time back."
     if epoch_samples:
-        caption += f" An epoch has {epoch_samples:,.0f} samples."
+        caption += f" An epoch has {epoch_samples:,.0f} samples, by mean steps."
         if results.restart_s is not None:
             caption += f" It also has a restart of the loader, {restart_words(results.restart_s)} on {many}."
     rows = [*phases.rows, phases.total, phases.backward_with_synchronization]

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.cost import costs, less, works
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.cost import (
+    costs,
+    epochs_time,
+    less,
+    mean_step,
+    restart_time,
+    steps_time,
+    works,
+)
+from raybench.analysis.stats.efficiency import step_time
+from raybench.analysis.stats.statistics import Estimate, stdev
+from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.records.results import Restart
 from raybench.spec import Setting
+from raybench.spec.study import MeasureSpec
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
-from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, trained
+from tests.unit.studies import SIXTEEN_TENTHS, grid, measured, metered, planted, slowed, study, trained
 
 REAL = {"name": "vision", "input": "real"}
 
@@ -163,3 +176,83 @@ def test_the_samples_of_a_record_count_before_what_the_study_asks() -> None:
 
 def test_a_difference_to_a_number_keeps_the_starts() -> None:
     assert less(Estimate(3.0, 2.5, 3.6, 20, 4), 1.0) == Estimate(2.0, 1.5, 2.6, 20, 4)
+
+
+def with_restarts(*waited_s: float) -> TrialRecord:
+    """Of 64 samples in 12.5 ms, each usual wait 50 ms."""
+    record = measured(SIXTEEN_TENTHS, QUIET)
+    assert record.steps is not None
+    restarts = tuple(
+        Restart(first_batch_s=0.4, num_batches=4, waited_s=seconds, usual_s=0.05) for seconds in waited_s
+    )
+    return record.model_copy(update={"result": record.steps.model_copy(update={"restarts": restarts})})
+
+
+def test_a_restart_costs_what_is_waited_for_beyond_the_usual():
+    found = restart_time(with_restarts(0.9, 1.0, 1.1))
+    assert found is not None
+    assert (found.value, found.n) == (pytest.approx(0.8), 3)
+    # Student's t of 2 degrees at 97.5%, a standard deviation of 0.1
+    assert found.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
+
+
+def test_without_two_restarts_nothing_is_said():
+    assert restart_time(with_restarts()) is None
+    assert restart_time(with_restarts(1.0)) is None
+
+
+def test_epochs_take_their_steps_and_a_restart_in_each():
+    record, batch = with_restarts(0.9, 1.0, 1.1), SIXTEEN_TENTHS.plain_s + 0.0025
+    samples = 1000 * record.config.global_batch_size
+    assert steps_time(record, samples).value == pytest.approx(1000 * batch)
+    found = epochs_time(record, samples, 5)
+    assert found.value == pytest.approx(1000 * batch + 5 * 0.8)
+    half = 5 * 4.3027 * 0.1 / 3**0.5  # on a logarithmic scale: a time is above 0
+    assert found.log_half_width == pytest.approx(half / found.value, rel=1e-4)
+    assert epochs_time(with_restarts(), samples, 5).value == pytest.approx(1000 * batch)
+
+
+def test_a_mean_step_holds_the_slow_rounds_that_the_typical_one_trims() -> None:
+    """Two of forty blocks take twice as long: 5% more."""
+    record = slowed(measured(SIXTEEN_TENTHS, QUIET, measure=MeasureSpec(steps=10, min_rounds=40)), (7, 23))
+    assert step_time(record).value == pytest.approx(0.0125)
+    found = mean_step(record)
+    assert found.value == pytest.approx(0.0125 * 1.05)
+    times_s = [0.0125] * 38 + [0.025] * 2
+    assert found.log_half_width == pytest.approx(
+        2.0227 * stdev(times_s) / 40**0.5 / found.value,
+        rel=1e-3,  # Student's t of 39 degrees
+    )
+    assert (found.n, found.starts) == (40, 1)
+
+
+def test_where_other_trials_say_the_typical_step_too_their_part_of_the_interval_stays() -> None:
+    record = slowed(measured(SIXTEEN_TENTHS, QUIET, measure=MeasureSpec(steps=10, min_rounds=40)), (7, 23))
+    own, pooled = mean_step(record), Estimate(0.013, 0.013 / 1.04, 0.013 * 1.04, 120, 3)
+    found = mean_step(record, pooled)
+    assert found.value == pytest.approx(0.013 * 1.05)
+    assert found.log_half_width == pytest.approx(math.hypot(math.log(1.04), own.log_half_width), rel=0.01)
+    assert found.starts == 3
+
+
+def test_costs_are_of_mean_steps_and_agree_with_what_is_saved() -> None:
+    """One device has no slow steps, two have: their speed-up by mean steps is less than the typical 1.6."""
+    spec = study(knobs={"batch_size": [32]})
+    one, two = grid(spec, (1, 2), FakeRunner(lambda config, setting: SIXTEEN_TENTHS, QUIET))[0]
+    assert two.steps is not None
+    slow = len(two.steps.rounds) // 10
+    assert slow * 10 == len(two.steps.rounds)
+    found = analyse(spec, [one, slowed(two, range(slow), 2.0, "ddp")])
+    one, two = found.costs
+    typical = found.scaling(two.record)
+    assert typical.speedup is not None
+    assert two.speedup is not None
+    assert (typical.speedup.value, two.speedup.value) == pytest.approx((1.6, 1.6 / 1.1))
+    one_s, two_s = one.costs[0].time_s.value, two.costs[0].time_s.value
+    assert one_s / two_s == pytest.approx(two.speedup.value)
+    assert two.cost_ratio is not None
+    assert two.cost_ratio.value == pytest.approx(2 * two_s / one_s)
+    assert two.saved_s is not None
+    assert two.saved_s.value == pytest.approx(spec.cost.runs * (one_s - two_s))
+    rows = [(row.step_time_s, row.mean_step_time_s) for row in found.summaries]
+    assert rows == [pytest.approx((0.01, 0.01)), pytest.approx((0.0125, 0.0125 * 1.1))]

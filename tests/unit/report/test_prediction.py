@@ -66,7 +66,7 @@ def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
     """As two batches of two shapes were four rows, under a caption of columns that were not there."""
     found = without_constant(prediction_table(refused, refusals=True))
     assert [row[:2] for row in found.rows] == [("4/2", "8, 128"), ("8/4", "8, 128")]
-    assert found.caption.startswith("Nothing could be predicted. Amdahl's law: f = ")
+    assert found.caption.startswith("Nothing could be predicted. Each further device brought ")
     assert "Naive" not in found.caption
 
 

@@ -49,6 +49,7 @@ CONTRACT = [
     "step_time_s",
     "step_time_low_s",
     "step_time_high_s",
+    "mean_step_time_s",
     "throughput_samples_per_s",
     "throughput_tokens_per_s",
     "baseline_world_size",

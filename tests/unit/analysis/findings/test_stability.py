@@ -13,7 +13,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import Noise, StepCosts
-from tests.unit.studies import SHORT, measured
+from tests.unit.studies import SHORT, measured, slowed
 
 COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)
 STEADY = Noise(block=0.004, step=0.0)
@@ -86,24 +86,9 @@ def test_where_time_does_not_help_the_noise_is_told_and_who_makes_it() -> None:
     assert next_step(finding).endswith("chrome 0.01")  # and not Ray, without which there is no study
 
 
-def with_slow_rounds(places: tuple[int, ...]) -> TrialRecord:
-    """Ten steady rounds, of which some took twice as long."""
-    record = measured(COSTS, STEADY, measure=MeasureSpec(steps=10, min_rounds=10))
-    assert record.steps is not None
-    rounds = []
-    for place, each in enumerate(record.steps.rounds):
-        slow = 2.0 if place in places else 1.0
-        blocks = (
-            block.model_copy(
-                update={
-                    "step_time_s": tuple(slow * one for one in block.step_time_s),
-                    "slowest_s": slow * block.slowest_s,
-                }
-            )
-            for block in each.blocks
-        )
-        rounds.append(each.model_copy(update={"blocks": tuple(blocks)}))
-    return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": tuple(rounds)})})
+def with_slow_rounds(places: tuple[int, ...], rounds: int = 10) -> TrialRecord:
+    """Steady rounds, of which some took twice as long."""
+    return slowed(measured(COSTS, STEADY, measure=MeasureSpec(steps=10, min_rounds=rounds)), places)
 
 
 @pytest.mark.parametrize(("places", "kept"), [((3,), 0), ((2, 3), 1)])
@@ -115,6 +100,15 @@ def test_outliers_are_left_out_only_as_many_as_are_trimmed_on_their_side(
     assert finding.values["outliers"] == len(places)
     assert ("nothing to do" in next_step(finding)) is (kept == 0)
     assert ("1 of them is in the figure" in next_step(finding)) is (kept == 1)
+
+
+def test_rare_slow_steps_are_a_finding_with_what_they_cost() -> None:
+    """5% of the blocks take twice as long."""
+    finding = found(with_slow_rounds((7, 23), 40))[FindingName.RARE_SLOW_STEPS]
+    assert finding.values["share_ratio"] == pytest.approx(0.05, abs=0.005)
+    assert finding.values["seconds_per_step"] == pytest.approx(0.05 * 0.012, rel=0.1)
+    assert FindingName.RARE_SLOW_STEPS not in found(with_slow_rounds((), 40))
+    assert FindingName.RARE_SLOW_STEPS not in found(with_slow_rounds((7,), 40))  # 2.5%
 
 
 def test_uneven_devices_are_named() -> None:

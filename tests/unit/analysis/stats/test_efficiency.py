@@ -5,19 +5,10 @@ import math
 import pytest
 
 from raybench.analysis.scaling import Status, scaling, status
-from raybench.analysis.stats.efficiency import (
-    epochs_time,
-    gain,
-    restart_time,
-    step_time,
-    steps_time,
-    throughput,
-)
-from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
 from raybench.analysis.stats.verdict import Verdict
-from raybench.records.record import TrialRecord
+from raybench.analysis.stats.efficiency import gain, step_time, throughput
+from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
 from raybench.records.requests import Configuration
-from raybench.records.results import Restart
 from raybench.spec.knobs import Setting
 from tests.support.planted import (
     QUIET,
@@ -27,7 +18,7 @@ from tests.support.planted import (
     run_all,
     truth,
 )
-from tests.unit.studies import SIXTEEN_TENTHS, failed, measured, request
+from tests.unit.studies import failed, measured, request
 
 
 def test_weak_scaling_without_noise_is_exact() -> None:
@@ -186,37 +177,3 @@ def test_gains_of_several_winners_hold_at_once() -> None:
 def test_gain_of_another_trial_is_refused() -> None:
     with pytest.raises(ValueError, match="no confirmation"):
         gain(measured(StepCosts(plain_s=0.01)), 0.02)
-
-
-def with_restarts(*waited_s: float) -> TrialRecord:
-    """Of 64 samples in 12.5 ms, each usual wait 50 ms."""
-    record = measured(SIXTEEN_TENTHS, QUIET)
-    assert record.steps is not None
-    restarts = tuple(
-        Restart(first_batch_s=0.4, num_batches=4, waited_s=seconds, usual_s=0.05) for seconds in waited_s
-    )
-    return record.model_copy(update={"result": record.steps.model_copy(update={"restarts": restarts})})
-
-
-def test_a_restart_costs_what_is_waited_for_beyond_the_usual():
-    found = restart_time(with_restarts(0.9, 1.0, 1.1))
-    assert found is not None
-    assert (found.value, found.n) == (pytest.approx(0.8), 3)
-    # Student's t of 2 degrees at 97.5%, a standard deviation of 0.1
-    assert found.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
-
-
-def test_without_two_restarts_nothing_is_said():
-    assert restart_time(with_restarts()) is None
-    assert restart_time(with_restarts(1.0)) is None
-
-
-def test_epochs_take_their_steps_and_a_restart_in_each():
-    record, batch = with_restarts(0.9, 1.0, 1.1), SIXTEEN_TENTHS.plain_s + 0.0025
-    samples = 1000 * record.config.global_batch_size
-    assert steps_time(record, samples).value == pytest.approx(1000 * batch)
-    found = epochs_time(record, samples, 5)
-    assert found.value == pytest.approx(1000 * batch + 5 * 0.8)
-    half = 5 * 4.3027 * 0.1 / 3**0.5  # on a logarithmic scale: a time is above 0
-    assert found.log_half_width == pytest.approx(half / found.value, rel=1e-4)
-    assert epochs_time(with_restarts(), samples, 5).value == pytest.approx(1000 * batch)

@@ -39,5 +39,5 @@ def test_overheads_stand_side_by_side_with_intervals() -> None:
         "20% [20, 20]",
         "1.00 [1.00, 1.00]",
         "8% [8, 8]",
-        "25% [25, 25]",
+        "60% [60, 60] (1 to 2)",
     )
