@@ -84,7 +84,12 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     curves there. Of settings that are the same thing one.
     """
     there = _compared_there(study, records, target)
-    found = one_of_starts(of_first_role(there, "search", "scaling"))
+    if any(record.request.role == "search" for record in there):
+        there = [each for each in there if each.request.role == "search" or is_default(study, each.config)]
+        there = [each for each in there if each.request.role != "verification"]
+    else:
+        there = list(of_first_role(there, "scaling"))
+    found = one_of_starts(there)
     return one_of_equal(found, known_buckets(study, there))
 
 
