@@ -289,6 +289,16 @@ def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
     return Measured([*others, record]).scaling(record)
 
 
+def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
+    """How the setting of a complete record scales by its trial and the default's: what the two know.
+
+    Where they share the default's setting, as anchor of the one, its speed is its ratio to the anchor in the
+    same rounds, times that of the default's own trial.
+    """
+    known = [default] if default is not None and default.steps is not None else []
+    return Measured([*known, record], is_certain=True).scaling(record)
+
+
 def waterfall(record: TrialRecord) -> Waterfall | None:
     """The waterfall of a complete record by itself; None without a step of one device to start from."""
     return Measured([record]).waterfall(record)

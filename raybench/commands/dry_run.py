@@ -11,7 +11,15 @@ from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.report.format import clock, exact_clock
 from raybench.run.stages import MOST_WITHOUT_BUDGET
-from raybench.run.time_budget import FINISH_S, TimeEstimate, estimate, num_known, open_trials
+from raybench.run.time_budget import (
+    FINISH_S,
+    TimeEstimate,
+    estimate,
+    first_visits,
+    further_visits,
+    num_suggestions,
+    open_trials,
+)
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec
@@ -122,13 +130,13 @@ def sizes_left_out(plan: Plan) -> list[str]:
 
 
 def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
-    sizes, trials = len(plan.curve(plan.default())), plan.study.search.trials
-    trials = max(trials - num_known(known, "search"), 0)
-    starts = plan.study.measure.starts
-    anew = f", in {starts} starts of the workers" if starts > 1 else ""
-    yield f"search: {plural(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna"
-    yield f"scaling curve: {plural(sizes, 'trial')} for each of the default and the best{anew}"
-    yield "confirmation: the best against the default, interleaved"
+    trials = num_suggestions(plan, known)
+    yield f"scaling curve: {plural(len(first_visits(plan, known)), 'trial')} of the default"
+    yield (
+        f"search: {plural(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna, each in the "
+        "same rounds as the default"
+    )
+    yield _visits_words(plan, known)
 
 
 def _grid_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
@@ -138,11 +146,22 @@ def _grid_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
         listed = study.knobs.values("batch_size")
         requests = [request for request in requests if request.config.setting.batch_size in listed]
         more = ", those of batch_size max"
-    then = "then the confirmation of the best against the default"
-    if num_known(known, "confirmation"):
-        then = "the confirmation of the best is known"
-    yield f"{study.search.method}: {plural(len(requests), 'trial')}{more}, {then}"
+    yield (
+        f"{study.search.method}: {plural(len(requests), 'trial')}{more}; at world size {plan.target} each in "
+        "the same rounds as the default"
+    )
     for request in requests:
         batch = request.config.global_batch_size
         told = "" if batch == request.config.setting.batch_size else f", global batch {batch:,}"
         yield f"  {request.trial_id}  {trial_words(study, request)}{told}"
+    yield _visits_words(plan, known)
+
+
+def _visits_words(plan: Plan, known: Sequence[TrialRecord]) -> str:
+    """The visits of default and best that follow."""
+    starts, number = plan.study.measure.starts, len(further_visits(plan, known))
+    spread = f", over {starts} starts of the workers" if starts > 1 else ""
+    return (
+        f"visits: {plural(number, 'trial')}, until the default and the best have {plan.num_visits} at every "
+        f"world size{spread}"
+    )

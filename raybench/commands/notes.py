@@ -7,32 +7,23 @@ from collections.abc import Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.labels import changes_words, combination_words, devices_words, knob_words, trial_words
-from raybench.plan.notes import Note, NoteKind, RepeatReason, Stage
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.records.requests import StudyRequest
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
-CONFIRMATION = "the confirmation of the best suggestion against the default"
 OF_STAGE = {
+    Stage.LARGEST_BATCH: "the largest batch",
+    Stage.CURVES: "the scaling curves",
     Stage.RETRY: "the rest of the search",
     Stage.SEARCH: "the rest of the search",
-    Stage.CURVES: "the scaling curves",
-    Stage.CONFIRMATION: CONFIRMATION,
-    Stage.WORST: "the least efficient suggestion with all variants",
-    Stage.REPEAT: "trials to be measured again",
+    Stage.VISITS: "further visits of the default and the best",
     Stage.TRAINING: "trainings",
     Stage.VERIFICATION: "the verification of findings",
-    Stage.LARGEST_BATCH: "the largest batch",
 }
 
 
-REPEATED = {
-    RepeatReason.UNDER_LOAD: "other programs took cores from it alone",
-    RepeatReason.DISAGREE: "measurements of the same setting disagree",
-}
-
-
-def stage_words(study: Study, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> str:
+def stage_words(study: Study, stage: Stage, number: int) -> str:
     """What begins; ``number`` of what the stage measures. ``study`` has its world sizes resolved."""
     sizes = study.scaling.world_sizes
     target = devices_words(choice.target_world_size(study, () if sizes == "all" else sizes))
@@ -40,21 +31,16 @@ def stage_words(study: Study, stage: Stage, number: int, why: Sequence[RepeatRea
         case Stage.LARGEST_BATCH:
             each = f", for each of {number} combinations" if number > 1 else ""
             return f"Finding the largest batch that fits on {target}{each}"
+        case Stage.CURVES:
+            return f"Measuring {plural(number, 'trial')} at world sizes {', '.join(map(str, sizes))}"
         case Stage.RETRY:
             return f"Trying {plural(number, 'suggestion')} again"
         case Stage.SEARCH:
             return f"Searching for the best of {plural(number, 'suggestion')} at {target}"
-        case Stage.CURVES:
+        case Stage.VISITS:
             starts = study.measure.starts
             each = f", in {starts} starts of the workers" if starts > 1 else ""
-            return f"Measuring {plural(number, 'trial')} at world sizes {', '.join(map(str, sizes))}{each}"
-        case Stage.CONFIRMATION:
-            return "Confirming the best suggestion against the default, interleaved"
-        case Stage.WORST:
-            return "Taking the least efficient suggestion apart"
-        case Stage.REPEAT:
-            reasons = "; ".join(REPEATED[each] for each in why)
-            return f"Measuring {plural(number, 'trial')} again: {reasons}"
+            return f"Visiting the default and the best again: {plural(number, 'trial')}{each}"
         case Stage.TRAINING:
             return f"Training {plural(number, 'trial')} to the last epoch"
         case Stage.VERIFICATION:
@@ -66,13 +52,9 @@ PLAIN = {
     NoteKind.NO_BATCH_FITS: "no batch fits, in no combination of the knobs: nothing else was measured",
     NoteKind.SPACE_EXHAUSTED: "{note.number} of {note.total} suggestions were made: no others differ from "
     "them and may fit",
-    NoteKind.OTHER_PROCESSES: "the best suggestion differs in process knobs, which need other processes: its "
-    "curve stands against the default's, not interleaved; more starts (measure.starts) make that exact",
-    NoteKind.DEFAULT_FAILED: "the best suggestion was not confirmed: the default, to measure it against, has "
-    "no numbers itself ({note.reason})",
     NoteKind.NO_DIAGNOSIS: "nothing to verify: no trial on which a diagnosis could stand",
     NoteKind.OVERSUBSCRIBED: "not verified: with more workers than cores nothing is recommended",
-    NoteKind.NOTHING_PROPOSED: "nothing to verify: no finding proposes a change that was not confirmed yet",
+    NoteKind.NOTHING_PROPOSED: "nothing to verify: no finding proposes a change that was not tested yet",
     NoteKind.SIDE_BY_SIDE: "up to {note.number} trainings ran side by side: that changes nothing of what "
     "they learned, but their times are those of a machine that is shared",
 }
@@ -113,6 +95,8 @@ def left_out_words(study: Study, note: Note) -> str:
             return f"{note.number} of {plural(note.total, 'suggestion')}"
         case Stage.CURVES:
             return _late_words(note.requests, note.total, "trial", " of the curves")
+        case Stage.VISITS:
+            return _late_words(note.requests, note.total, "further visit")
         case Stage.TRAINING:
             return _late_words(note.requests, note.total, "training")
         case Stage.VERIFICATION:
@@ -129,19 +113,18 @@ def _lost_words(study: Study, note: Note) -> str:
     if note.changes:
         return f"the verification of {changes_words(note.changes[0])}"
     if note.requests:
-        again = ", again" if note.stage is Stage.REPEAT else ""
-        return f"{trial_words(study, note.requests[0])}{again}"
+        return trial_words(study, note.requests[0])
     return OF_STAGE[note.stage]
 
 
 def _late_words(late: Sequence[StudyRequest], total: int, noun: str, of: str = "") -> str:
     """What was not reached, counted: "5 of 18 trials of the curves (1 device: 2, 2 devices: 3)".
 
-    By world size, or where workers are started more than once by start.
+    By world size, or where settings are visited repeatedly by visit.
     """
-    if any(each.kind == "steps" and each.start for each in late):
-        starts = Counter(each.start + 1 if each.kind == "steps" else 1 for each in late)
-        named = [f"start {start}: {number}" for start, number in sorted(starts.items())]
+    if any(each.kind == "steps" and each.visit for each in late):
+        visits = Counter(each.visit + 1 if each.kind == "steps" else 1 for each in late)
+        named = [f"visit {visit}: {number}" for visit, number in sorted(visits.items())]
     else:
         sizes = Counter(each.config.world_size for each in late)
         named = [f"{devices_words(size)}: {number}" for size, number in sorted(sizes.items())]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.labels import label, short_trial_words, trial_words
@@ -15,7 +14,7 @@ from raybench.commands.display import Display
 from raybench.commands.notes import stage_words
 from raybench.launch import metrics
 from raybench.launch.metrics import Metric, RayMetrics
-from raybench.plan.notes import RepeatReason, Stage
+from raybench.plan.notes import Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
@@ -37,9 +36,9 @@ class StudyProgress:
         self._has_epochs = False  # lines of the training under way stand there
         self._so_far = ""  # of the training under way
 
-    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
+    def stage(self, stage: Stage, number: int) -> None:
         """What the study is at."""
-        self._display.stage(stage_words(self._study, stage, number, why))
+        self._display.stage(stage_words(self._study, stage, number))
         if self._gauges:
             self._gauges.progress()
 
@@ -131,8 +130,6 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     assert record.steps is not None
     assert scaling is not None
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"
-    if record.request.role == "confirmation":
-        return f"{rate} beside the default, {rounds}"
     if record.request.role == "verification":
         return f"{rate} with the change, {rounds}"
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
@@ -201,12 +198,11 @@ class StudyGauges:
 def trial_values(record: TrialRecord, scaling: Scaling) -> dict[Metric, float]:
     """What a complete trial of steps has of the gauges.
 
-    A search's trials have no transfers apart from compute, and a confirmation no device alone.
+    A search's trials have no transfers apart from compute, and a verification no device alone.
     """
     parts = waterfall(record)
-    # in a confirmation's rounds there was no base: what others measured is theirs
-    without_base = record.request.role in ("confirmation", "verification")
-    efficiency = None if without_base else scaling.efficiency
+    # in a verification's rounds there was no base: what others measured is theirs
+    efficiency = None if record.request.role == "verification" else scaling.efficiency
     found: dict[Metric, Estimate | None] = {
         metrics.STEP_TIME: scaling.step_time_s,
         metrics.THROUGHPUT: scaling.throughput_samples_per_s,

@@ -50,6 +50,7 @@ FIELDS = (
     FieldOption("--device", "resources.device"),
     FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),
     FieldOption("--oversubscribe", "resources.oversubscribe"),
+    FieldOption("--visits", "measure.visits"),
     FieldOption("--steps", "measure.steps"),
     FieldOption("--warmup-steps", "measure.warmup_steps"),
     FieldOption("--data", "data", "PATH", _data, "RAYBENCH_DATA"),

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
 from raybench.errors import RequestError
@@ -15,7 +14,7 @@ from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
 from raybench.plan.training import training_requests
-from raybench.plan.trials import Plan
+from raybench.plan.trials import Plan, failing, searched
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
@@ -26,21 +25,12 @@ class Stage(Enum):
     """The stages of a study, in the order in which what they left out is reported."""
 
     LARGEST_BATCH = auto()
+    CURVES = auto()  # of the default; without a search every first visit
     RETRY = auto()  # of the suggestions that --retry names
     SEARCH = auto()
-    CURVES = auto()
-    CONFIRMATION = auto()
-    WORST = auto()
-    REPEAT = auto()
+    VISITS = auto()  # of default and winner
     TRAINING = auto()
     VERIFICATION = auto()
-
-
-class RepeatReason(Enum):
-    """Why trials of the curve are measured again."""
-
-    UNDER_LOAD = auto()  # other programs took cores from them alone
-    DISAGREE = auto()  # measurements of the same setting do
 
 
 class NoteKind(Enum):
@@ -54,8 +44,6 @@ class NoteKind(Enum):
     ALL_FAIL = auto()  # the first ``number`` trials failed, and so would all others
     NO_BATCH_FITS = auto()
     SPACE_EXHAUSTED = auto()  # ``number`` of ``total`` suggestions made: there are no others
-    OTHER_PROCESSES = auto()  # the best cannot be confirmed: it differs in process knobs
-    DEFAULT_FAILED = auto()  # the best cannot be confirmed: the default has no numbers (``reason``)
     NO_DIAGNOSIS = auto()  # nothing to verify
     OVERSUBSCRIBED = auto()  # not verified
     NOTHING_PROPOSED = auto()  # nothing to verify
@@ -86,11 +74,11 @@ LEFT_OUT = frozenset({NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED})
 def left_out(
     study: Study, records: Sequence[TrialRecord], num_nodes: int = 1, winners: Sequence[TrialRecord] = ()
 ) -> list[Note]:
-    """What there is no record of: suggestions, trials of curves, trainings, the confirmation.
+    """What there is no record of: trials of curves, suggestions, visits, trainings.
 
     ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured it;
-    ``winners`` what it found best, whose curves and confirmation belong to it. Trials that were asked and
-    failed are not left out, nor are suggestions beyond the points that fit.
+    ``winners`` what it found best, whose visits belong to it. Trials that were asked and failed are not left
+    out, nor are suggestions beyond the points that fit.
     """
     if not records:
         return []
@@ -107,25 +95,23 @@ def left_out(
     buckets = known_buckets(plan.study, records)
     is_search = study.search.method == "optuna"
     if is_search:
-        tried = {record.suggestion for record in records if record.request.role == "search"}
-        num_tried = len(tried - {None})
+        num_tried = len(searched(plan, records))
         missing = _num_open(plan, records, study.search.trials - num_tried)
         if missing > 0:
             notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
     if study.knobs.has_max:  # what "max" stands for may not be known
         return notes
-    trials = plan.curves(winners) if is_search else plan.trials()
+    trials, failed = plan.default_curve() if is_search else plan.trials(), failing(records)
+    visits = [trial.request for trial in plan.visits(winners)]
     asked: dict[Stage, Sequence[StudyRequest]] = {
         Stage.CURVES: [trial.request for trial in trials],
+        Stage.VISITS: [each for each in visits if each.config not in failed],
         Stage.TRAINING: training_requests(plan, records),
     }
     for stage, requests in asked.items():
         late = [each for each in requests if each.trial_id not in known and buckets.stand_in(each) is None]
         if late:
             notes.append(_not_reached(stage, requests=tuple(late), total=len(requests)))
-    failed = choice.default_failure(plan.study_in_numbers, records, plan.target)
-    if failed is None and any(each.trial_id not in known for each in plan.confirmations(winners)):
-        notes.append(_not_reached(Stage.CONFIRMATION))
     return notes
 
 
@@ -140,10 +126,10 @@ def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
     fits = largest_fits_of(plan.study, records, plan.world_sizes)
     if plan.study.knobs.has_max and any(each.batch_size for each in fits):
         plan = replace(plan, fits=tuple(fits))
-    space, searched = SearchSpace(plan, records), [each for each in records if each.request.role == "search"]
-    known = {space.key(space.parameters(plan.suggestion_of(each))) for each in searched}
+    space, tried = SearchSpace(plan, records), searched(plan, records)
+    known = {space.key(space.parameters(plan.suggestion_of(each))) for each in tried}
     found: set[object] = set()
-    for point in space.points_that_fit(searched):
+    for point in space.points_that_fit(tried):
         if len(found) >= most:
             break
         key = space.key(point)

@@ -18,6 +18,7 @@ from optuna.trial import TrialState
 
 from raybench.analysis import choice
 from raybench.analysis.objectives import MAXIMIZED, UNITS
+from raybench.analysis.scaling import alongside
 from raybench.analysis.summary import model_name_of, summarize
 from raybench.plan.main_effects import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
@@ -40,8 +41,9 @@ class Search:
     """Which suggestion next, given what is known.
 
     The first ones are the default, then the default at each other batch size: efficiency against batch is
-    what every scaling study is asked for. The others are the sampler's. What was out of memory is reported to
-    Optuna as pruned, and no larger batch of that kind is tried; what crashed or timed out as failed.
+    what every scaling study is asked for. The others are the sampler's, which learns how fast each is beside
+    the default in the same rounds. What was out of memory is reported to Optuna as pruned, and no larger
+    batch of that kind is tried; what crashed or timed out as failed.
     """
 
     def __init__(self, plan: Plan, journal: Path | None = None) -> None:
@@ -50,6 +52,8 @@ class Search:
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._pending: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # in flight, by point of the space
         self._random = random.Random(plan.study.seed)
+        self._default: TrialRecord | None = None  # the trial whose speed the others are multiples of
+        self._first_row = list(self._space.first_row())
         objectives = plan.study.search.objectives
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
@@ -57,8 +61,6 @@ class Search:
         self._optuna = optuna.create_study(sampler=self._sampler(), directions=directions)
         # a copy for optuna-dashboard: Optuna's own writes to it, some ten a trial, wait for the disk each
         self._journal = None if journal is None else journal_of(plan, directions, journal)
-        for parameters in self._space.first_row():
-            self._optuna.enqueue_trial(parameters)
 
     def _sampler(self) -> BaseSampler:
         name, seed = self._study.search.sampler, self._study.seed
@@ -78,6 +80,11 @@ class Search:
         for attempt in range(10_000):
             if next(self._unseen(), None) is None:
                 return None
+            while self._first_row:
+                parameters = self._first_row.pop(0)
+                if self._is_open(parameters):
+                    self._optuna.enqueue_trial(parameters)
+                    break
             if attempt and attempt % MAX_REPEATS == 0:
                 self._optuna.enqueue_trial(self._any_unseen())
             trial = self._optuna.ask()
@@ -112,7 +119,9 @@ class Search:
             self._write_down(ended[0].number)
 
     def _learn(self, record: TrialRecord) -> None:
-        """Merge points of which a trial shows that their buckets are equal."""
+        """Keep the default's trial; merge points of which a trial shows that their buckets are equal."""
+        if self._default is None and choice.is_default(self._plan.study_in_numbers, record.config):
+            self._default = record
         if not self._space.learn(record):
             return
         records, in_flight = list(self._known.values()), [*itertools.chain(*self._pending.values())]
@@ -130,9 +139,10 @@ class Search:
 
     def _outcome(self, record: TrialRecord) -> dict[str, Any]:
         """State and values of a trial; what was out of memory is pruned."""
-        values = choice.objective_values(self._study, record, scaling(record)) if record.steps else None
+        found = alongside(record, self._default) if record.steps else None
+        values = choice.objective_values(self._study, record, found) if found else None
         if values is not None:
-            return {"state": TrialState.COMPLETE, "values": values}
+            return {"state": TrialState.COMPLETE, "values": [value.value for value in values]}
         return {"state": TrialState.PRUNED if record.state == "oom" else TrialState.FAIL}
 
     def _write_down(self, number: int) -> None:
@@ -160,7 +170,7 @@ class Search:
         return is_new and self._space.may_fit(parameters, self._known.values())
 
     def restore(self, records: Iterable[TrialRecord]) -> None:
-        """Tell Optuna what an earlier run found out, in its order: records of a search."""
+        """Tell Optuna what is known, in its order: the default's trial, and what an earlier run suggested."""
         for record in records:
             parameters = self._space.parameters(self._plan.suggestion_of(record))
             self._known[self._space.key(parameters)] = record

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from raybench.analysis import choice
-from raybench.analysis.stats.efficiency import throughput
+from raybench.analysis.scaling import alongside
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest, TrialRequest
@@ -52,7 +52,8 @@ def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[Trial
         if record.steps is None or record.config.oversubscribed or key in known:
             continue
         other = fastest.setdefault(key, record)
-        if throughput(record).value > throughput(other).value:
+        mine, theirs = (alongside(each, None).throughput_samples_per_s.value for each in (record, other))
+        if mine > theirs:
             fastest[key] = record
     return [plan.suggestion_of(record) for record in fastest.values()]
 

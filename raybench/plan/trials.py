@@ -15,6 +15,7 @@ from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers,
 from raybench.analysis.stats.stopping import LEAST_MEASURED, asked_half_width
 from raybench.records.record import TrialRecord
 from raybench.records.requests import (
+    COMPARED_ROLES,
     Configuration,
     ProbeRequest,
     StepsRequest,
@@ -54,10 +55,12 @@ class Trial:
     request: StudyRequest
     suggestion: int | None = None
 
-    @property
-    def start(self) -> int:
-        """The start of the workers in which it is measured; 0 where that does not matter."""
-        return self.request.start if self.request.kind == "steps" else 0
+
+@dataclass(frozen=True)
+class Visit(Trial):
+    """A trial of steps of a study."""
+
+    request: StepsRequest
 
 
 @dataclass(frozen=True)
@@ -225,11 +228,11 @@ class Plan:
         is_default = suggestion.key == self.default().key
         return [self.profiled(each) if self._shows(each, is_default) else each for each in requests]
 
-    def default_curve(self) -> list[Trial]:
+    def default_curve(self) -> list[Visit]:
         """The first visit of the default at every world size: the first trials of a study."""
-        return [Trial(request, 0) for request in self.curve(self.default())]
+        return [Visit(request, 0) for request in self.curve(self.default())]
 
-    def visits(self, winners: Iterable[TrialRecord]) -> list[Trial]:
+    def visits(self, winners: Iterable[TrialRecord]) -> list[Visit]:
         """The visits of default and winners that follow the first, at every world size and placement.
 
         In shuffled order within a start of the workers and the environment of its group, which comes in
@@ -238,7 +241,7 @@ class Plan:
         """
         suggestions = {each.key: each for each in (self.default(), *map(self.suggestion_of, winners))}
         trials = [
-            Trial(request, suggestion.number)
+            Visit(request, suggestion.number)
             for suggestion in suggestions.values()
             for visit in range(self.num_visits)
             for request in self.curve(suggestion, visit)
@@ -248,14 +251,18 @@ class Plan:
         shuffled = random.Random(self.study.seed)
         shuffled.shuffle(trials)
         groups = shuffled.sample(self.environments(), len(self.environments()))
-        return sorted(trials, key=lambda each: (each.start, groups.index(each.request.config.environment)))
+
+        def order(trial: Visit) -> tuple[int, int]:
+            return trial.request.start, groups.index(trial.request.config.environment)
+
+        return sorted(trials, key=order)
 
     def _follows(self, request: StepsRequest) -> bool:
         """Whether a visit is made when the winner is known: all but what has shown that it is the winner."""
         if request.visit:
             return True
         is_default = choice.is_default(self.study_in_numbers, request.config)
-        return self.study.search.method == "optuna" and not is_default and not self._is_there(request)
+        return self.study.search.method == "optuna" and not is_default and not self.is_there(request)
 
     @property
     def num_visits(self) -> int:
@@ -272,9 +279,9 @@ class Plan:
 
         The default's first, and the winner's first after it was chosen.
         """
-        return self._is_there(request) and request.visit == (0 if is_default else 1)
+        return self.is_there(request) and request.visit == (0 if is_default else 1)
 
-    def _is_there(self, request: StepsRequest) -> bool:
+    def is_there(self, request: StepsRequest) -> bool:
         """Whether it is where suggestions are measured."""
         config = request.config
         return (config.world_size, config.placement) == (self.target, self.placement(self.target))
@@ -299,7 +306,7 @@ class Plan:
             anchor=unchanged.setting if paired else None,
         )
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[Visit]:
         """The first visit of every suggestion, each trial once: the default's curve, then the others.
 
         By process knobs, the default's first, and by world size, the target first, then the largest.
@@ -308,10 +315,10 @@ class Plan:
         num_default = len(unique)
         for suggestion in self.suggestions():
             for request in self.curve(suggestion):
-                unique.setdefault(request.trial_id, Trial(request, suggestion.number))
+                unique.setdefault(request.trial_id, Visit(request, suggestion.number))
         trials, groups, sizes = [*unique.values()], self.environments(), self._target_first
 
-        def order(trial: Trial) -> tuple[int, int]:
+        def order(trial: Visit) -> tuple[int, int]:
             config = trial.request.config
             return groups.index(config.environment), sizes.index(config.world_size)
 
@@ -379,3 +386,22 @@ class Plan:
         whole = role != "search" and strategy == "ddp"  # the others have no wrapper, buckets or hooks
         variants = ALL_VARIANTS if whole else SEARCH_VARIANTS
         return ("base", *variants) if self.study.scaling.mode == "strong" else variants
+
+
+def searched(plan: Plan, records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The suggestions of a search among ``records``, failed ones too; the default's trial is the first."""
+    of_default = {trial.request.trial_id for trial in plan.default_curve() if plan.is_there(trial.request)}
+    steps = [record for record in records if record.request.kind == "steps"]
+    return [
+        *(record for record in steps if record.trial_id in of_default),
+        *(record for record in steps if record.request.role == "search"),
+    ]
+
+
+def failing(records: Iterable[TrialRecord]) -> list[Configuration]:
+    """What was visited at a world size and has failed each time."""
+    visited = [
+        each for each in records if each.request.kind == "steps" and each.request.role in COMPARED_ROLES
+    ]
+    complete = {record.config.key() for record in visited if record.steps is not None}
+    return [record.config for record in visited if record.config.key() not in complete]

@@ -74,6 +74,7 @@ class InFlight:
     ) -> None:
         self._runner, self._budget, self._plan, self._on_group = runner, budget, plan, on_group
         self._fitting: int | None = None  # workers, since nodes were lost
+        self._variables: _Variables | None = None  # of the last worker group
         self._begun: list[Begun] = []
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
         self._served: dict[_Variables, TrialRequest] = {}  # the last in each environment that had workers
@@ -151,10 +152,11 @@ class InFlight:
         return self.next_ended()
 
     def start_cost_s(self, request: TrialRequest) -> float:
-        """Expected seconds until a worker group is there that may serve ``request``, of those started yet."""
-        served = next(reversed(self._start_of.values()), None)
-        start = _start_of_curve(request)
-        return self._budget.start_s if served is not None and start not in (None, served) else 0.0
+        """Expected seconds until a worker group is there that may serve ``request``: 0 where one runs."""
+        served, start = next(reversed(self._start_of.values()), None), _start_of_curve(request)
+        is_next = served is not None and start not in (None, served)
+        is_other = self._variables not in (None, _variables(request))
+        return self._budget.start_s if is_next or is_other else 0.0
 
     def _submit(self, begun: Begun) -> None:
         request, on_progress = begun.request, begun.submitted.on_progress
@@ -221,6 +223,7 @@ class InFlight:
         served, start = self._start_of.setdefault(group.number, None), _start_of_curve(request)
         if served is not None and start is not None and served != start:
             group, is_new = self._fitting_group(environment, least, anew=True), True
+        self._variables = _variables(request)
         number, start_s = group.number, self._budget.now_s - began_s - group.waited_s
         if is_new:
             self._budget.starts_s.append(start_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -10,7 +10,9 @@ from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.reference import known_buckets
-from raybench.plan.trials import Plan
+from raybench.analysis.resolve import resolve
+from raybench.analysis.scaling import alongside
+from raybench.plan.trials import Plan, Visit, failing, searched
 from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StudyRequest
@@ -66,6 +68,11 @@ class Ledger:
         """The trial of equal buckets that is measured in the place of ``request``, or to be measured."""
         return self._buckets.stand_in(request)
 
+    def visits(self, winners: Iterable[TrialRecord]) -> list[Visit]:
+        """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
+        failed = failing(self.records())
+        return [each for each in self.plan.visits(winners) if each.request.config not in failed]
+
     def begin(self, request: StudyRequest) -> None:
         """A trial begins: it is tried once in a run."""
         self._begun.add(request.trial_id)
@@ -81,21 +88,23 @@ class Ledger:
         return [each for each in requests if each.trial_id in self.cut]
 
     def searched(self) -> list[TrialRecord]:
-        """The suggestions of a search that were measured, failed ones included."""
-        return [
-            each for each in self.records() if each.request.kind == "steps" and each.request.role == "search"
-        ]
+        """The suggestions of a search that were measured, failed ones included; the default is the first."""
+        return searched(self.plan, self.records())
 
     def best_searched(self) -> list[TrialRecord]:
         """The best suggestion so far, or the Pareto front; each record's value is worked out once."""
-        found = []
-        for record in self.searched():
+        found, tried = [], self.searched()
+        default = next((each for each in tried if choice.is_default(self.study, each.config)), None)
+        for record in tried:
             known = self._candidates.get(record.trial_id)
             if known is None or known[0] is not record:
-                known = self._candidates[record.trial_id] = record, choice.candidate(self.study, record)
-            found += [known[1]] if known[1] is not None else []
+                found_there = alongside(record, default) if record.steps else None
+                candidate = choice.candidate(self.study, record, found_there) if found_there else None
+                known = self._candidates[record.trial_id] = record, candidate
+            if known[1] is not None:
+                found.append(known[1])
         return [each.record for each in choice.winners(self.study, found)]
 
     def winners(self) -> list[TrialRecord]:
         """The trials of the best suggestion, or of the Pareto front for several objectives."""
-        return [each.record for each in choice.choose(self.study, self.records(), self.plan.target)]
+        return resolve(self.study, self.records()).winners

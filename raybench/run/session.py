@@ -14,7 +14,7 @@ from raybench.analysis.scaling import Scaling, scaling
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
-from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
+from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
 from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import OnProgress, Progress
 from raybench.records.record import State, TrialRecord
@@ -34,7 +34,7 @@ class Watcher(Protocol):
     (0: it ran already).
     """
 
-    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None: ...
+    def stage(self, stage: Stage, number: int) -> None: ...
     def trial(
         self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
     ) -> None: ...
@@ -61,7 +61,6 @@ class Session:
     journal: Path | None = None  # of the search, for optuna-dashboard
     verify: bool = False  # whether the changes that the diagnosis proposes are tested in the end
     around: Around = field(default_factory=Around)  # what the diagnosis knows in addition to the trials
-    has_measured: bool = False  # whether any record is of this session
     _stage: Stage = Stage.LARGEST_BATCH
     _said: dict[Stage, list[Note]] = field(default_factory=dict)
     _first_crash: TrialRecord | None = None  # while nothing is complete: may be that of all trials
@@ -86,9 +85,9 @@ class Session:
         self._stage = stage
         self._said[stage] = []
 
-    def announce(self, number: int = 1, why: Sequence[RepeatReason] = ()) -> None:
+    def announce(self, number: int = 1) -> None:
         """Tell the watcher that the stage measures ``number`` of what it is about."""
-        self.watcher.stage(self._stage, number, why)
+        self.watcher.stage(self._stage, number)
 
     def note(self, kind: NoteKind, **fields: Any) -> None:
         """Say something of the stage."""
@@ -145,7 +144,7 @@ class Session:
         request = trial.request
         signals.check()
         self.ledger.begin(request)
-        left_s = self.forecast.left_s(request, trials=total - done) if total else None
+        left_s = self.forecast.left_s(self._stage, request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s, beside=len(self.in_flight))
         self.in_flight.begin(
             request,
@@ -167,7 +166,6 @@ class Session:
         if ended.was_cut(outcome):
             return self._not_reached_in_time(record)
         self.ledger.add(record, outcome.step_times)
-        self.has_measured = True
         if ended.submitted.processes_s:
             self.budget.each_processes_s.append(ended.submitted.processes_s)
         if outcome.files:

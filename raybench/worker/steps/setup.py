@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
+import torch
+
 from raybench.errors import CODE_FAILS
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
@@ -30,7 +32,7 @@ class _Tried:
 
 
 class TrialModels:
-    """The model of a trial of steps or of a probe, and the one of the other setting in a confirmation."""
+    """The model of a trial of steps or of a probe, and of its anchor, once that is made."""
 
     def __init__(
         self,
@@ -63,20 +65,42 @@ class TrialModels:
         return self._measured
 
     @property
-    def compiles(self) -> bool:
-        """Whether anything is compiled."""
-        anchor = self._anchor_setting
-        return self._config.setting.compile or (anchor is not None and anchor.compile)
+    def _settings(self) -> tuple[Setting, ...]:
+        settings = (self._config.setting, self._anchor_setting)
+        return tuple(each for each in settings if each is not None)
 
     @property
     def has_loaders(self) -> bool:
         """Whether processes of their own read for this rank."""
-        settings = (self._config.setting, self._anchor_setting)
-        return self.epoch_samples is not None and any(each is not None and each.workers for each in settings)
+        return self.epoch_samples is not None and any(each.workers for each in self._settings)
 
     def num_compiled(self) -> int:
         """Graphs compiled so far in this process; 0 where nothing is compiled."""
-        return transforms.num_compiled() if self.compiles else 0
+        return transforms.num_compiled() if any(each.compile for each in self._settings) else 0
+
+    def make_anchor(self) -> StrategyModels:
+        """The models of the other setting, next to those that are measured, stepped once alone.
+
+        Under DDP with as much memory to spare as its buckets take. Not a collective call.
+        """
+        assert self._anchor_setting is not None
+        other = self._config.model_copy(update={"setting": self._anchor_setting})
+        models = self.anchor = self._make_models(other)
+        if not models.is_sharded:  # whose whole model need not fit
+            spare = torch.empty(
+                models.copies.gradient_bytes, dtype=torch.uint8, device=self._device.torch_device
+            )
+            models.activate()
+            models.bare.step()
+            self._device.synchronize()
+            del spare
+        return models
+
+    def drop_anchor(self) -> None:
+        """Give back what the anchor takes, or what was made of it."""
+        if self.anchor is not None:
+            self.anchor.release()
+        self.anchor = None
 
     def set_up(self, first_step: Callable[[StrategyModels], None]) -> float:
         """Make the models; the seconds that ``first_step`` of the bare one took, as the leader lived it.
@@ -105,10 +129,10 @@ class TrialModels:
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
-        for models in (self._measured, self.anchor):
-            if models is not None:
-                models.release()
-        self._measured = self.anchor = None
+        self.drop_anchor()
+        if self._measured is not None:
+            self._measured.release()
+        self._measured = None
 
     def _try_alone(self, first_step: Callable[[StrategyModels], None]) -> _Tried:
         """Make the models and step the bare one, on this rank; not collective, and nothing is raised."""
@@ -127,18 +151,12 @@ class TrialModels:
 
     def _make(self) -> None:
         self._workload = build(self._config.workload, self._config.data)
-        if self.compiles:
+        if any(each.compile for each in self._settings):
             transforms.reset()
             self.compiled_before = self.num_compiled()
         self._measured = self._make_models(self._config)
-        if self._anchor_setting is not None:
-            other = self._config.model_copy(update={"setting": self._anchor_setting})
-            self.anchor = self._make_models(other)
 
     def _step_alone(self, first_step: Callable[[StrategyModels], None]) -> None:
-        if self.anchor is not None:
-            self.anchor.activate()
-            self.anchor.bare.step()
         self.measured.activate()
         first_step(self.measured)
         self._device.synchronize()

@@ -136,6 +136,7 @@ class StepsTrial:
         others = variants.others()
         step_s |= warm_up(self._team, others, requested, self._device)[1]
         runs = variants.with_replay(variants.with_twin([*others, measured], step_s), step_s)
+        runs = variants.with_anchor(runs, step_s)
         # before the rounds: a batch that cannot be read or counted must not cost them
         samples, tokens = self._team.agreed(self._count)
         return _Warm(runs, step_s, num_steps, memory, peaks[0], samples, tokens)
@@ -148,7 +149,8 @@ class StepsTrial:
 
     def _refuse_if_nothing_compiled(self, num_compiled: int) -> None:
         # equal on all ranks: they run one program
-        if self._models.compiles and num_compiled == self._models.compiled_before:
+        compiles = self._request.config.setting.compile
+        if compiles and num_compiled == self._models.compiled_before:
             raise InvalidTrialError(
                 "compile: torch compiled nothing of this model (2.11 leaves a bare nn.Sequential as it is)"
             )

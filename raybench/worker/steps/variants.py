@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from raybench.errors import CODE_FAILS
 from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import Batches, make_batches
@@ -125,7 +126,7 @@ def warm_up(
         run.activate()
         team.barrier()
         # what is measured is warmed until steady; the others have its caches, and follow
-        until_steady = run.variant in ("ddp", "anchor") or team.size == 1
+        until_steady = run.variant == "ddp" or team.size == 1
         steps, step_s[run.variant] = _warm(team, run, requested, device, until_steady)
         total += steps if run.variant in ("ddp", "plain") and until_steady else 0
     return total, step_s
@@ -171,7 +172,7 @@ class Variants:
 
     def __init__(self, request: StepsRequest, models: TrialModels, team: Team, device: Device) -> None:
         self._request, self._team, self._device = request, team, device
-        self._models, self._workload, self._anchor = models.measured, models.workload, models.anchor
+        self._trial_models, self._models, self._workload = models, models.measured, models.workload
         self._warm_up = WarmUp.of(request.measure)
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
         if models.too_large is not None:
@@ -179,16 +180,13 @@ class Variants:
 
     def measured(self) -> VariantRun:
         """What is measured: the model under its strategy, or the bare one where one device is all."""
-        if self._anchor is not None:
+        if "ddp" in self._request.variants:
             return strategy_run("ddp", self._models, self._team)
         return measured_run(self._models, self._team)
 
     def others(self) -> list[VariantRun]:
-        """What else is requested, but for the twin and the replay, which come after the warm-up."""
-        bare = [] if self._team.size == 1 else self._bare_variants()
-        if self._anchor is None:
-            return bare
-        return [*bare, strategy_run("anchor", self._anchor, self._team)]
+        """What else is requested of the bare model; what has models of its own comes after the warm-up."""
+        return [] if self._team.size == 1 else self._bare_variants()
 
     def with_twin(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
         """``runs`` with DDP without transfers, its step time added to ``step_s``, where it can be had."""
@@ -240,6 +238,32 @@ class Variants:
         step_s.update(warm_up(self._team, [run], self._warm_up, self._device)[1])
         return [*runs, run]
 
+    def with_anchor(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
+        """``runs`` with the other setting, its step time added to ``step_s``, where it can be had.
+
+        What fails here is the other setting's own failure: the trial goes on without it.
+        """
+        if self._request.anchor is None or "anchor" not in self._request.variants:
+            return runs
+        failures, models = self._unless_it_fails(self._trial_models.make_anchor)
+        run = None
+        if not failures and models is not None:
+            failures, run = self._unless_it_fails(lambda: strategy_run("anchor", models, self._team))
+        if not failures and run is not None:
+            failures, _ = self._unless_it_fails(lambda: self._first_steps(run))
+        if failures or run is None:
+            self._trial_models.drop_anchor()
+            self.missing["anchor"] = f"not in the rounds of this setting: {failures[0]}"
+            return runs
+        step_s.update(warm_up(self._team, [run], self._warm_up, self._device)[1])
+        return [*runs, run]
+
+    def _first_steps(self, run: VariantRun) -> None:
+        run.activate()
+        for _ in range(STEPS_UNTIL_REBUILT):
+            run.step()
+        self._device.synchronize()
+
     def _bare_variants(self) -> list[VariantRun]:
         """Those of the bare model: plain, base and concurrent, if they are requested and fit."""
         wanted, runs = self._request.variants, list[VariantRun]()
@@ -290,16 +314,24 @@ class Variants:
         return bare_run("base", self._models, stepper, one_rank=True)
 
     def _unless_out_of_memory(self, attempt: Callable[[], Made]) -> tuple[list[str], Made | None]:
-        """The ranks' failures to make something for want of memory, and what this rank made.
+        """As ``_unless_it_fails``, for want of memory; anything else that fails is raised."""
+        return self._unless_it_fails(attempt, is_out_of_memory)
 
-        Where ``attempt`` runs collective calls, memory may run out only after the last of them: another rank
-        would wait in it. Anything else that fails is raised.
+    def _unless_it_fails(
+        self,
+        attempt: Callable[[], Made],
+        is_expected: Callable[[BaseException], bool] = lambda error: True,
+    ) -> tuple[list[str], Made | None]:
+        """The ranks' failures to make something, and what this rank made.
+
+        Where ``attempt`` runs collective calls, every rank fails before them, or only after the last: another
+        rank would wait in it.
         """
         made, failure = None, None
         try:
             made = attempt()
-        except Exception as error:
-            if not is_out_of_memory(error):
+        except CODE_FAILS as error:
+            if not is_expected(error):
                 raise
             failure = describe(error)
             drop_frames(error)
