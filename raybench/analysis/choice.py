@@ -80,7 +80,8 @@ def target_world_size(study: Study, world_sizes: Iterable[int]) -> int:
 
 
 def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> list[TrialRecord]:
-    """A trial of each setting that was tried at the target world size and the first placement, failed ones too.
+    """A trial of each setting that was tried at the target world size and the first placement, failed ones
+    too.
 
     Of settings that are the same thing one; a complete one before others.
     """

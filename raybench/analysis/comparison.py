@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.user_input import flat
 
+MOST_STARTS = 1000  # nobody makes more to tell
 NAMES_ONLY = ("name", "data", "time_budget_seconds")  # of a study: they change no measurement
 
 
@@ -65,10 +67,18 @@ class SameTrial:
         return self.is_slower and now is not None and now.is_much_more_than(before)
 
     def slower_by(self, share: float) -> Verdict:
-        """Whether more than this share of the first side's speed is lost: worse, as good, or not known yet."""
+        """Whether more than this share of the first side's speed is lost: worse, as good, or unknown."""
         if self.speed.high < 1 - share:
             return Verdict.WORSE
         return Verdict.AS_GOOD if self.speed.low >= 1 - share else Verdict.UNKNOWN
+
+    def starts_to_tell(self, share: float) -> int | None:
+        """Starts of the workers on each side that would tell, with the ratio as it is; None: too many."""
+        room = abs(math.log(self.speed.value / (1 - share)))
+        starts = (
+            math.ceil(min(self.starts) * (self.speed.log_half_width / room) ** 2) if room else MOST_STARTS
+        )
+        return starts if starts < MOST_STARTS else None
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def objective_value(
     """The value of a complete record's setting for one objective; None where it does not have it.
 
     ``found``: how it scales. Throughput in samples/s; cost in the prices' currency for a sample, without a
-    price in device-seconds; peak memory in bytes, of the rank that takes most, as torch counts it (else as the
-    device does).
+    price in device-seconds; peak memory in bytes, of the rank that takes most, as torch counts it (else as
+    the device does).
     """
     measurement = record.steps
     if measurement is None:

@@ -55,8 +55,8 @@ class Recommendation:
 def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recommendation | None:
     """What to use; None where no step was measured, or with more workers than cores only.
 
-    The simplest setting than which the fastest is not shown to be faster, where it is better than the default:
-    a knob that is not shown to add stays at its default, a larger batch above all.
+    The simplest setting than which the fastest is not shown to be faster, where it is better than the
+    default: a knob that is not shown to add stays at its default, a larger batch above all.
     """
     found = _chosen(base)
     if found is None or found[0].config.oversubscribed:

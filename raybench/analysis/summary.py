@@ -1,4 +1,4 @@
-"""The columns of ``summary.csv``, a row a setting, and of ``trials.csv``, a row a trial: docs/reference.md."""
+"""The columns of ``summary.csv``, a row a setting, and of ``trials.csv``, a row a trial."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ VARYING_AFTER = "gradient_compression"  # the column after which the varying kno
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """A row of ``summary.csv`` or ``trials.csv``; None where unknown or inapplicable. Units stand in the names.
+    """A row of ``summary.csv`` or ``trials.csv``; None where unknown or inapplicable. Units stand in the
+    names.
 
     ``varying`` holds the knobs and variables without a column of their own that differ between records.
     Memory is of the rank that takes most, ``flops_per_s`` of one device, energy of all in a step, plain
@@ -90,8 +91,8 @@ class Summary:
     baseline_world_size: int | None = None
     #: strategy of the baseline
     baseline_strategy: str | None = None
-    #: step time of the baseline: over `step_time_s` it is the `speedup` under strong scaling, and the speed-up
-    #: over the ratio of world sizes under weak scaling
+    #: step time of the baseline: over `step_time_s` it is the `speedup` under strong scaling, and the
+    #: speed-up over the ratio of world sizes under weak scaling
     baseline_step_time_s: float | None = None
     #: over the baseline: of the throughput (weak scaling) or the step time (strong)
     speedup: float | None = None
@@ -164,6 +165,7 @@ class Summary:
     #: time that the trials took altogether
     wall_time_s: float
     varying: dict[str, KnobValue]
+    scaled: Scaling | None = None  # of which the figures are
 
     def row(self) -> dict[str, KnobValue]:
         """The values by column, in the order of docs/reference.md."""
@@ -175,11 +177,12 @@ class Summary:
         return row
 
 
-_COLUMNS = tuple(each.name for each in fields(Summary) if each.name != "varying")
+_COLUMNS = tuple(each.name for each in fields(Summary) if each.name not in ("varying", "scaled"))
 
 
 def summarize(records: Sequence[TrialRecord], fit: Measured | None = None) -> list[Summary]:
-    """A row for each setting at its world size and place, and for each record without step times, in their order.
+    """A row for each setting at its world size and place, and for each record without step times, in their
+    order.
 
     ``records``: all of them, probes too; ``fit``: what their complete trials of steps say.
     """
@@ -206,7 +209,11 @@ def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[
     has_steps = record.steps is not None
     scaled, divided = (fit.scaling(record), fit.waterfall(record)) if has_steps else (None, None)
     values = _asked(record, names) | _answered(record, scaled, divided)
-    values |= {"visits": len(visits), "wall_time_s": sum(each.wall_time_s for each in visits)}
+    values |= {
+        "scaled": scaled,
+        "visits": len(visits),
+        "wall_time_s": sum(each.wall_time_s for each in visits),
+    }
     return Summary(**values)
 
 

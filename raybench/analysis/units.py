@@ -106,8 +106,8 @@ def device_effects(records: Sequence[TrialRecord]) -> dict[tuple[int, int], floa
     """By how much each device is slower alone than the mean of all, as a logarithm; by group and rank.
 
     From ``concurrent``, where every device is timed in every round, of the trials on the most devices of a
-    group. Devices that differ there by what crowds them differ less alone: the effects are scaled by the slope
-    with which ``plain``, which is on another device in each round, follows them.
+    group. Devices that differ there by what crowds them differ less alone: the effects are scaled by the
+    slope with which ``plain``, which is on another device in each round, follows them.
     """
     apart = defaultdict[int, list[Array]](list)
     most = dict[int, tuple[int, ...]]()

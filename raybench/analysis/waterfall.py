@@ -1,8 +1,8 @@
 """Where the time of a step goes: from the ideal step to the measured one, in parts that add up.
 
-Every level is a unit of the pool, and a part is the difference of two neighbouring ones. As shares of the real
-step they are contrasts, in which drift and what a trial adds to all of its units cancel; with T that step's
-time they are seconds, and add up to T exactly. Negative parts stay.
+Every level is a unit of the pool, and a part is the difference of two neighbouring ones. As shares of the
+real step they are contrasts, in which drift and what a trial adds to all of its units cancel; with T that
+step's time they are seconds, and add up to T exactly. Negative parts stay.
 """
 
 from __future__ import annotations

@@ -10,14 +10,15 @@ import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import argument, option, parse_new_folder, parse_percent
-from raybench.commands.process import DONE, SLOWER
+from raybench.commands.process import DONE, NOT_KNOWN, SLOWER
 from raybench.errors import RequestError
 from raybench.spec.user_input import real_path
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from raybench.analysis.comparison import Side
+    from raybench.analysis.comparison import FurtherSide, Side
+    from raybench.analysis.stats.verdict import Verdict
 
 
 def compare(
@@ -29,17 +30,7 @@ def compare(
             "PERCENT",
             parse_percent,
             "Exit 1 where a default is slower than the first DIR's by more than this, its whole "
-            "interval: 3%.",
-        ),
-    ] = None,
-    between_starts: Annotated[
-        float | None,
-        option(
-            "--between-starts",
-            "PERCENT",
-            parse_percent,
-            "Standard deviation of a speed from start to start, taken where a DIR has one start.  "
-            "[default: 7%]",
+            "interval, and 4 where that is not known: 3%.",
         ),
     ] = None,
     output: Annotated[
@@ -53,14 +44,11 @@ def compare(
     ] = None,
 ) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
-    from raybench.analysis.stats.statistics import BETWEEN_STARTS
     from raybench.commands.console import make_console
 
-    starts = BETWEEN_STARTS if between_starts is None else between_starts
-    code = compare_directories(
-        directories, make_console(), fail_if_slower=fail_if_slower, between_starts=starts, output=output
+    raise typer.Exit(
+        compare_directories(directories, make_console(), fail_if_slower=fail_if_slower, output=output)
     )
-    raise typer.Exit(code)
 
 
 def compare_directories(
@@ -68,21 +56,20 @@ def compare_directories(
     console: Console,
     *,
     fail_if_slower: float | None,
-    between_starts: float,
     output: Path | None = None,
 ) -> int:
     """Print the comparison; 1 where one is slower by more than the share ``fail_if_slower``, for certain.
 
-    ``between_starts``: as ``side_by_side`` takes it; ``output``: where the files of a report are written.
+    4 where that cannot be told, 0 where none is. ``output``: where the files of a report are written.
 
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, nothing to fail by, or an
             ``output`` that cannot be written.
     """
     from raybench.analysis.comparison import side_by_side
+    from raybench.analysis.stats.verdict import Verdict
     from raybench.records.whole_files import not_written
-    from raybench.report.comparison import loads_words, print_comparison, starts_words, write_comparison
-    from raybench.report.format import share, times
+    from raybench.report.comparison import print_comparison, write_comparison
     from raybench.report.pages import anew, quoted
 
     resolved = [real_path(directory) for directory in directories]
@@ -95,8 +82,7 @@ def compare_directories(
         [
             _side(directory, name if unique else str(directory), console)
             for directory, name in zip(directories, names, strict=True)
-        ],
-        between_starts,
+        ]
     )
     print_comparison(studies, console)
     if output is not None:
@@ -109,24 +95,39 @@ def compare_directories(
         say_to_copy(console, f"Report:  {shown_path(files[0])}")
     if fail_if_slower is None:
         return DONE
-    code, first = DONE, studies.first
-    for other in studies.others:
-        headline = other.headline
-        if headline is None:
-            raise RequestError(
-                f"--fail-if-slower: {other.name} has measured the default of {first.name} at its largest "
-                "world size too (received a directory without that trial)"
-            )
-        if headline.is_slower_by(fail_if_slower):
-            code = SLOWER
-            words = (
-                f"{other.name} is slower than {first.name} by more than {share(fail_if_slower)}: "
-                f"{times(headline.speed)} ({headline.label}; {starts_words(headline, between_starts)})"
-            )
-            say(console, words)
-            if headline.is_under_load:
-                say(console, f"measured under load: {loads_words(headline)}; measure again without it")
-    return code
+    verdicts = [_told(console, studies.first, other, fail_if_slower) for other in studies.others]
+    if Verdict.WORSE in verdicts:
+        return SLOWER
+    return NOT_KNOWN if Verdict.UNKNOWN in verdicts else DONE
+
+
+def _told(console: Console, first: Side, other: FurtherSide, limit: float) -> Verdict:
+    """Whether a side is slower by more than ``limit``, said where it is not known not to be."""
+    from raybench.analysis.stats.verdict import Verdict
+    from raybench.report.comparison import loads_words, starts_words
+    from raybench.report.format import share, times
+
+    headline = other.headline
+    if headline is None:
+        raise RequestError(
+            f"--fail-if-slower: {other.name} has measured the default of {first.name} at its largest "
+            "world size too (received a directory without that trial)"
+        )
+    found = headline.slower_by(limit)
+    figures = f"{times(headline.speed)} ({headline.label}; {starts_words(headline)})"
+    if found is Verdict.WORSE:
+        say(console, f"{other.name} is slower than {first.name} by more than {share(limit)}: {figures}")
+        if headline.is_under_load:
+            say(console, f"measured under load: {loads_words(headline)}; measure again without it")
+    if found is Verdict.UNKNOWN:
+        starts = headline.starts_to_tell(limit)
+        tell = f"; {starts} starts of each would tell (measure.starts, or --interleave)" if starts else ""
+        say(
+            console,
+            f"whether {other.name} is slower than {first.name} by more than {share(limit)} is not known: "
+            f"{figures}{tell}",
+        )
+    return found
 
 
 def _side(directory: Path, name: str, console: Console) -> Side:

@@ -15,6 +15,7 @@ DONE, NOTHING_COMPLETED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
 SLOWER = 1  # of ``compare --fail-if-slower``
 CANNOT_WRITE = 2  # a full disk or one that is gone: the request cannot be carried out there
 RAY_DIED = 3  # a process of Ray's without which nothing goes on
+NOT_KNOWN = 4  # of ``compare --fail-if-slower``: the interval holds both
 
 
 def leave(command: Callable[[], int]) -> NoReturn:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
-from raybench.analysis.labels import devices_words, label, weights_words
-from raybench.analysis.load import load_words
+from raybench.analysis.labels import devices_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
 from raybench.report.finding_texts import next_step
 from raybench.report.format import interval, percent, times
 from raybench.report.sections.configurations import measured_words, verdict_cell
-from raybench.report.sections.search import objectives_words, unshown_words
+from raybench.report.sections.search import objectives_words
 from raybench.report.sections.training import changed_words, parity_words, trained_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
     from raybench.analysis.curves import BatchPoint
     from raybench.analysis.findings.finding import Finding
     from raybench.analysis.findings.verifications import Verification
-    from raybench.analysis.load import Reading
     from raybench.analysis.results import StudyResults
-    from raybench.analysis.search import Confirmation
-    from raybench.spec.study import Study
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNTOLD = 0.1  # of a step: worth more rounds
@@ -49,57 +45,23 @@ def answer_of(results: StudyResults) -> str:
         return f"no trial completed: {failures_words(results.failed)}"
     weights, trained = filter(None, [weights_words(results.study)]), _training(results)
     if results.headline is None:
-        return "; ".join([*weights, *_best(results), *trained]) or "only confirmations were measured"
+        return "; ".join([*weights, *_best(results), *trained]) or "no setting was measured"
     doubts = [
-        *(f"measurements disagree: {words}" for words in _apart(results)),
         *_under_load(results),
-        *_all_under_load(results),
         *_trained_apart(results),
     ]
     if results.combined_effect is not None:  # of the default without them the report's box tells
         lost = [f"without them {words}" for words in _lost(results)]
         together = [short_combined_words(results.combined_effect), *missing_target(results), *lost]
-        return "; ".join([*weights, *together, *_confirmations(results), *doubts])
+        return "; ".join([*weights, *together, *_best(results), *doubts])
     steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
     return "; ".join([*weights, *steps, *_best(results), *doubts, *trained])
 
 
-def _apart(results: StudyResults) -> list[str]:
-    """A setting with measurements far apart of which none bears the other out; how many more there are."""
-    sure = [each for each in results.disagreements if not each.is_settled and each.size >= FAR_APART]
-    if not sure:
-        return []
-    first = sure[0]
-    where = f"{label(results.study, first.config)} on {devices_words(first.config.world_size)}"
-    other = first.others[0]
-    doubt = "" if first.is_certain else ", too unsure to tell whether that is chance"
-    more = f"; so with {plural(len(sure) - 1, 'more setting')}" if len(sure) > 1 else ""
-    return [
-        f"{where} had {interval(first.speaks.rate)} samples/s"
-        f"{_speedup_there(results, first.speaks)} {first.speaks.where}, as told here, and "
-        f"{interval(other.rate)}{_speedup_there(results, other)} {other.where}{doubt}{more}"
-    ]
-
-
 def _under_load(results: StudyResults) -> list[str]:
-    """The trial from which other processes took most beyond what they took from others."""
-    if not results.under_load:
-        return []
-    first, *rest = results.under_load
-    config = first.record.config
-    more = f"; so with {plural(len(rest), 'more setting')}" if rest else ""
-    where = f"{label(results.study, config)} on {devices_words(config.world_size)}"
-    return [
-        f"{where} may be faster than told, by up to {first.load.lost:.0%} of its step: "
-        f"{load_words(first.load)} meanwhile, {first.least.taken:.2f} beside the trial they disturbed "
-        f"least{more}"
-    ]
-
-
-def _all_under_load(results: StudyResults) -> list[str]:
-    """What other processes took from the headline, where they took no less from the other trials."""
+    """What other processes took from the headline, where that is much."""
     headline = results.headline
-    if headline is None or any(each.record is headline for each in results.under_load):
+    if headline is None:
         return []
     found = (
         each
@@ -108,21 +70,11 @@ def _all_under_load(results: StudyResults) -> list[str]:
     )
     where = f"{results.headline_label} on {devices_words(headline.config.world_size)}"
     return [
-        f"{where} may be faster than told, by "
-        f"up to {each.values['lost_ratio']:.0%} of its step: other processes took "
+        f"{where} may be faster by up to {each.values['lost_ratio']:.0%} of its step: other processes took "
         f"{each.values['other_cores']:.2f} of {each.values['host_cores']:.0f} cores meanwhile"
         for each in found
         if each.severity is Severity.WARNING
     ]
-
-
-def _speedup_there(results: StudyResults, reading: Reading) -> str:
-    """Of the setting's own trial: what it would have the study answer."""
-    record = reading.record
-    if record.config.world_size == 1 or reading.config is not record.config:
-        return ""
-    found = results.own_scalings.get(record.trial_id) or results.superseded.get(record.trial_id)
-    return f" ({times(found.speedup)})" if found and found.speedup else ""
 
 
 def _trained_apart(results: StudyResults) -> list[str]:
@@ -161,9 +113,7 @@ def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clau
     clauses += [
         Clause("Not sure", words)
         for words in (
-            *_apart(results),
             *_under_load(results),
-            *_all_under_load(results),
             *_trained_apart(results),
         )
     ]
@@ -186,7 +136,7 @@ def _combined_clauses(results: StudyResults) -> list[Clause]:
 
 
 def _to_change(results: StudyResults) -> list[str]:
-    """What was measured and confirmed, then what the first findings propose, each proposal once.
+    """What was measured to be faster, then what the first findings propose, each proposal once.
 
     A cause that may explain nothing proposes something only where nothing else does; of a study that loses
     little, nothing.
@@ -218,26 +168,17 @@ def _to_change(results: StudyResults) -> list[str]:
 
 
 def _gained(results: StudyResults) -> list[str]:
-    """Winners whose gain in samples/s a confirmation bears out: the recommended one, then the largest."""
+    """The setting that is recommended, where it is surely faster than the default."""
     use = results.recommendation
-
-    def order(each: Confirmation) -> tuple[bool, float]:
-        return use is None or each.record.config != use.config, -each.gain.gain.value
-
-    better = sorted(_better(results), key=order)
-    return [f"{each.label}: {percent(each.gain.gain, sign=True)} samples/s, confirmed" for each in better]
-
-
-def _better(results: StudyResults) -> list[Confirmation]:
-    return [each for each in results.confirmations if each.gain.verdict is Verdict.BETTER]
+    if use is None or use.gain is None or use.basis not in (Basis.BETTER, Basis.VERIFIED):
+        return []
+    return [f"{use.label}: {percent(use.gain.gain, sign=True)} samples/s, measured"]
 
 
 def _is_part_of_gained(finding: Finding, results: StudyResults) -> bool:
-    """Whether a confirmed winner, which is named before it, has all that the finding would change."""
-    change = finding.change
-    if not change:
-        return False
-    return any(each.record.config.has(change) for each in _better(results))
+    """Whether the recommended setting, which is named before it, has all that the finding would change."""
+    change, use = finding.change, results.recommendation
+    return bool(change and use and _gained(results) and use.config.has(change))
 
 
 def _without_repeats(steps: Sequence[str]) -> list[str]:
@@ -360,48 +301,43 @@ def _more_rounds(results: StudyResults, rest: float) -> str:
 
 
 def _best(results: StudyResults) -> list[str]:
-    """The best suggestion, and what its confirmation says of it."""
+    """The best setting, and how sure it is that it is better than the default."""
     best = results.best
-    if results.confirmations:
-        return _confirmations(results)
     if best is None:
         return []
-    size = best.record.config.world_size
+    size, objectives = best.record.config.world_size, results.study.search.objectives
     where = "" if size == results.target_world_size else f" on {devices_words(size)}"
     among = f"{_among(best)}{where}: {results.best_label}"
     if best.is_default:
         return [among]
-    if results.best_gain is None:
-        rate = results.scaling(results.reference(best.record)).throughput_samples_per_s
-        why = "not yet confirmed against the default"
-        if results.default_failure is not None:
-            state = results.default_failure.state
-            why = f"not confirmed against the default, which has no numbers itself ({state})"
-        return [f"{among}, {interval(rate)} samples/s, {why}"]
-    gain = f"{among}, {percent(results.best_gain.gain, sign=True)} samples/s over the default"
+    gain = results.gain(best.record)
+    if gain is None:
+        rate = interval(results.scaling(best.record).throughput_samples_per_s)
+        failure = results.default_failure
+        why = f", which has no numbers itself ({failure.state})" if failure else ""
+        return [f"{among}, {rate} samples/s, not held against the default{why}"]
+    amount = percent(gain.gain, sign=True)
+    if not OF_SPEED.issuperset(objectives):  # what is slower may be what was asked for
+        chosen = f"{among}, chosen for {objectives_words(objectives)}"
+        return [f"{chosen}: {amount} samples/s against the default"]
+    return [f"{among}, {amount} samples/s over the default{verdict_words(gain)}{_simpler(results)}"]
+
+
+def verdict_words(gain: Gain) -> str:
+    """What follows from a gain that is not shown: empty where it is."""
+    if gain.verdict is Verdict.AS_GOOD:
+        return ": as good, so keep the default"
+    if gain.verdict is Verdict.UNKNOWN:
+        more = f"; about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
+        return f": not known yet, so keep the default{more}"
+    return ""
+
+
+def _simpler(results: StudyResults) -> str:
     use = results.recommendation
-    nothing = "nothing measured is surely faster than the default; "
-    unsure = nothing if use is not None and use.basis is Basis.NOT_SURE else ""
-    return [f"{unsure}{gain} by two trials apart, not yet confirmed"]
-
-
-def _confirmations(results: StudyResults) -> list[str]:
-    among = _among(results.best) if results.best else "best"
-    unshown = unshown_words(results.marginal_effects) if len(results.confirmations) == 1 else ""
-    unshown = f"; {unshown}" if unshown else ""
-    won = results.confirmed_winners
-    others = [each for each in results.confirmations if not any(each is one for one in won)]
-    as_well = "measured as well" if won else among
-    named = [*((among, each) for each in won), *((as_well, each) for each in others)]
-    return [
-        f"{words}: {_confirmed(each, results.study)}{_beside_others(each)}{unshown}" for words, each in named
-    ]
-
-
-def _beside_others(confirmation: Confirmation) -> str:
-    """That a gain is one of a loaded machine, on which one of the two settings may suffer more."""
-    load = confirmation.load
-    return "" if load is None else f" ({load_words(load)} meanwhile: it may be another on idle ones)"
+    if use is None or use.simpler_than is None or use.gain is None:
+        return ""
+    return f"; {use.label} is simpler and not shown to be slower ({percent(use.gain.gain, sign=True)})"
 
 
 def _among(best: Best) -> str:
@@ -437,20 +373,3 @@ def _training(results: StudyResults) -> list[str]:
     accuracy = group.final_accuracy
     words = f"{devices_words(group.world_size)} trained {plural(group.num_epochs, 'epoch')}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
-
-
-def _confirmed(confirmation: Confirmation, study: Study) -> str:
-    gain = confirmation.gain
-    amount = percent(gain.gain, sign=True)
-    objectives = study.search.objectives
-    if not OF_SPEED.issuperset(objectives):  # what is slower may be what was asked for
-        chosen = f"{confirmation.label}, chosen for {objectives_words(objectives)}"
-        if gain.verdict is Verdict.NONE:
-            return f"{chosen}: no significant difference in samples/s from the default ({amount})"
-        return f"{chosen}: {amount} samples/s against the default"
-    if gain.verdict is Verdict.NONE:
-        return f"{confirmation.label}, no significant gain over the default ({amount})"
-    if gain.verdict is Verdict.WORSE:
-        return f"{confirmation.label}, but measured again {amount} against the default: keep the default"
-    how = "in the same rounds" if confirmation.paired else "measured apart"
-    return f"{confirmation.label}, {amount} over the default, {how}"

@@ -16,7 +16,6 @@ from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
 from raybench.report.format import percent, sentence
 from raybench.report.sections.configurations import measured_words
-from raybench.report.sections.search import unshown_words
 from raybench.report.sections.training import changed_words
 from raybench.report.table import NONE, Column, Table, make_table
 from raybench.spec.knobs import KnobValue
@@ -376,23 +375,22 @@ def hint(results: StudyResults) -> str:
 
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain else ""
-    whose = "the default's" if use.is_default else f"{use.label}'s"
     words = {
-        Basis.CONFIRMED: f"The winner, {results.best_label}, measured again against the default{gain}.",
-        Basis.VERIFIED: f"What the diagnosis proposes, {use.label}, measured against the default{gain}.",
+        Basis.BETTER: f"{sentence(use.label)} is faster than the default{gain}.",
+        Basis.VERIFIED: f"What the diagnosis proposes, {use.label}, tested against the default{gain}.",
         Basis.CHOSEN: f"The chosen setting, {results.best_label}{gain}.",
-        Basis.UNCONFIRMED: f"The best, {results.best_label}, faster than the default by two trials "
-        f"apart{gain}, not measured again against it.",
-        Basis.NOT_SURE: "This is the default's code: nothing measured is surely faster. The best, "
-        f"{results.best_label}, was not measured again against it{gain}.",
+        Basis.AS_GOOD: f"This is the default's code: the best, {results.best_label}, is as good{gain}.",
+        Basis.UNKNOWN: "This is the default's code: whether the best, "
+        f"{results.best_label}, is faster is not known yet{gain}.",
         Basis.ALONE: f"The best, {results.best_label}; the default was not measured beside it.",
         Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",
-        Basis.NO_GAIN: f"This is {whose} code: {results.best_label}, measured again, is no gain{gain}.",
         Basis.NO_CHOICE: "Nothing else was measured: this is the code of what was.",
     }
     told = [words[use.basis], *_also_confirmed(results, use)]
-    if use.basis is Basis.CONFIRMED and results.marginal_effects:
-        told.append(sentence(f"{unshown_words(results.marginal_effects)}."))
+    if use.simpler_than is not None:
+        told.append(
+            f"{sentence(results.best_label)} measured no surely faster: what it changes beyond is left out."
+        )
     told += _one_device_words(results, use)
     if use.default_global_batch_size is not None:
         told.append(

@@ -16,7 +16,7 @@ from raybench.analysis.summary import model_name
 from raybench.report import render
 from raybench.report.answer import Clause, answer_of
 from raybench.report.contents import Place, make_sections
-from raybench.report.format import count, figures, interval, milliseconds, percent, share, times
+from raybench.report.format import count, figures, interval, milliseconds, percent, times
 from raybench.report.method import began_words, hardware_words, method_words
 from raybench.report.pages import make_pages, write_files
 from raybench.report.plot import MOST_CURVES, DrawnPlot, Line, drawn, fewest_and_most
@@ -53,7 +53,7 @@ def comparison_tables(studies: SideBySide) -> list[Table]:
     """All that have something to say, in order."""
     tables = [sides_table(studies.sides), differences_table(studies), over_another_table(studies)]
     for other in studies.others:
-        same = same_trials_table(studies.first, other, studies.between_starts)
+        same = same_trials_table(studies.first, other)
         tables += [same, change_table(studies.first, other)]
     return [table for table in tables if table.rows]
 
@@ -137,9 +137,9 @@ _SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [
 ]
 
 
-def same_trials_table(first: Side, other: FurtherSide, between_starts: float) -> Table:
+def same_trials_table(first: Side, other: FurtherSide) -> Table:
     """The trials that both measured, with how much faster the second is; empty where they share none."""
-    said = dict.fromkeys(starts_words(trial, between_starts) for trial in other.same_trials)
+    said = dict.fromkeys(starts_words(trial) for trial in other.same_trials)
     caption = (
         f"The intervals hold the noise within each run and what starts of one program differ by: "
         f"{'; or '.join(said)}. What changes from one day to another is not in them."
@@ -148,17 +148,10 @@ def same_trials_table(first: Side, other: FurtherSide, between_starts: float) ->
     return make_table(title, caption, _SAME_TRIAL_COLUMNS, other.same_trials)
 
 
-def starts_words(trial: SameTrial, between_starts: float) -> str:
-    """How what starts differ by came into the interval."""
+def starts_words(trial: SameTrial) -> str:
+    """In how many starts of the workers each side was measured."""
     first, other = trial.starts
-    if not trial.is_assumed:
-        return f"over {first} starts and {other}"
-    starts = "one start each" if first == other else f"{first} and {other} starts"
-    least = "at least " if max(first, other) > 1 else ""  # what several starts measured, where it is more
-    return (
-        f"{starts}, a standard deviation of {least}{share(between_starts)} between starts assumed "
-        "(--between-starts; measure.starts = 3 measures it)"
-    )
+    return "one start each" if first == other == 1 else f"{first} and {other} starts"
 
 
 def _verdict(trial: SameTrial) -> str:

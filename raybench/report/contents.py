@@ -31,8 +31,8 @@ from raybench.report.sections.scaling import (
 )
 from raybench.report.sections.search import (
     compression_table,
-    confirmation_table,
     draw_search,
+    gains_table,
     largest_table,
     strategies_table,
     suggestions_table,
@@ -159,7 +159,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             "What the settings change",
             ("configurations", "search"),
             (
-                confirmation_table(results),
+                gains_table(results),
                 verification_table(results),
                 attribution_table(results),
                 largest_table(results),

@@ -55,6 +55,7 @@ def write_report(
         **pages,
         "diagnosis.md": exploratory_once(diagnosis_markdown(results, tables, answer, findings)),
         "summary.csv": render.summary_csv(results.summaries),
+        "trials.csv": render.summary_csv(results.trials),
         "summary.tex": render.to_tex(tables.summary, results.study.name),
     }
     return write_files(directory / "report", contents, plots)

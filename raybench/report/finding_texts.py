@@ -14,7 +14,7 @@ from raybench.analysis.findings.batch import (
     MemoryBound,
     busy_share,
 )
-from raybench.analysis.findings.case import Case, OfTrial, programs_of, stoppable, taken_by_others
+from raybench.analysis.findings.case import Case, OfTrial, programs_of, stoppable
 from raybench.analysis.findings.communication import ExposedTransfers, Latency, WorseWay, cores_decide
 from raybench.analysis.findings.compute import (
     MOST_OF_IT,
@@ -36,9 +36,7 @@ from raybench.analysis.findings.evenness import (
 from raybench.analysis.findings.finding import Finding, FindingName, Kind, Severity
 from raybench.analysis.findings.of_study import (
     Failed,
-    MeasuredUnderLoad,
-    MeasurementsDisagree,
-    NoSignificantGain,
+    NoGain,
     NotReached,
     PrecisionWithoutGain,
     SeveralDevices,
@@ -61,10 +59,16 @@ from raybench.analysis.findings.unattributed import (
     communication_bounds,
     replayed,
 )
-from raybench.analysis.labels import changes_words, devices_words, knob_words, label, trial_words
-from raybench.analysis.load import Reading, load_words
-from raybench.analysis.stats.repeated import MOST_AGAIN, times_before
+from raybench.analysis.labels import (
+    changes_words,
+    devices_words,
+    difference_words,
+    knob_words,
+    label,
+    trial_words,
+)
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import State, TrialRecord
 from raybench.spec.plural import plural
 from raybench.spec.workloads import FactorySpec
@@ -99,7 +103,7 @@ def next_step(finding: Finding) -> str:
         return own
     if isinstance(better, Change):
         return (
-            f"{changes_words(better.changes)}: measured at {pct(better.own_efficiency)} efficiency, "
+            f"{changes_words(better.changes)}: measured at {pct(better.efficiency)} efficiency, "
             f"{factor(better.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
         )
     words = (
@@ -616,55 +620,16 @@ def _(rule: PrecisionWithoutGain) -> Text:
 
 
 @text_of.register
-def _(rule: NoSignificantGain) -> Text:
-    found, gain = rule.confirmation, rule.confirmation.gain.gain
-    more = f"{pct(gain)} more" if gain.value >= 0 else f"{pct(gain.scaled(-1))} fewer"
-    how = "in the same rounds" if found.paired else "measured apart"
-    return Text(
-        f"the best setting ({found.label}) has {more} samples/s than the default, {how}",
-        "keep the default: what was explored does not change it",
-    )
-
-
-@text_of.register
-def _(rule: MeasurementsDisagree) -> Text:
-    apart, config, speaks = rule.apart, rule.apart.config, rule.apart.speaks
-    others, left = [_reading(each) for each in apart.others[:MOST_TOLD]], len(apart.others) - MOST_TOLD
-    others += [f"{left} more"] if left > 0 else []
-    where = f"{label(rule.whole.results.study, config)} on {devices_words(config.world_size)}"
-    certain, unsure = ", beyond the intervals", "; the intervals are too wide to tell whether by chance"
-    shown = (
-        f"{where}: {'measured under load, ' if apart.under_load else ''}{_reading(speaks)}, but "
-        f"{', '.join(others)}: {factor(apart.ratio)} that{certain if apart.is_certain else unsure}"
-    )
-    figure = f"the figure {speaks.where} is the one that this report has"
-    if apart.under_load:
-        step = _without_the_load(speaks.record)
-    elif apart.agrees is not None:
-        step = f"nothing: {figure}, and what was measured {apart.agrees.where} bears it out"
-    elif apart.others_under_load:
-        step = f"nothing: {figure}, what is slower was measured under load"
-    elif not apart.is_certain:
-        step = (
-            f"{figure}; rounds over more time (measure.max_seconds), or with nothing else at work, tell "
-            "which one holds"
+def _(rule: NoGain) -> Text:
+    gain, what = rule.gain, difference_words(rule.whole.results.study, rule.record.config)
+    more = f"{pct(gain.gain)} more" if gain.gain.value >= 0 else f"{pct(gain.gain.scaled(-1))} fewer"
+    step = "keep the default: the best is as good"
+    if gain.verdict is Verdict.UNKNOWN:
+        tell = (
+            f"about {gain.to_tell} times as many visits (measure.visits) would tell" if gain.to_tell else ""
         )
-    else:
-        step = (
-            f"{figure}, and nothing bears it out; --resume measures it again, best with nothing else at work"
-        )
-    return Text(shown, step)
-
-
-@text_of.register
-def _(rule: MeasuredUnderLoad) -> Text:
-    under, config = rule.under, rule.under.record.config
-    where = f"{label(rule.whole.results.study, config)} on {devices_words(config.world_size)}"
-    return Text(
-        f"{where}: {load_words(under.load)} during its rounds, {under.least.taken:.2f} during those of the "
-        f"trial they disturbed least: up to {under.share:.0%} of its step is due to the difference",
-        _without_the_load(under.record),
-    )
+        step = "; ".join(filter(None, ["keep the default until it is known", tell]))
+    return Text(f"the best setting ({what}) has {more} samples/s than the default", step)
 
 
 @text_of.register
@@ -678,28 +643,6 @@ def _(rule: SeveralDevices) -> Text:
         "a speed-up holds where its one device was measured in the same rounds; do not compare rates, or "
         f"settings, of different kinds: measure all of them on {here}",
     )
-
-
-def _without_the_load(record: TrialRecord) -> str:
-    """What was measured under load, once more without it: of a curve it is resumed, a search goes on."""
-    named = programs_words(stoppable(record.steps), taken_by_others(record)) if record.steps else ""
-    what = f" ({named} of the cores)" if named else ""
-    if record.request.role != "scaling":
-        return f"stop what else runs{what} and begin a new study: a search asks nothing twice"
-    if times_before(record) >= MOST_AGAIN:
-        return (
-            f"the figure is one of a loaded machine, measured {MOST_AGAIN + 1} times: stop what else "
-            f"runs{what} and begin a new study"
-        )
-    return (
-        f"the figure is one of a loaded machine: stop what else runs{what}, then --resume measures it again"
-    )
-
-
-def _reading(reading: Reading) -> str:
-    time = reading.record.started_at[11:19]
-    at = f"{time} UTC, " if time else ""
-    return f"{rate(reading.rate)} samples/s {reading.where} ({at}{load_words(reading.load)})"
 
 
 def programs_words(programs: Mapping[str, float], taken: float = 0.0) -> str:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.records.results import StopReason
-from raybench.report.format import share
 from raybench.report.sections.waterfall import restart_words
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
@@ -125,22 +123,18 @@ BLOCKS = (
     "a block are thrown away."
 )
 ESTIMATOR = (
-    "A ratio is made within each round, so that drift cancels; over the rounds the 10% trimmed mean of its "
-    "logarithm is taken, with its 95% Student-t interval (Tukey and McLaughlin 1963). n counts rounds. "
-    "Totals (time, cost) are made of the arithmetic mean step over all rounds, nothing trimmed."
+    "Of each trial the level of every variant is the mean over rounds of its logarithm (10% trimmed from 10 "
+    "rounds on). All trials are one fit: what a trial adds to all of its variants, and to each, are random "
+    "effects, so that variants of the same rounds are compared sharply and others by what trials differ by. "
+    "Intervals are 95%. Totals (time, cost) are made of the arithmetic mean step over all rounds."
 )
 BASE = (
     "efficiency = speed-up / n. One device runs the bare model, without DDP, with the same batch, precision "
     "and accumulation."
 )
-ONE_START = (
-    "All intervals are of one start of the workers: what two starts of one program differ by, some percent, "
-    "is not in them (measure.starts = 3 measures it)."
-)
-BETWEEN_GROUPS = (
-    "Except where two settings with different process variables are compared, which have workers of their "
-    f"own: there a standard deviation of {share(BETWEEN_STARTS)} between starts is assumed and in the "
-    "ratio's interval."
+AGAIN = (
+    "Intervals are of this run; run it again: what starts of one program differ by is added, with the noise "
+    "of the other run."
 )
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
 KEPT_MEMORY = (
@@ -163,26 +157,12 @@ def method_words(results: StudyResults) -> list[str]:
     return [
         f"{len(measured)} of {plural(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
         ESTIMATOR,
-        *_start_words(results),
+        AGAIN,
         _stop_words(results),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
         *_tf32_words(results),
         *([KEPT_MEMORY] if any(record.config.device == "cpu" for record in results.measured) else []),
         *_input_words(results),
-    ]
-
-
-def _start_words(results: StudyResults) -> list[str]:
-    """Whether the intervals hold what starts of the workers differ by."""
-    starts = max(results.scaling(record).step_time_s.starts for record in results.measured)
-    if starts == 1:
-        several = any(len(values) > 1 for values in results.study.environment.values())
-        return [ONE_START, *([BETWEEN_GROUPS] if several else [])]
-    return [
-        f"Trials of the curve were repeated in {starts} starts of the workers, as two starts of one program "
-        "differ by more than the rounds of one tell: each start has its own estimate, and over the starts "
-        "the mean of the logarithms is taken, with Student's interval over them or, where wider, that of "
-        "the rounds. A search, a confirmation and what has no interval are of one start."
     ]
 
 

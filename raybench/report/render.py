@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from raybench.analysis.summary import TrialSummary
+from raybench.analysis.summary import Summary
 from raybench.records.epochs_csv import guarded
 from raybench.report.table import Table
 from raybench.spec.knobs import KnobValue
@@ -45,7 +45,7 @@ def markdown_cell(text: str) -> str:
     return markdown_text(text).replace("|", r"\|").replace("\n", " ")
 
 
-def summary_csv(summaries: Sequence[TrialSummary]) -> str:
+def summary_csv(summaries: Sequence[Summary]) -> str:
     """``summary.csv``: the columns of docs/reference.md, empty where unknown or inapplicable."""
     return rows_csv(summary.row() for summary in summaries)
 

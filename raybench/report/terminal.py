@@ -15,7 +15,7 @@ from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import count, figures, percent, relative_words
 from raybench.report.sections.configurations import verification_lines
 from raybench.report.sections.search import batch_cell, bound_words, share_cell
-from raybench.report.sections.trials import in_order, label_as_told
+from raybench.report.sections.trials import in_order, label_and_mark
 from raybench.report.table import NONE, Column, Table, devices, make_table, rich_table, width_on
 from raybench.spec.plural import plural
 
@@ -110,7 +110,7 @@ def _trials_table(results: StudyResults) -> Table:
     if recommended is not None and not any(each.config == recommended.config for each in shown):
         shown = [*shown[: MOST_TERMINAL_ROWS - 1], recommended]
     shown += results.failed[:MOST_TERMINAL_ROWS]
-    total = len(results.complete) + len(results.failed) + len(results.superseded)
+    total = len(results.complete) + len(results.failed)
     left_out = total - len(shown)
     caption = f"{left_out} of {plural(total, 'trial')} more in report.html" if left_out else ""
     return make_table("", caption, _trial_columns(results), shown)
@@ -124,7 +124,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         if record.steps is None:
             return f"{results.label(record)}: {record.state}"
         where = ELSEWHERE.get(record.request.role, "") if curve else ""
-        return f"{label_as_told(results, record)}{where}"
+        return f"{label_and_mark(results, record)}{where}"
 
     def step_time(record: TrialRecord) -> str:
         if record.steps is None:

@@ -1,7 +1,7 @@
 """Each configuration's status, where its time goes, and the nearest measured setting that is better.
 
-Many settings are compared in pairs, and the best are named: intervals of a pair are simultaneous, so that what
-is better by chance alone is named in 5% of studies at most. A setting's own figures are those that stand
+Many settings are compared in pairs, and the best are named: intervals of a pair are simultaneous, so that
+what is better by chance alone is named in 5% of studies at most. A setting's own figures are those that stand
 everywhere.
 """
 

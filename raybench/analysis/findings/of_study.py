@@ -166,7 +166,7 @@ def _but_for_precision(record: TrialRecord) -> Hashable:
 
 @dataclass(frozen=True)
 class NoGain(OfStudy):
-    """The best setting is as good as the default, or not known to be better; not where more than speed counts."""
+    """The best setting is as good as the default, or not known to be better, where speed is what counts."""
 
     severity = Severity.NOTE  # it is an answer
     record: TrialRecord

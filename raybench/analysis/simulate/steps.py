@@ -191,7 +191,7 @@ def _mean(repeats: Sequence[Measurement]) -> Measurement:
 
 
 def _over_repeats(times_s: Sequence[Estimate]) -> Estimate:
-    """The geometric mean, with Student's interval over the repeats, or that of their own where it is wider."""
+    """The geometric mean, with Student's interval over the repeats, or their own where that is wider."""
     logs = [math.log(each.value) for each in times_s]
     between = t_quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
     half = max(between, math.hypot(*(each.log_half_width for each in times_s)) / len(times_s))

@@ -7,11 +7,11 @@ constant in it and differs between two, so that trials are studies of a network 
     level[t, u] = mu[u] + trial[t] + unit[t, u] + start[g] + start_unit[g, u] + noise[t, u]
 
 with ``level`` the trimmed mean over rounds of the logarithm of the step time, g the start of the workers,
-and all terms but mu normal. Units that share a trial share what it adds, so that their ratio is sharp; others pay
-for it. Their spreads are integrated out on a grid, weighed by the restricted likelihood and a log-normal prior
-around what is known of such machines; each node is a mixed model (Henderson, 1975, Biometrics 31). Every
-figure of a report is a contrast: weights on mu. Lumley (2002), "Network meta-analysis for indirect treatment
-comparisons", Statistics in Medicine 21.
+and all terms but mu normal. Units that share a trial share what it adds, so that their ratio is sharp; others
+pay for it. Their spreads are integrated out on a grid, weighed by the restricted likelihood and a log-normal
+prior around what is known of such machines; each node is a mixed model (Henderson, 1975, Biometrics 31).
+Every figure of a report is a contrast: weights on mu. Lumley (2002), "Network meta-analysis for indirect
+treatment comparisons", Statistics in Medicine 21.
 """
 
 from __future__ import annotations

@@ -65,7 +65,6 @@ _COLUMNS: list[Column[_Row]] = [
     Column("efficiency", lambda row: percent(row.effect.efficiency), right=True),
     Column("efficiency / default's", lambda row: times(row.effect.efficiency_ratio), right=True),
     Column("samples/s / default's", lambda row: times(row.effect.throughput_ratio), right=True),
-    Column("samples/s measured", lambda row: "interleaved" if row.effect.is_paired else "apart"),
     Column("interaction", lambda row: known(row.effect.interaction, times), right=True),
     Column("n", lambda row: count(row.effect.efficiency_ratio), right=True),
 ]
@@ -77,11 +76,6 @@ def attribution_table(results: StudyResults) -> Table:
     if attribution is None:
         return empty_table(EFFECTS_TITLE)
     effects = [*attribution.singles, *attribution.together]
-    paired = (
-        "; interleaved: of samples/s in the same rounds, as the confirmation or the verification has them"
-        if any(effect.is_paired for effect in effects)
-        else ""
-    )
     interaction = (
         " Interaction: what the knobs do together over the product of what each does alone, where each was "
         "measured alone."
@@ -96,8 +90,8 @@ def attribution_table(results: StudyResults) -> Table:
     caption = (
         f"Against the default ({results.label(attribution.default)}) at "
         f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. "
-        "Ratios of two trials, with 95% intervals that hold the uncertainty of both, for all rows at "
-        f"once{paired}. {EXPLORATORY}{interaction}{accumulation} "
+        "Ratios with 95% intervals for all rows at once. "
+        f"{EXPLORATORY}{interaction}{accumulation} "
         "The workload is one within a study: how much a larger model "
         "does, the command compare tells of two results directories."
     )

@@ -42,7 +42,7 @@ from raybench.report.plot import (
     shown_ends,
     write_title,
 )
-from raybench.report.sections.trials import in_order, label_as_told
+from raybench.report.sections.trials import in_order, label_and_mark
 from raybench.report.table import Column, Table, devices, known, make_table
 from raybench.spec.plural import plural
 
@@ -60,45 +60,27 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     tokens = Column[TrialRecord](
         "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
     )
-    alone = Column[TrialRecord](
-        "one device then, samples/s", lambda record: _alone(results, record), right=True
-    )
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
-        Column("setting", lambda record: label_as_told(results, record)),
+        Column("setting", lambda record: label_and_mark(results, record)),
         Column("step time, ms", lambda record: milliseconds(scaling(record).step_time_s), right=True),
         Column("samples/s", lambda record: interval(scaling(record).throughput_samples_per_s), right=True),
         *([tokens] if any(scaling(record).throughput_tokens_per_s for record in records) else ()),
-        *([alone] if any(record.trial_id in results.bases_apart for record in records) else ()),
         Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),
         Column("efficiency", lambda record: efficiency_cell(scaling(record)), right=True),
         Column("status", lambda record: _status_cell(scaling(record))),
-        Column("n", lambda record: count(scaling(record).step_time_s), right=True),
+        Column("run it again", lambda record: _again_cell(scaling(record)), right=True),
+        Column("visits", lambda record: str(len(results.visits(record))), right=True),
     ]
     caption = (
-        "Mean with 95% interval over n rounds. Speed-up and efficiency are against one device alone in the "
-        "same rounds, without wrapper, unless a base is named. "
+        "95% intervals over all visits; run it again: the efficiency that another run would find. "
+        "Speed-up and efficiency are against one device alone, without wrapper, unless a base is named. "
         f"Excellent: an efficiency of at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: "
         "slower than one device, with its whole interval."
     )
-    if any(column is alone for column in columns):
-        caption += (
-            " One device then: in the rounds of that row, over which its speed-up is; other rounds had "
-            "another load, or other clocks."
-        )
-    if {1} < {record.config.world_size for record in records}:
-        caption += (
-            " A row of one device has what it did in the rounds of the most devices, over which their "
-            "speed-up is; its own trial is among every trial, in report.html."
-        )
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
     return make_table("Scaling", caption, columns, records)
-
-
-def _alone(results: StudyResults, record: TrialRecord) -> str:
-    one = results.bases.get(record.trial_id)
-    return "" if one is None else interval(one.throughput_samples_per_s)
 
 
 def speedup_cell(scaling: Scaling) -> str:
@@ -116,6 +98,14 @@ def efficiency_cell(scaling: Scaling) -> str:
     if scaling.efficiency is None:
         return ""
     return "100%" if scaling.is_baseline else percent(scaling.efficiency)
+
+
+def _again_cell(scaling: Scaling) -> str:
+    """Between which efficiencies another run would be."""
+    found = scaling.efficiency
+    if found is None or found.again is None or scaling.is_baseline:
+        return ""
+    return f"{found.again[0]:.0%} to {found.again[1]:.0%}"
 
 
 def _status_cell(scaling: Scaling) -> str:

@@ -1,17 +1,16 @@
-"""What a search found: suggestions, confirmations, largest batches, strategies."""
+"""What a search found: suggestions, gains, largest batches, strategies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from raybench.analysis.attribution import MarginalEffect
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
-from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
-from raybench.analysis.search import Confirmation, SearchHistory
+from raybench.analysis.search import SearchHistory
+from raybench.analysis.stats.verdict import Gain
 from raybench.analysis.strategies import ParityVerdict, StrategyRow
 from raybench.records.record import TrialRecord
 from raybench.report.format import count, interval, mebibytes, milliseconds, percent
@@ -31,13 +30,7 @@ from raybench.report.table import Column, Table, devices, first_rows_words, know
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-from raybench.report.format import times
-
-APART = (
-    "What needs other processes (variables) cannot share rounds: its curve's trial stands against the "
-    "default's, and the interval holds what starts of the workers differ by."
-)
-
+MOST_GAINS = 12  # rows
 MOST_POINTS = 2000  # of the suggestions; more are one cloud, and make a file of megabytes
 
 
@@ -54,19 +47,17 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
         Column(
             "efficiency", lambda record: known(_scaling(results, record).efficiency, percent, ""), right=True
         ),
-        Column("measured", lambda record: _where(results, record)),
+        Column("visits", lambda record: str(len(results.visits(record))), right=True),
         Column("peak memory, MiB", lambda record: mebibytes(_peak_memory_bytes(record)), right=True),
         Column("n", lambda record: count(_scaling(results, record).step_time_s), right=True),
     ]
     caption = (
-        f"World size {results.target_world_size}, 95% interval of each alone; of what was measured on the "
-        "curve as well, the curve's, else of what was confirmed the confirmation's samples/s, though the "
-        "best was chosen by what the search had measured. "
+        f"World size {results.target_world_size}, 95% interval of each alone, over all of its visits. "
         f"{EXPLORATORY} A suggestion's batch size is a choice about speed alone: how "
         "many epochs a batch needs to reach an accuracy was not measured."
     )
     fastest_first = sorted(
-        in_order(results, "search"),
+        results.rivals,
         key=lambda record: -_scaling(results, record).throughput_samples_per_s.value,
     )
     shown = fastest_first[:most]
@@ -75,19 +66,8 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
     return make_table("Suggestions", caption, columns, shown)
 
 
-def _where(results: StudyResults, record: TrialRecord) -> str:
-    reference = results.reference(record)
-    if reference.trial_id in results.reported_by:
-        return "in the confirmation"
-    return _WHERE[reference.request.role]
-
-
-_WHERE: dict[str, str] = {"scaling": "on the curve", "search": "in the search"}
-
-
 def _scaling(results: StudyResults, record: TrialRecord) -> Scaling:
-    """How the suggestion scales, by the trial that speaks for it."""
-    return results.scaling(results.reference(record))
+    return results.scaling(record)
 
 
 def _peak_memory_bytes(record: TrialRecord) -> int | None:
@@ -95,27 +75,32 @@ def _peak_memory_bytes(record: TrialRecord) -> int | None:
     return max(record.steps.peak_memory_bytes or (), default=None) if record.steps else None
 
 
-def confirmation_table(results: StudyResults) -> Table:
-    """Winners against the default, measured in the same rounds unless they need other processes."""
-    columns: list[Column[Confirmation]] = [
-        Column("winner", lambda confirmed: confirmed.label),
-        Column("devices", lambda confirmed: devices(confirmed.record), right=True),
-        Column("gain in samples/s", lambda confirmed: percent(confirmed.gain.gain, sign=True), right=True),
-        Column("verdict", lambda confirmed: str(confirmed.gain.verdict)),
-        Column("measured", lambda confirmed: "interleaved" if confirmed.paired else "apart"),
-        Column("n", lambda confirmed: str(confirmed.gain.gain.n), right=True),
+def gains_table(results: StudyResults) -> Table:
+    """Every setting at the target against the default, the fastest first."""
+    columns: list[Column[TrialRecord]] = [
+        Column("setting", results.label),
+        Column("devices", devices, right=True),
+        Column(
+            "gain in samples/s", lambda record: percent(_gain(results, record).gain, sign=True), right=True
+        ),
+        Column("verdict", lambda record: str(_gain(results, record).verdict)),
+        Column("visits", lambda record: str(len(results.visits(record))), right=True),
     ]
-    objectives = results.study.search.objectives
-    at_once = " for all at once" if len(results.confirmations) > 1 else ""
-    apart = "" if all(each.paired for each in results.confirmations) else f" {APART}"
-    chosen = "" if OF_SPEED.issuperset(objectives) else f" Chosen for {objectives_words(objectives)}."
+    others = [record for record in results.rivals if record.trial_id in results.gains]
+    others.sort(key=lambda record: -_gain(results, record).gain.value)
+    shown = others[:MOST_GAINS]
     caption = (
-        f"Interleaved with the default in the same rounds, 95% interval{at_once}.{apart} A gain is "
-        "significant when the interval excludes 0 and it is at least "
-        f"{results.study.search.minimum_gain:.0%}.{chosen} "
-        "The verdict is on samples/s."
+        "Against the default, whose steps are in the rounds of every trial here; 95% intervals for all "
+        "rows at once. As good: the whole interval is within "
+        f"{results.study.search.minimum_gain:.0%}; not known yet: it holds both. The verdict is on samples/s."
     )
-    return make_table("The winner against the default", caption, columns, results.confirmations)
+    if len(others) > len(shown):
+        caption += f" {first_rows_words(len(shown), len(others))}"
+    return make_table("Settings against the default", caption, columns, shown)
+
+
+def _gain(results: StudyResults, record: TrialRecord) -> Gain:
+    return results.gains[record.trial_id]
 
 
 def largest_table(results: StudyResults) -> Table:
@@ -267,12 +252,3 @@ def bound_words(largest: LargestFit) -> str:
 def objectives_words(objectives: Sequence[str]) -> str:
     """What a study calls best: "throughput and peak memory"."""
     return " and ".join(name.replace("_", " ") for name in objectives)
-
-
-def unshown_words(knobs: Sequence[MarginalEffect]) -> str:
-    """What came along with a winner and is not shown to help; empty where there is nothing of it."""
-    each = []
-    for knob in knobs:
-        how = "in the same rounds" if knob.is_paired else "by two trials apart"
-        each.append(f"{knob.label} ({times(knob.ratio)} {how})")
-    return f"not shown to add to that: {', '.join(each)}" if each else ""

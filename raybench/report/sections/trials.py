@@ -79,36 +79,36 @@ def _first_line(reason: str | None) -> str:
 def every_trial_table(results: StudyResults) -> Table:
     """Every record of the study, a row each, in the order of measuring; of very many the first.
 
-    Those of the curve and confirmations before suggestions, so that the first ones tell most.
+    Those of the curve before suggestions, so that the first ones tell most.
     """
     shown = sorted(results.records, key=lambda each: each.request.role == "search")[:MOST_TRIALS]
     total = len(results.records)
     caption = (
-        "Times and rates of one step, of all starts where a trial has several, with 95% intervals: each "
-        "trial's own. Of a setting that was measured more than once the other tables have one of these."
+        "Times and rates of one step by each trial's own rounds, with 95% intervals; the other tables have a "
+        "setting's, over all of its visits."
     )
     if total > len(shown):
-        caption += f" The first {len(shown):,} of {total:,} trials; all are in summary.csv."
+        caption += f" The first {len(shown):,} of {total:,} trials; all are in trials.csv."
 
-    own = {**results.superseded, **results.own_scalings}
+    own = {each.trial_id: each for each in results.trials}
 
     def step_time(record: TrialRecord) -> str:
-        scaling = own.get(record.trial_id)
-        return interval(scaling.step_time_s.scaled(1e3)) if scaling else ""
+        found = own[record.trial_id].scaled
+        return interval(found.step_time_s.scaled(1e3)) if found else ""
 
     def rate(record: TrialRecord) -> str:
-        scaling = own.get(record.trial_id)
-        return interval(scaling.throughput_samples_per_s) if scaling else ""
+        found = own[record.trial_id].scaled
+        return interval(found.throughput_samples_per_s) if found else ""
 
     def efficiency(record: TrialRecord) -> str:
-        scaling = own.get(record.trial_id)
-        known = scaling.efficiency if scaling and record.config.world_size > 1 else None
+        found = own[record.trial_id].scaled
+        known = found.efficiency if found and record.config.world_size > 1 else None
         return percent(known) if known else ""
 
     columns: list[Column[TrialRecord]] = [
         Column("trial", lambda record: record.trial_id),
         Column("role", lambda record: record.request.role),
-        Column("state", lambda record: _state(results, record)),
+        Column("state", lambda record: record.state),
         Column("devices", lambda record: str(record.config.world_size), right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
         Column("batch per device", lambda record: f"{record.config.batch_size:,}", right=True),
@@ -119,10 +119,6 @@ def every_trial_table(results: StudyResults) -> Table:
         Column("reason", lambda record: " ".join((record.reason or "").split())[:LONGEST_CELL]),
     ]
     return make_table("Every trial", caption, columns, shown)
-
-
-def _state(results: StudyResults, record: TrialRecord) -> str:
-    return f"{record.state}, measured again" if record.trial_id in results.superseded else record.state
 
 
 def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
@@ -139,18 +135,6 @@ def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
 def label_and_mark(results: StudyResults, record: TrialRecord) -> str:
     """The record's setting; a star where there were more workers than cores."""
     return results.label(record) + (" *" if record.config.oversubscribed else "")
-
-
-def label_as_told(results: StudyResults, record: TrialRecord) -> str:
-    """The same with where its figures are from, where they are not of its own trial."""
-    words, told = label_and_mark(results, record), results.scalings[record.trial_id]
-    if told is results.own_scalings[record.trial_id]:
-        return words
-    if record.config.world_size > 1:
-        return f"{words} (in the confirmation)"
-    curves = (each for each in results.curves if any(one.trial_id == record.trial_id for one in each.points))
-    largest = next((each.points[-1].world_size for each in curves), 1)
-    return f"{words} (in the rounds of {largest})"
 
 
 def failures_table(results: StudyResults) -> Table:
