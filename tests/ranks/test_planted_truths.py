@@ -96,7 +96,7 @@ def _request(name: str, stamps: str, **fields: Any) -> StepsRequest:
         given |= {"scaling": "strong", "setting": whole, "variants": ("base", *ALL[:-1])}
     if name in GAINS:
         given |= {
-            "role": "confirmation",
+            "role": "verification",
             "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=40, warmup_steps=2),
             "anchor": setting.model_copy(update={"batch_size": BATCH - 1}),
             "variants": ("ddp", "anchor"),
