@@ -17,11 +17,12 @@ from itertools import permutations
 from time import perf_counter
 from typing import Any
 
+from raybench.analysis.stats.efficiency import gain
+
 from raybench.analysis.attribution import attribution
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.scaling import scaling
-from raybench.analysis.stats.efficiency import gain
 from raybench.analysis.stats.statistics import unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import TrialRecord

@@ -165,7 +165,7 @@ class TimeBudget:
         """
         most_s = request.measure.max_seconds
         if not self._seen:
-            return Cost(most_s * (1 / ROUNDS_SHARE - 1), most_s, LEAST_ROUNDS_S)
+            return Cost(0.0, most_s, min(LEAST_ROUNDS_S, most_s))
         kinds = _kinds(request)
         kind = next(each for each in kinds if each in self._seen)
         if kind not in self._means:
@@ -296,7 +296,7 @@ class Forecast:
         first, *rest = queue
         if self.budget.left_s is None:
             return first
-        left_s, later = self._left_s(first), self._later(stage) if self.budget.knows else []
+        left_s, later = self._left_s(first), self._later(stage)
         if stage is Stage.SEARCH:
             left_s -= self._all(each for each in later if each.visit == 0).least_s
             later = [each for each in later if each.visit]

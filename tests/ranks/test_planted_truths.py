@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from raybench.analysis.stats.efficiency import gain
 
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.evenness import straggler
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.scaling import scaling, waterfall
-from raybench.analysis.stats.efficiency import gain
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.waterfall import Waterfall
@@ -98,7 +98,7 @@ def _request(name: str, stamps: str, **fields: Any) -> StepsRequest:
         given |= {"scaling": "strong", "setting": whole, "variants": ("base", *ALL[:-1])}
     if name in GAINS:
         given |= {
-            "role": "confirmation",
+            "role": "verification",
             "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=40, warmup_steps=2),
             "anchor": setting.model_copy(update={"batch_size": BATCH - 1}),
             "variants": ("ddp", "anchor"),

@@ -206,7 +206,7 @@ TRIALS: dict[str, StepsRequest] = {
     "fsdp fails": _request({"fault": "error", "wrapper": "fsdp", "after": 6}, setting=FSDP),
     "after fsdp fails": _request(setting=FSDP, role="search"),
     "fsdp against ddp": _request(
-        setting=FSDP, anchor=Setting(batch_size=8), role="confirmation", variants=("ddp", "anchor")
+        setting=FSDP, anchor=Setting(batch_size=8), role="verification", variants=("ddp", "anchor")
     ),
     "dp": _request(setting={"strategy": "dp"}),
     # 1 alone counted, 1 alone compiled, 4 of ddp and 4 of plain to warm up, then the rounds

@@ -290,7 +290,7 @@ def test_teams_of_four_workers_one_after_the_other(four: Ranks) -> None:
         for name, (ranks, variants) in TEAMS.items()
     }
     confirms, ranks = requests["2 confirms"]
-    anchor = {"role": "confirmation", "anchor": Setting(batch_size=16, num_threads=1)}
+    anchor = {"role": "verification", "anchor": Setting(batch_size=16, num_threads=1)}
     requests["2 confirms"] = (confirms.model_copy(update=anchor), ranks)
     failing = _request({"fault": "error", "ranks": [3], "after": 9, "wrapper": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}

@@ -45,9 +45,8 @@ SPEC = study(
 )
 DEFAULT, WINNER = Setting(batch_size=4), Setting(batch_size=4, gradient_accumulation=ACCUMULATION)
 REQUESTS = [
-    asked(SPEC, "search", DEFAULT, 2),
-    asked(SPEC, "search", WINNER, 2),
-    asked(SPEC, "confirmation", WINNER, 2, anchor=DEFAULT, variants=("ddp", "anchor")),
+    asked(SPEC, "scaling", DEFAULT, 2, variants=("plain", "ddp")),
+    asked(SPEC, "search", WINNER, 2, anchor=DEFAULT, variants=("plain", "ddp", "anchor")),
 ]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.stats.efficiency import step_time
+
 from raybench.records.record import TrialRecord
 
 EXACT_S = 1e-4  # a wait does not end before its time, but the clocks that say so may differ by this

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.scaling import Scaling
-from raybench.plan.notes import RepeatReason, Stage
+from raybench.plan.notes import Stage
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile
 from raybench.records.record import TrialRecord
@@ -43,14 +43,14 @@ class MemoryStore:
 class Watched:
     """What the user is told."""
 
-    stages: list[tuple[Stage, int, Sequence[RepeatReason]]] = field(default_factory=list)
+    stages: list[tuple[Stage, int]] = field(default_factory=list)
     trials: list[tuple[TrialRequest, int, int | None, float | None]] = field(default_factory=list)
     done: list[tuple[TrialRecord, Scaling | None]] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     bests: list[TrialRecord] = field(default_factory=list)
 
-    def stage(self, stage: Stage, number: int, why: Sequence[RepeatReason] = ()) -> None:
-        self.stages.append((stage, number, why))
+    def stage(self, stage: Stage, number: int) -> None:
+        self.stages.append((stage, number))
 
     def trial(
         self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
@@ -84,8 +84,6 @@ class ClockRunner(FakeRunner):
         seconds = self.seconds
         if request.kind == "steps":
             seconds = 0.3 * self.seconds + min(0.7 * self.seconds, request.measure.max_seconds)
-            if request.role == "search" and "local" in request.variants:
-                seconds *= budget.COST_OF_PREDICTING
         self.now += seconds
         told: dict[str, Any] = {"wall_time_s": seconds}
         if isinstance(outcome.result, StepsResult):

@@ -165,6 +165,8 @@ def test_of(base: Facts, proposal: Proposal) -> TrialRecord | None:
     headline = base.headline
     assert headline is not None
     asked = (proposal.setting, dict(proposal.environment))
+    if proposal.needs_you:
+        return None
     there = [
         record
         for record in base.records

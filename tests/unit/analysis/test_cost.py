@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from raybench.analysis.stats.efficiency import step_time
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import (
@@ -17,7 +18,6 @@ from raybench.analysis.cost import (
     steps_time,
     works,
 )
-from raybench.analysis.stats.efficiency import step_time
 from raybench.analysis.stats.statistics import Estimate, stdev
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration

@@ -33,10 +33,8 @@ def test_a_run_takes_no_more_trials_and_time_than_that(search: dict[str, object]
     _, store, runner = run(plan)
     taken_s = sum(each.wall_time_s for each in store.records)
     assert taken_s <= found.most_s - FINISH_S - START_S[1]
-    asked = {
-        each.trial_id for each in store.records if each != store.records[-1]
-    }  # the worst, where time is left
-    assert len(asked) <= found.num_trials <= len(asked) + 2
+    # knobs that have no effect on one device make trials of default and best one
+    assert len(store.records) <= found.num_trials <= len(store.records) + 6
     assert found.num_starts == runner.num_starts == 1
 
 
@@ -46,9 +44,9 @@ def test_a_trial_lasts_between_its_rounds_of_the_shortest_blocks_and_all_its_sec
         measure={"max_seconds": 14},
     )  # fmt: skip
     found, least, most = estimate(plan), START_S[0] + FINISH_S, START_S[1] + FINISH_S
-    assert found.num_trials == 2  # all five variants, then the two of a confirmation
-    assert found.least_s - least == pytest.approx(2 * 0.5 + 10 * (5 + 2) * 0.15)
-    assert found.most_s - most == pytest.approx(2 * 14 / 0.7)
+    assert found.num_trials == 3  # visits, each with all five variants in its share of ten rounds
+    assert found.least_s - least == pytest.approx(3 * (0.5 + 4 * 5 * 0.15))
+    assert found.most_s - most == pytest.approx(3 * 14 / 0.7)
 
 
 def test_starts_and_processes_count() -> None:

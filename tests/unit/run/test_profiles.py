@@ -71,7 +71,7 @@ def test_a_search_profiles_the_curves_of_default_and_winner_at_the_target(tmp_pa
 
 def test_a_grid_profiles_its_winner_when_it_is_known(tmp_path: Path) -> None:
     _, _, runner = run(planned(), Profiling(), ResultsDirectory.create(tmp_path / "r", study(), capture()))
-    assert profiled(runner) == [("scaling", 4, 256), ("confirmation", 4, BEST)]
+    assert profiled(runner) == [("scaling", 4, 256), ("scaling", 4, BEST)]
 
 
 def test_the_default_alone_where_nothing_is_better() -> None:
@@ -110,5 +110,5 @@ def test_what_was_measured_before_is_not_measured_again_and_named() -> None:
     assert before.notes == []
     again, _, runner = run(planned(), FakeRunner(costs, QUIET_ENOUGH), store)
     assert runner.requests == []
-    assert len(again.notes) == 2  # the default's trial of the curve, and the winner's confirmation
+    assert len(again.notes) == 2  # the default's first visit, and the winner's first when it was chosen
     assert {note.kind for note in again.notes} == {NoteKind.NO_PROFILE}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from raybench.analysis.search import Confirmation
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.search import Confirmation
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict, gain_of
 from raybench.report.finding_texts import evidence

@@ -38,9 +38,7 @@ def ran(sizes: tuple[int, ...] = (1, 2, 4), **fields: Any) -> tuple[Study, list[
 
 
 def test_every_batch_and_world_size_of_the_headlines_setting() -> None:
-    group = group_of_study(
-        resolve(*ran(knobs={"batch_size": [32, 64], "precision": ["fp32", "bf16"]}))
-    )
+    group = group_of_study(resolve(*ran(knobs={"batch_size": [32, 64], "precision": ["fp32", "bf16"]})))
     assert group is not None
     assert (group.world_sizes, group.batch_sizes) == ((1, 2, 4), (32, 64))
     assert len(group.points) == 6

@@ -3,11 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from raybench.analysis.stats.efficiency import gain, step_time, throughput
 
 from raybench.analysis.scaling import Status, scaling, status
-from raybench.analysis.stats.verdict import Verdict
-from raybench.analysis.stats.efficiency import gain, step_time, throughput
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
+from raybench.analysis.stats.verdict import Verdict
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from tests.support.planted import (

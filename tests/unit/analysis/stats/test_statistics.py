@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raybench.analysis.stats.efficiency import gain
 from scipy import stats
 
 from raybench.analysis.scaling import scaling
-from raybench.analysis.stats.efficiency import gain
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
     BETWEEN_STARTS,
