@@ -68,7 +68,7 @@ class FakeRunner:
         self._resources = Resources(device, num_devices, f"fake {device}")
         self._group: GroupInfo | None = None
         self._group_of: tuple[int, dict[str, str]] | None = None
-        self._slowness = 1.0  # of this start of the workers, where the noise has some
+        self.slowness = 1.0  # of this start of the workers, where the noise has some
         self.most_at_once = 0
         self._capacity = capacity
         self._now_s = 0.0
@@ -82,7 +82,7 @@ class FakeRunner:
         """A group of ``world_size`` simulated workers on one node."""
         if anew or self._group is None or self._group_of != (world_size, environment):
             self.num_starts += 1
-            self._slowness = self._drawn_slowness()
+            self.slowness = self._drawn_slowness()
             name = self._resources.device_name
             members = tuple(Member(rank, "node0", "localhost", 0, name) for rank in range(world_size))
             self._group = GroupInfo(members, self.num_starts)
@@ -150,7 +150,7 @@ class FakeRunner:
             self.noise,
             self.random,
             max_block_steps=self.max_block_steps,
-            slowness=self._slowness,
+            slowness=self.slowness,
         )
         trial.measure()
         is_real = request.config.workload.input == "real"

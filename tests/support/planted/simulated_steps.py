@@ -50,6 +50,8 @@ class SimulatedSteps:
         self._anchor_costs = model(request.config, request.anchor) if request.anchor else self._costs
         self._variants = [name for name in request.variants if name not in self._costs.missing]
         self._max_block_steps, self._slowness = max_block_steps, slowness
+        self._factors = noise.of_trial(self._variants, random)
+        self._off = dict[str, float]()  # of each variant's last block
         self._rounds: list[Round] = []
         self._stopped_by: StopReason | None = None
         self.step_times: list[BlockStepTimes] = []
@@ -100,7 +102,8 @@ class SimulatedSteps:
             true_s = true_s[alone : alone + 1]
         if alone is None or len(self._ranks) == 1:
             true_s = true_s * self._slowness
-        factor = noise.of_block(self.clock_s, random)
+        self._off[variant] = noise.next_block(self._off.get(variant), random)
+        factor = noise.of_block(self.clock_s, random, self._off[variant]) * self._factors[variant]
         return true_s * factor * np.exp(noise.step * random.standard_normal(num_steps))
 
     def _true_s(self, variant: Variant, costs: StepCosts, num_steps: int) -> NDArray[np.float64]:
