@@ -26,7 +26,7 @@ def planned(devices: int = 2, **fields: object) -> Plan:
     given = {
         "workload": REAL,
         "training": {"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
-        "measure": {"half_width": 0.02},
+        "measure": {"half_width": 0.02, "visits": 1},
     } | fields
     return make_plan(study(**given), Resources("cpu", devices, "a CPU"))
 

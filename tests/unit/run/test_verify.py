@@ -50,7 +50,7 @@ CURE, PLACEBO, HARM = (
     {"find_unused_parameters": True},
 )
 VARIABLE = {"OMP_PROC_BIND": "true"}
-MEASURE = {"half_width": 0.01}
+MEASURE = {"half_width": 0.01, "visits": 1}
 
 
 def costs(config: Configuration, setting: Setting) -> StepCosts:
@@ -128,7 +128,7 @@ def test_a_cure_is_confirmed_and_a_wrong_one_refuted(propose: Any) -> None:
     plan = planned()
     session, store, _ = studied(plan)
     assert roles(store) == ["scaling", "scaling", "verification", "verification", "verification"]
-    assert session.watcher.stages[-1] == (Stage.VERIFICATION, 3, ())
+    assert session.watcher.stages[-1] == (Stage.VERIFICATION, 3)
     assert session.notes == session.not_reached == []
     for record in store.records[2:]:
         assert record.study_request.kind == "steps"
@@ -195,21 +195,6 @@ def test_variables_are_tested_in_processes_of_their_own(propose: Any) -> None:
     assert found.gain.gain.low < 1 / 19 < found.gain.gain.high  # 20 ms to 19 ms
 
 
-def test_the_winner_was_confirmed_already(propose: Any) -> None:
-    propose((COMMUNICATION, CURE, ratio(1.3)), (BATCH, PLACEBO, None))
-    plan = planned(knobs={"batch_size": [64], "gradient_compression": ["none", "bf16"]})
-    _, store, _ = studied(plan)
-    assert roles(store)[-2:] == ["confirmation", "verification"]
-    found = verified(plan, store)
-    assert found["bf16 compression"].record.request.role == "confirmation"
-    assert found["bf16 compression"].verdict is Verified.CONFIRMED
-    results = analyse(plan.study, store.records)
-    assert found["bf16 compression"].gain == results.confirmations[0].gain  # one record says one thing
-    alone = analyse(plan.study, [each for each in store.records if each.request.role != "confirmation"])
-    placebo = next(each for each in alone.verifications if each.label == "static_graph")
-    assert found["static_graph"].gain == placebo.gain  # the confirmation is none of them
-
-
 def test_three_without_a_budget_and_one_where_several_findings_propose_the_same(propose: Any) -> None:
     more: Proposed = [(BATCH, {"batch_size": size}, None) for size in (128, 256, 512, 1024)]
     propose((COMMUNICATION, {"batch_size": 128}, None), *more)
@@ -244,14 +229,14 @@ def test_what_is_on_disk_was_reached_and_a_cheaper_one_is_tried(
     store.records = [each for each in store.records if each not in missing]
     fits = Forecast.fit
 
-    def too_long_for_128(expected: Forecast, rest: Any, **more: Any) -> Any:
-        is_128 = rest[0].config.setting.batch_size == 128
-        return None if is_128 else fits(expected, rest, **more)
+    def too_long_for_128(expected: Forecast, stage: Stage, queue: Any) -> Any:
+        is_128 = queue[0].config.setting.batch_size == 128
+        return None if is_128 else fits(expected, stage, queue)
 
     monkeypatch.setattr(Forecast, "fit", too_long_for_128)
     session, _, _ = studied(plan, store=store)
     assert [note.changes for note in session.not_reached] == [({"batch_size": 128},)]
-    assert session.watcher.stages[-1] == (Stage.VERIFICATION, 2, ())
+    assert session.watcher.stages[-1] == (Stage.VERIFICATION, 2)
     assert store.records[-1].config.setting.batch_size == 512
 
 
@@ -265,7 +250,7 @@ def test_an_interrupt_costs_the_one_under_way_and_resume_measures_nothing_twice(
     assert [request.role for request in runner.requests] == ["verification"]
     session, _, runner = studied(plan, store=store)
     assert runner.requests == []
-    assert session.watcher.stages[-1][0] is Stage.CURVES
+    assert session.watcher.stages == []
     assert len(store.records) == 4
 
 
