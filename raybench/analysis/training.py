@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import accumulate
 from statistics import fmean, geometric_mean, median
 
@@ -25,6 +24,7 @@ from raybench.analysis.stats.statistics import (
     unpaired_ratio,
     within,
 )
+from raybench.analysis.stats.verdict import Verdict, times_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import Epoch, Pruned, TrainingResult
@@ -360,14 +360,6 @@ def goodput_of(base: Facts, reference: int, runs: Sequence[Sequence[Epoch]]) -> 
     return sorted(goodputs, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))
 
 
-class Parity(StrEnum):
-    """Whether several devices reach the accuracy of one."""
-
-    SAME = "the same"
-    DIFFERENT = "different"
-    UNKNOWN = "cannot be told"
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Several devices against one, or a changed setting against the default, after equally many epochs."""
@@ -377,7 +369,8 @@ class Comparison:
     num_seeds: int  # that both have
     difference_points: Estimate | None  # of accuracy, group less base; fewer than 3 seeds: no interval
     tolerance_points: float
-    parity: Parity
+    parity: Verdict  # as good: the same within the tolerance
+    seeds_to_tell: int | None  # with which it would be known, where it is not
     # Paired by seed; None: no seed in common; fewer than three have no interval.
     epoch_speedup: Estimate | None  # of the runs' mean epoch times
     total_speedup: Estimate | None
@@ -468,8 +461,8 @@ def _scale_over(runs: Sequence[TrainedRun]) -> ScaleOverRuns:
 def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     """``group`` against ``base``, paired by seed, after equally many epochs.
 
-    The accuracy is the same where the whole interval of the difference lies within the tolerance, different
-    where it lies outside, else it cannot be told; neither can it with fewer than three seeds.
+    The accuracy is as good where the whole interval of the difference lies within the tolerance, better or
+    worse where it lies on one side of 0, else it is not known yet; nor is it with fewer than three seeds.
     """
     group, base = _after_equally_many(group, base)
     ones = {run.seed: run for run in base.runs}
@@ -490,6 +483,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         difference_points=difference,
         tolerance_points=tolerance,
         parity=parity(difference, tolerance),
+        seeds_to_tell=_seeds_to_tell(difference, tolerance),
         epoch_speedup=ratio_over_seeds(epoch_speedups) if pairs else None,
         total_speedup=ratio_over_seeds(total_speedups) if pairs else None,
     )
@@ -501,14 +495,23 @@ def _after_equally_many(*groups: TrainedGroup) -> tuple[TrainedGroup, ...]:
     return tuple(group if group.num_epochs == fewest else group.until(fewest) for group in groups)
 
 
-def parity(difference: Estimate | None, tolerance: float) -> Parity:
+def parity(difference: Estimate | None, tolerance: float) -> Verdict:
     """What a difference with its interval says, all in percentage points."""
     if difference is None or difference.n < LEAST_VALUES:
-        return Parity.UNKNOWN
-    if -tolerance <= difference.low and difference.high <= tolerance:
-        return Parity.SAME
-    outside = difference.high < -tolerance or difference.low > tolerance
-    return Parity.DIFFERENT if outside else Parity.UNKNOWN
+        return Verdict.UNKNOWN
+    return verdict(difference, tolerance)
+
+
+def _seeds_to_tell(difference: Estimate | None, tolerance: float) -> int | None:
+    """Seeds that would tell, with the difference as it is; None where it is known, or no number would."""
+    if (
+        difference is None
+        or difference.n < LEAST_VALUES
+        or parity(difference, tolerance) is not Verdict.UNKNOWN
+    ):
+        return None
+    times = times_to_tell(difference, tolerance)
+    return None if times is None else times * difference.n
 
 
 def _groups(study: Study, runs: Sequence[TrainedRun]) -> list[TrainedGroup]:

@@ -428,12 +428,12 @@ def _of_fit(fit: AmdahlFit) -> Iterator[SerialFraction]:
 
 
 def probability_of_at_most(estimate: Estimate, limit: float) -> float:
-    """How likely a positive quantity is at most ``limit``: its logarithm is taken as normal.
+    """How likely a positive quantity is at most ``limit`` in another run: its logarithm is taken as normal.
 
     Without an interval it is so or not.
     """
     log = math.log(limit / estimate.value)
-    deviation = estimate.log_half_width / NORMAL_95
+    deviation = estimate.again_log_half_width / NORMAL_95
     if deviation == 0:
         return 1.0 if log >= 0 else 0.0
     return 0.5 * (1 + math.erf(log / deviation / math.sqrt(2)))

@@ -11,11 +11,11 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import (
     Comparison,
     EpochMeans,
     Goodput,
-    Parity,
     ScaleOverRuns,
     ToTarget,
     TrainedGroup,
@@ -76,10 +76,13 @@ def _parity_of(comparison: Comparison, who: str) -> str:
         return f"there are no accuracies to compare {who}{speed}"
     numbers = f"{points_words(difference)} points, {seen_words(comparison.num_seeds, comparison.group)}"
     width = f"±{comparison.tolerance_points:g} points"
+    seeds = comparison.seeds_to_tell
+    tell = f"; {plural(seeds, 'seed')} would tell" if seeds else ""
     words = {
-        Parity.SAME: f"accuracy {who} is the same within {width} ({numbers})",
-        Parity.DIFFERENT: f"accuracy {who} differs by more than {width} ({numbers})",
-        Parity.UNKNOWN: f"whether accuracy {who} is the same within {width} cannot be told ({numbers})",
+        Verdict.AS_GOOD: f"accuracy {who} is the same within {width} ({numbers})",
+        Verdict.BETTER: f"accuracy {who} differs ({numbers})",
+        Verdict.WORSE: f"accuracy {who} differs ({numbers})",
+        Verdict.UNKNOWN: f"whether accuracy {who} is the same within {width} is not known yet ({numbers}{tell})",
     }
     return words[comparison.parity] + speed
 
