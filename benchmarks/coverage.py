@@ -2,12 +2,13 @@
 
     python -m benchmarks.coverage [--studies 300]
 
-Nothing is measured: ``FakeRunner`` plants the truth and hides it behind noise, the plan of a real study asks for
-its trials (the default's curve, suggestions with the default as anchor, visits of default and winner), and the
-worker's stopping rule ends each. Blocks last as long as on CPUs, in simulated time. One process, some minutes.
+Nothing is measured: ``FakeRunner`` plants the truth and hides it behind noise, the plan of a real study asks
+for its trials (the default's curve, suggestions with the default as anchor, visits of default and winner),
+and the worker's stopping rule ends each. Blocks last as long as on CPUs, in simulated time. One process, some
+minutes.
 
-In this run: the truth of the run's one start. Another run: the figure that a second study finds, whose noise and
-start are drawn anew.
+In this run: the truth of the run's one start. Another run: the figure that a second study finds, whose noise
+and start are drawn anew.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ def row(case: Case, studies: int, seed: int) -> str:
             "gain of a suggestion",
         )
     ]
-    other = f"{again['efficiency of the default'] / (studies - 1):.0%}, {again['step time of the default'] / (studies - 1):.0%}"
+    others = ("efficiency of the default", "step time of the default")
+    other = ", ".join(f"{again[name] / (studies - 1):.0%}" for name in others)
     return f"| {case.name} | {' | '.join(cells)} | {other} | {said['advised'] / studies:.1%} |"
 
 

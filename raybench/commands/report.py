@@ -179,6 +179,7 @@ def _of_study(
 ) -> _Report:
     from raybench.analysis import analyse
     from raybench.analysis.findings.case import Around
+    from raybench.analysis.history import machine_of, shown, spreads_of
     from raybench.analysis.results import with_left_out
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
@@ -192,15 +193,17 @@ def _of_study(
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
     on_a_node, machine = devices_of_node(environment, study), environment.model_dump(mode="json")
-    results = analyse(study, records, on_a_node, Around(links, environment, goes_on))
+    results = analyse(study, records, on_a_node, Around(links, environment, goes_on), spreads_of(environment))
     notes = left_out(study, records, len(environment.every_node), results.winners)
+    device = study.resources.device
+    spreads = None if device == "auto" else shown(results, machine_of(environment, device))
     missing = [left_out_words(results.study, each) for each in notes]
     results = with_left_out(results, missing, goes_on)
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
-        lambda: write_report(store.path, results, machine, store.path / SAMPLES, missing),
+        lambda: write_report(store.path, results, machine, store.path / SAMPLES, missing, spreads),
         going_on_from(results.findings, goes_on),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from raybench.analysis.findings.case import Around
+from raybench.analysis.history import SHOWN, known_spreads, machine_of
 from raybench.analysis.labels import weights_words
 from raybench.commands.console import say
 from raybench.commands.display import Display
@@ -31,11 +34,12 @@ from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
-from raybench.machine.environment import of_nodes, unlike_nodes
+from raybench.machine.environment import KnownSpreads, of_nodes, unlike_nodes
 from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
+from raybench.report.document import REPORT
 from raybench.report.format import exact_clock
 from raybench.run.session import Session
 from raybench.run.stages import run_study
@@ -43,6 +47,7 @@ from raybench.run.time_budget import FINISH_S, TimeBudget
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
+MOST_STUDIES = 50  # whose spreads are looked at, the newest
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
@@ -63,6 +68,8 @@ def run_scaling(options: ScalingOptions, console: Console) -> int:
         if plan.study.training is not None:
             refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
         now = of_nodes(cluster.environments(needs))
+        folder = (options.output or DEFAULT_FOLDER / plan.study.name).absolute().parent
+        now = now.model_copy(update={"spreads": _known_spreads(folder, machine_of(now, needs.device))})
         with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
             return measure_and_report(
                 store,
@@ -70,6 +77,16 @@ def run_scaling(options: ScalingOptions, console: Console) -> int:
                 command=f"scaling{_same_again(options)}",
                 quiet=options.quiet,
             )
+
+
+def _known_spreads(folder: Path, machine: Mapping[str, Any]) -> KnownSpreads | None:
+    """What the reports of the results directories in ``folder`` say of this machine, the newest of them."""
+    every = list[Mapping[str, Any]]()
+    files = sorted(folder.glob(f"*/{REPORT}/{SHOWN}"), key=lambda path: path.stat().st_mtime)
+    for path in files[-MOST_STUDIES:]:
+        with suppress(OSError, ValueError):  # damaged, or of another hand: it says nothing
+            every.append(json.loads(path.read_text()))
+    return known_spreads(machine, every)
 
 
 def _plan(

@@ -36,6 +36,18 @@ PACKAGES = (
 )
 
 
+class KnownSpreads(BaseModel):
+    """What earlier studies on a machine have shown: standard deviations of logarithms of step times."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    trial: float = Field(description="common to all that one trial measures")
+    unit: float = Field(description="of each variant of a setting in one trial")
+    start: float = Field(description="common to one start of the workers")
+    start_unit: float = Field(description="of each variant of a setting in one start")
+    studies: int = Field(description="how many studies say so")
+
+
 class Environment(BaseModel):
     """What may have an influence on a measurement. None and empty: the machine does not tell."""
 
@@ -73,6 +85,9 @@ class Environment(BaseModel):
     variables: dict[str, str] = Field(default_factory=dict, description="relevant environment variables")
     other_variables: tuple[str, ...] = Field(
         (), description="names of those whose values may be secret, and of Ray's and Slurm's"
+    )
+    spreads: KnownSpreads | None = Field(
+        None, description="what earlier studies here have shown of how much trials and starts differ"
     )
     nodes: tuple[Environment, ...] = Field(
         (), description="of a cluster that was joined: every node that can work; the rest is of the first one"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from raybench.analysis.history import SHOWN
 from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.answer import answer_box, answer_of
@@ -19,6 +21,8 @@ from raybench.report.pages import exploratory_once, make_pages, quoted, write_fi
 from raybench.report.sections.configurations import advice_of
 from raybench.report.table import without_constant
 
+REPORT = "report"  # the folder of a results directory
+
 
 def write_report(
     directory: Path,
@@ -26,11 +30,13 @@ def write_report(
     environment: Mapping[str, Any],
     samples_dir: Path | None = None,
     left_out: Sequence[str] = (),
+    spreads: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Write all files of ``directory/report`` and return their paths, ``report.html`` first.
 
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``left_out`` what
-    was asked and not measured, in words. Raises ``OSError`` where the directory cannot be written.
+    was asked and not measured, in words, ``spreads`` what it has shown of them. Raises ``OSError`` where the
+    directory cannot be written.
     """
     plots, tables, answer = draw_all(results, samples_dir), make_tables(results), answer_of(results)
     findings = grouped(results.findings, results.diagnosis)
@@ -58,4 +64,6 @@ def write_report(
         "trials.csv": render.summary_csv(results.trials),
         "summary.tex": render.to_tex(tables.summary, results.study.name),
     }
-    return write_files(directory / "report", contents, plots)
+    if spreads is not None:
+        contents[SHOWN] = json.dumps(spreads, indent=2) + "\n"
+    return write_files(directory / REPORT, contents, plots)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.pool import TYPICAL
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
@@ -158,12 +159,24 @@ def method_words(results: StudyResults) -> list[str]:
         f"{len(measured)} of {plural(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
         ESTIMATOR,
         AGAIN,
+        _spreads_words(results),
         _stop_words(results),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
         *_tf32_words(results),
         *([KEPT_MEMORY] if any(record.config.device == "cpu" for record in results.measured) else []),
         *_input_words(results),
     ]
+
+
+def _spreads_words(results: StudyResults) -> str:
+    """From what the fit began, and what it found."""
+    found, known = results.pool.spreads, results.pool.known
+    source = "typical" if known in TYPICAL.values() else "of earlier studies on this machine"
+    return (
+        f"Trials of one setting differ by {found.trial:.1%} in all that they measure, and by {found.unit:.1%} "
+        f"in each variant (standard deviations; {source}: {known.trial:.1%} and {known.unit:.1%}). Starts "
+        f"differ by {known.start:.1%} and {known.start_unit:.1%} ({source})."
+    )
 
 
 def _tf32_words(results: StudyResults) -> list[str]:

@@ -135,7 +135,7 @@ class Pool:
 
     def __init__(self, visits: Sequence[Visit], known: Spreads, *, is_certain: bool = False) -> None:
         """``known``: what such a machine's spreads are, before any was measured here; or are for certain."""
-        self._known, self._grid = known, (0.0,) if is_certain else NODES
+        self.known, self._grid = known, (0.0,) if is_certain else NODES
         self._visits = [each for each in visits if each.logs]
         self._groups = sorted({each.group for each in self._visits})
         levels = [_levels(each) for each in self._visits]
@@ -150,7 +150,7 @@ class Pool:
     def spreads(self) -> Spreads:
         """What the visits say of the spreads: the geometric mean over the nodes."""
         if not self._nodes:
-            return self._known
+            return self.known
 
         def mean(name: str) -> float:
             return math.exp(
@@ -314,7 +314,7 @@ class Pool:
         return excesses
 
     def _fit(self) -> list[_Node]:
-        known = self._known
+        known = self.known
         factors = self._grid if len(self._groups) > 1 else (0.0,)
         found = []
         for trial, unit, start in itertools.product(self._grid, self._grid, factors):

@@ -82,7 +82,8 @@ def _parity_of(comparison: Comparison, who: str) -> str:
         Verdict.AS_GOOD: f"accuracy {who} is the same within {width} ({numbers})",
         Verdict.BETTER: f"accuracy {who} differs ({numbers})",
         Verdict.WORSE: f"accuracy {who} differs ({numbers})",
-        Verdict.UNKNOWN: f"whether accuracy {who} is the same within {width} is not known yet ({numbers}{tell})",
+        Verdict.UNKNOWN: f"whether accuracy {who} is the same within {width} is not known yet "
+        f"({numbers}{tell})",
     }
     return words[comparison.parity] + speed
 
