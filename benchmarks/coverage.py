@@ -176,12 +176,9 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=300, help="studies a case")
     studies = parser.parse_args().studies
     began = perf_counter()
-    print(
-        f"{studies:,} studies of twelve equal settings a case; share of intervals that hold the truth, half-width\n"
-    )
-    print(
-        "| noise | efficiency | step time | gain of the best | of a suggestion | another run: efficiency, step | advised |"
-    )
+    print(f"{studies:,} studies of twelve equal settings a case; intervals that hold the truth, half-width\n")
+    columns = ("noise", "efficiency", "step time", "gain of the best", "of a suggestion")
+    print(f"| {' | '.join(columns)} | another run: efficiency, step | advised |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for seed, case in enumerate(CASES):
         print(row(case, studies, seed), flush=True)

@@ -15,7 +15,7 @@ from raybench.report.answer import answer_box, answer_of
 from raybench.report.code import use_it
 from raybench.report.contents import draw_all, make_sections, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
-from raybench.report.finding_texts import evidence
+from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import exploratory_once, make_pages, quoted, write_files
 from raybench.report.sections.configurations import advice_of
@@ -52,7 +52,8 @@ def write_report(
         no_findings=no_findings_words(results),
         causes=results.diagnosis,
         advice=partial(advice_of, verified=results.verifications),
-        evidence=evidence,
+        evidence=evidence_among(results.diagnosis),
+        not_examined=not_examined_words(results.not_examined),
         trials=without_constant(tables.trials),
         method=method_words(results),
         use=use_it(results, environment),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
@@ -15,7 +16,13 @@ from raybench.analysis.findings.batch import (
     busy_share,
 )
 from raybench.analysis.findings.case import Case, OfTrial, programs_of, stoppable
-from raybench.analysis.findings.communication import ExposedTransfers, Latency, WorseWay, cores_decide
+from raybench.analysis.findings.communication import (
+    ExposedTransfers,
+    Interference,
+    Latency,
+    WorseWay,
+    cores_decide,
+)
 from raybench.analysis.findings.compute import (
     MOST_OF_IT,
     Contention,
@@ -33,7 +40,7 @@ from raybench.analysis.findings.evenness import (
     place_of,
     varies,
 )
-from raybench.analysis.findings.finding import Finding, FindingName, Kind, Severity
+from raybench.analysis.findings.finding import Finding, FindingName, Kind, Need, Severity, is_tie
 from raybench.analysis.findings.of_study import (
     Failed,
     NoGain,
@@ -92,6 +99,18 @@ def evidence(finding: Finding) -> str:
     return "" if finding.rule is None else text_of(finding.rule).evidence
 
 
+def evidence_among(findings: Sequence[Finding]) -> Callable[[Finding], str]:
+    """The same of ranked ``findings``, with a word where one explains about as much as that before it."""
+    before = {id(each): other for other, each in itertools.pairwise(findings)}
+
+    def words(finding: Finding) -> str:
+        other = before.get(id(finding))
+        tie = f"; about as much as {other.name}" if other is not None and is_tie(other, finding) else ""
+        return f"{evidence(finding)}{tie}"
+
+    return words
+
+
 def next_step(finding: Finding) -> str:
     """What to do about the finding: a better setting, measured or predicted, else what its rule says."""
     rule, better = finding.rule, finding.better
@@ -130,6 +149,49 @@ def text_of(rule: Kind) -> Text:
 
 
 # where the time of a step goes
+
+
+NEED_WORDS = {
+    Need.VARIANTS: "a trial with all variants",
+    Need.PHASES: "the phases of a step, which trials of a curve have",
+    Need.BATCHES: "a second batch",
+    Need.SWEEP: "a sweep (communication), or a second bucket_cap_mb",
+    Need.UTILIZATION: "the devices' utilisation, which the driver does not tell",
+    Need.CLOCKS: "the devices' clocks, which the driver does not tell",
+    Need.LOAD: "what else runs, which the host does not tell",
+}
+# kinds of findings, where they have no name before one is found
+KIND_WORDS = {
+    "ExposedTransfers": "communication",
+    "Interference": "interference",
+    "Contention": "contention",
+    "CostlyWrapper": "costly wrapper",
+    "TakingTurns": "jitter",
+    "DataBound": "data-bound",
+    "LaunchBound": "launch-bound",
+    "BatchTooSmall": "batch too small",
+    "OtherProcesses": "other processes",
+    "Throttling": "throttling",
+}
+
+
+def not_examined_words(missing: Sequence[tuple[str, Need]]) -> str:
+    """What could not be looked at, and what it needs; empty where all was."""
+    by_need = dict[Need, list[str]]()
+    for kind, need in missing:
+        by_need.setdefault(need, []).append(KIND_WORDS[kind])
+    each = (f"{', '.join(kinds)} (needs {NEED_WORDS[need]})" for need, kinds in by_need.items())
+    return f"Not examined: {'; '.join(each)}." if by_need else ""
+
+
+@text_of.register
+def _(rule: Interference) -> Text:
+    return Text(
+        f"the step loses {ms(rule.part_s)}, {pct(rule.share)} of it, beyond what its transfers take alone: "
+        "they slow down what computes alongside",
+        "on GPUs fewer channels (NCCL_MAX_NCHANNELS), on CPUs a core that the ranks leave free; or fewer "
+        "transfers: accumulation",
+    )
 
 
 @text_of.register

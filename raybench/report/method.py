@@ -173,7 +173,7 @@ def _spreads_words(results: StudyResults) -> str:
     found, known = results.pool.spreads, results.pool.known
     source = "typical" if known in TYPICAL.values() else "of earlier studies on this machine"
     return (
-        f"Trials of one setting differ by {found.trial:.1%} in all that they measure, and by {found.unit:.1%} "
+        f"Trials of one setting differ by {found.trial:.1%} in all that they measure, by {found.unit:.1%} "
         f"in each variant (standard deviations; {source}: {known.trial:.1%} and {known.unit:.1%}). Starts "
         f"differ by {known.start:.1%} and {known.start_unit:.1%} ({source})."
     )

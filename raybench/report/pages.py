@@ -49,6 +49,7 @@ def make_pages(
         "causes": (),
         "findings": None,
         "no_findings": "None: the measurements are steady and the devices alike.",
+        "not_examined": "",
         "most_findings": MOST_FINDINGS,
         "duration": duration_words,
         "trials": None,

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Literal, Self
 
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
-from raybench.analysis.findings.finding import FindingName, Remedy, Severity
+from raybench.analysis.findings.finding import FindingName, Need, Remedy, Severity
 from raybench.analysis.scaling import GOOD
 from raybench.analysis.stats.statistics import Estimate, inverse
 
@@ -34,6 +34,10 @@ class LaunchBound(PartOfStep):
         busy = busy_share(case)
         idle = _idle(case, busy)
         return None if busy is None or idle is None else cls(case, idle, busy)
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return Need.UTILIZATION if case.is_cuda and busy_share(case) is None else None
 
     @property
     def values(self) -> dict[str, float]:
@@ -63,6 +67,11 @@ class BatchTooSmall(PartOfStep):
             return None
         part_s, by_strong_scaling = max(known, key=lambda way: way[0].value)
         return cls(case, part_s, by_strong_scaling)
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        known = (case.parts.small_batch, _fixed_by_batches(case))
+        return None if any(each is not None for each in known) else Need.BATCHES
 
     @property
     def values(self) -> dict[str, float]:

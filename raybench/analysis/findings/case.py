@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Self
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.findings.finding import Finding, Kind, Severity
+from raybench.analysis.findings.finding import Finding, Kind, Need, Severity
 from raybench.analysis.load import load_of
 from raybench.analysis.phases import phase_times
 from raybench.analysis.resolve import Facts
@@ -224,6 +224,11 @@ class Case:
         )
         return Estimate(value, low, high, efficiency.n, efficiency.starts)
 
+    def needs_variants(self, *parts: Estimate | None) -> Need | None:
+        """All variants, where one of these parts of a step on several devices is not known."""
+        has_parts = self.config.setting.strategy == "ddp" and self.config.world_size > 1
+        return Need.VARIANTS if has_parts and None in parts else None
+
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""
         return phase_times(self.record, self.waterfall)
@@ -259,6 +264,15 @@ class OfTrial(Kind):
     @abstractmethod
     def condition(cls, case: Case) -> Self | None:
         """The finding, where the trial has it."""
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        """What is missing to look for it in the trial; None: nothing."""
+        return None
+
+    @property
+    def whole_s(self) -> float | None:
+        return self.case.step_s
 
     @property
     def trial_id(self) -> str:

@@ -9,7 +9,7 @@ from typing import Self
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.batch import larger_batch
 from raybench.analysis.findings.case import Case, PartOfStep
-from raybench.analysis.findings.finding import FindingName, Remedy
+from raybench.analysis.findings.finding import FindingName, Need, Remedy
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
@@ -19,6 +19,29 @@ DEFAULT_CAP_MB = 25.0  # DDP's own, but for the first bucket
 OTHER_CAPS_MB = (1.0, DEFAULT_CAP_MB)  # sizes of buckets that most models have in different numbers of them
 HALF_THE_BYTES: Mapping[str, KnobValue] = {"gradient_compression": "bf16"}
 MANY_BUCKETS = 2  # with more than these, larger buckets save latency
+
+
+class Interference(PartOfStep):
+    """Transfers slow down what computes alongside: exposed is certainly more than they take alone."""
+
+    name = FindingName.INTERFERENCE
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """What is exposed beyond the transfers alone is worth telling."""
+        hidden = case.waterfall.hidden_communication_s if case.waterfall else None
+        if hidden is None:
+            return None
+        beyond = hidden.scaled(-1)
+        return cls(case, beyond) if case.is_worth_telling(beyond) else None
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return case.needs_variants(case.waterfall.hidden_communication_s if case.waterfall else None)
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"interference_s": self.part_s.value, "interference_share": self.share.value}
 
 
 @dataclass(frozen=True)
@@ -38,7 +61,14 @@ class ExposedTransfers(PartOfStep):
         exposed = case.parts.exposed_communication
         if exposed is None or not case.is_worth_telling(exposed):
             return None
-        return cls(case, exposed, latency_of(case), worse_way(case))
+        beyond = case.finding(Interference)
+        replay = case.waterfall.replay_s if case.waterfall else None
+        part_s = exposed if beyond is None or replay is None else replay
+        return cls(case, part_s, latency_of(case), worse_way(case))
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return case.needs_variants(case.parts.exposed_communication)
 
     @property
     def name(self) -> FindingName:

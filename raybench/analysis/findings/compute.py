@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
-from raybench.analysis.findings.finding import FindingName, Remedy, Severity
+from raybench.analysis.findings.finding import FindingName, Need, Remedy, Severity
 from raybench.analysis.load import load_of, loads_of
 from raybench.analysis.stats.statistics import Estimate, sum_of, trimmed_mean
 
@@ -24,6 +24,10 @@ class CostlyWrapper(PartOfStep):
         """The wrapper's part is worth telling."""
         wrapper = case.parts.wrapper
         return cls(case, wrapper) if wrapper is not None and case.is_worth_telling(wrapper) else None
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return case.needs_variants(case.parts.wrapper)
 
     @property
     def values(self) -> dict[str, float]:
@@ -47,6 +51,10 @@ class DataBound(PartOfStep):
         """The phase in which it waits is worth telling."""
         waited = case.phases().get("data")
         return cls(case, waited) if waited is not None and case.is_worth_telling(waited) else None
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return None if case.phases() else Need.PHASES
 
     @property
     def values(self) -> dict[str, float]:
@@ -112,6 +120,10 @@ class OtherProcesses(OfTrial):
             tuple(max(0.0, each.taken - load.spare) / each.cores for each in loads),
         )
         return found if found.lost >= WORTH_TELLING else None
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return Need.LOAD if load_of(case.record) is None else None
 
     @property
     def lost(self) -> float:
@@ -194,6 +206,10 @@ class Contention(PartOfStep):
         theirs = others.of_contention if others else None
         own = contention if theirs is None else sum_of(contention, theirs.scaled(-1))
         return cls(case, own, contention, theirs) if case.is_worth_telling(own) else None
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return case.needs_variants(case.parts.contention)
 
     @property
     def name(self) -> FindingName:

@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
 from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
-from raybench.analysis.findings.communication import ExposedTransfers
+from raybench.analysis.findings.communication import ExposedTransfers, Interference
 from raybench.analysis.findings.compute import Contention, CostlyWrapper, DataBound, OtherProcesses
 from raybench.analysis.findings.configurations import (
-    Change,
     DiagnosedConfiguration,
     advised,
     better_settings,
     diagnose_configurations,
 )
 from raybench.analysis.findings.evenness import Straggler, TakingTurns, UnevenDevices
-from raybench.analysis.findings.finding import Finding, Kind, ranked
+from raybench.analysis.findings.finding import Finding, Kind, Need, ranked
 from raybench.analysis.findings.of_study import (
     Failed,
     NoGain,
@@ -51,14 +50,17 @@ class Diagnosis:
     findings: tuple[Finding, ...]  # of every trial
     first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     configurations: tuple[DiagnosedConfiguration, ...]
+    not_examined: tuple[tuple[str, Need], ...]  # kinds of findings that the headline has no data for
 
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     """The findings of every setting, the headline's ranked, every configuration with its own."""
     better = better_settings(results)
     beside = _beside(results)
+    cases = {record.trial_id: _case(results, record, beside, around) for record in results.references}
     of_trial = {
-        record.trial_id: _of_trial(results, record, better, beside, around) for record in results.references
+        trial_id: ranked(advised(case, diagnose(case), better.get(trial_id, ())))
+        for trial_id, case in cases.items()
     }
     whole = WholeStudy(results, around)
     for finding in _of_kinds(whole, OF_COMPARED):
@@ -70,18 +72,19 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
         first=ranked([*headline, *of_study]),
         configurations=diagnose_configurations(results, better, of_trial),
+        not_examined=_not_examined(cases[results.headline.trial_id]) if results.headline else (),
     )
 
 
-def _of_trial(
-    results: Facts,
-    record: TrialRecord,
-    better: Mapping[str, tuple[Change, ...]],
-    beside: Mapping[_Where, Beside],
-    around: Around,
-) -> tuple[Finding, ...]:
+def _not_examined(case: Case) -> tuple[tuple[str, Need], ...]:
+    """By the name of the kind, and what it needs."""
+    every = ((kind.__name__, kind.needs(case)) for kind in OF_TRIAL)
+    return tuple((name, need) for name, need in every if need is not None)
+
+
+def _case(results: Facts, record: TrialRecord, beside: Mapping[_Where, Beside], around: Around) -> Case:
     assert record.steps is not None
-    case = Case(
+    return Case(
         record,
         record.steps,
         results.scaling(record),
@@ -89,7 +92,6 @@ def _of_trial(
         beside.get(_where(record), Beside()),
         around,
     )
-    return ranked(advised(case, diagnose(case), better.get(record.trial_id, ())))
 
 
 def _where(record: TrialRecord) -> _Where:
@@ -117,7 +119,7 @@ DOUBTS: tuple[type[OfTrial], ...] = (
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (
-    *DOUBTS, ExposedTransfers, Contention, CostlyWrapper, TakingTurns, DataBound, LaunchBound,
+    *DOUBTS, ExposedTransfers, Interference, Contention, CostlyWrapper, TakingTurns, DataBound, LaunchBound,
     BatchTooSmall, MemoryBound, NotDivided, NegativeScaling, RareSlowSteps,
 )  # fmt: skip
 # on a trial against others of its study

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
-from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.findings.finding import FindingName, Need, Severity
 from raybench.analysis.stats.rounds import device_spread
 from raybench.analysis.stats.statistics import (
     Estimate,
@@ -216,6 +216,10 @@ class TakingTurns(PartOfStep):
             skew.value - constant_s, skew.low - constant_s, skew.high - constant_s, skew.n, skew.starts
         )
         return cls(case, rest) if case.is_worth_telling(rest) else None
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        return case.needs_variants(case.parts.skew)
 
     @property
     def name(self) -> FindingName:

@@ -5,6 +5,7 @@ The classes stand with what they look at; the lists of them are in ``diagnose``.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -61,6 +62,9 @@ class FindingName(StrEnum):
     #: contention was not measured up to the whole loss, and is reported as "up to"; the program that took a
     #: third of it at least is the one to stop
     OTHER_PROCESSES = "other processes"
+    #: a step on which transfers run takes longer than both explain: they take cores, memory bandwidth or
+    #: multiprocessors from what computes alongside
+    INTERFERENCE = "interference"
     #: DDP's copies and hooks
     COSTLY_WRAPPER = "costly wrapper"
     #: a device says that it holds its clock down, or the clock fell by 10%
@@ -110,6 +114,25 @@ class FindingName(StrEnum):
     NOT_REACHED = "not reached"
 
 
+class Need(StrEnum):
+    """What a cause needs to be looked at, where the study does not have it."""
+
+    #: a trial with all variants
+    VARIANTS = "variants"
+    #: phases of the step: of trials of a curve
+    PHASES = "phases"
+    #: a further batch
+    BATCHES = "batches"
+    #: a sweep of collectives, or a further size of buckets
+    SWEEP = "sweep"
+    #: utilisation of the devices
+    UTILIZATION = "utilization"
+    #: clocks of the devices
+    CLOCKS = "clocks"
+    #: what other processes take of the cores
+    LOAD = "load"
+
+
 class Severity(StrEnum):
     """How much a finding matters to whoever reads the numbers."""
 
@@ -142,6 +165,16 @@ class Finding:
     comes_first: bool = False  # before what explains time, as the step that it explains is in doubt
     is_at_most: bool = False  # ``explains`` is a bound: so much at most, perhaps none
 
+    @property
+    def wins_s(self) -> float:
+        """What the change is likely to win back of a step, in s; half of what it explains where unknown."""
+        if self.explains is None:
+            return 0.0
+        step_s = self.rule.whole_s if self.rule is not None else None
+        if self.predicted is None or step_s is None:
+            return self.explains.value / 2
+        return min(step_s * (1 - 1 / self.predicted.value), self.explains.value)
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -173,6 +206,11 @@ class Kind(ABC):
     @abstractmethod
     def severity(self) -> Severity:
         """How much it matters."""
+
+    @property
+    def whole_s(self) -> float | None:
+        """The step that it is about, in s; None: of no certain one."""
+        return None
 
     @property
     def explains(self) -> Estimate | None:
@@ -223,11 +261,19 @@ class Kind(ABC):
         )
 
 
+def is_tie(one: Finding, other: Finding) -> bool:
+    """Whether two that explain time, one right behind the other, explain about as much."""
+    if one.explains is None or other.explains is None or one.is_at_most or other.is_at_most:
+        return False
+    apart = abs(one.explains.value - other.explains.value)
+    return apart < math.hypot(one.explains.half_width, other.explains.half_width)
+
+
 _GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What makes the numbers useless first, then what explains the most time, then the rest by gravity.
+    """What makes the numbers useless first, then what wins back the most time, then the rest by gravity.
 
     What may explain nothing stands behind all that surely explains some, however much it may be.
     """
@@ -241,5 +287,5 @@ def _rank(finding: Finding) -> tuple[int, float, int]:
     if finding.comes_first:
         return 1, 0.0, gravity
     if finding.explains is not None:
-        return 2 if finding.explains.low > 0 else 3, -finding.explains.value, gravity
+        return 2 if finding.explains.low > 0 else 3, -finding.wins_s, gravity
     return 4, 0.0, gravity

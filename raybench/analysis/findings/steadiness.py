@@ -9,7 +9,7 @@ from typing import Self, get_args
 import numpy as np
 
 from raybench.analysis.findings.case import MUCH, Case, OfTrial
-from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.findings.finding import FindingName, Need, Severity
 from raybench.analysis.stats.rounds import level, mann_kendall, outlying, step_series, theil_sen
 from raybench.analysis.stats.statistics import TRIM, Estimate
 from raybench.analysis.stats.stopping import asked_half_width, reached_half_width
@@ -210,6 +210,11 @@ class Throttling(OfTrial):
         slowed = sum(any(each.throttled) for each in case.steps.rounds)
         found = cls(case, slowed, _clock_drop(case.steps))
         return found if slowed or found.clock_drop >= CLOCK_DROP else None
+
+    @classmethod
+    def needs(cls, case: Case) -> Need | None:
+        has_clocks = any(clock for each in case.steps.rounds for clock in each.clock_mhz)
+        return Need.CLOCKS if case.is_cuda and not has_clocks else None
 
     @property
     def values(self) -> dict[str, float]:
