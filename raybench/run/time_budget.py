@@ -409,7 +409,10 @@ def estimate(plan: Plan, *, own_processes: bool = False, known: Sequence[TrialRe
     ``known``: of a run that goes on, what it does not measure again.
     """
     trials = _trials(plan, known)
-    starts = 1 if own_processes else len(plan.environments()) * plan.study.measure.starts
+    groups, num_starts = len(plan.environments()), plan.study.measure.starts
+    # with process knobs a group of each for the first visits, and of default and winner for those that follow
+    starts = groups + 2 * num_starts if groups > 1 else num_starts
+    starts = 1 if own_processes else starts
     each_s = OWN_PROCESSES_S if own_processes else (0.0, 0.0)
     least_s, most_s = (
         START_S[end] * starts + math.fsum(each_s[end] + _bounds(trial)[end] for trial in trials) + FINISH_S

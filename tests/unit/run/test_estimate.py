@@ -51,7 +51,7 @@ def test_a_trial_lasts_between_its_rounds_of_the_shortest_blocks_and_all_its_sec
 
 def test_starts_and_processes_count() -> None:
     twice = planned(measure={"starts": 2}, environment={"A": ["0", "1"]}, search={"method": "grid"})
-    assert estimate(twice).num_starts == 4
+    assert estimate(twice).num_starts == 2 + 2 * 2
     own = estimate(planned(search={"method": "grid"}), own_processes=True)
     plain = estimate(planned(search={"method": "grid"}))
     assert own.least_s - plain.least_s == pytest.approx(own.num_trials * OWN_PROCESSES_S[0])
