@@ -10,7 +10,14 @@ from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
 from raybench.analysis.load import Load, load_of
 from raybench.analysis.reference import one_of_each
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import Estimate, ratio_of_runs
+from raybench.analysis.stats.statistics import (
+    Estimate,
+    of_log,
+    ratio_of_runs,
+    student,
+    t_quantile,
+    unpaired_ratio,
+)
 from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.environment import Environment, comparable
 from raybench.machine.environment import differences as machine_differences
@@ -68,9 +75,7 @@ class SameTrial:
 
     def slower_by(self, share: float) -> Verdict:
         """Whether more than this share of the first side's speed is lost: worse, as good, or unknown."""
-        if self.speed.high < 1 - share:
-            return Verdict.WORSE
-        return Verdict.AS_GOOD if self.speed.low >= 1 - share else Verdict.UNKNOWN
+        return slower_by(self.speed, share)
 
     def starts_to_tell(self, share: float) -> int | None:
         """Starts of the workers on each side that would tell, with the ratio as it is; None: too many."""
@@ -79,6 +84,38 @@ class SameTrial:
             math.ceil(min(self.starts) * (self.speed.log_half_width / room) ** 2) if room else MOST_STARTS
         )
         return starts if starts < MOST_STARTS else None
+
+
+def slower_by(speed: Estimate, share: float) -> Verdict:
+    """Whether a speed, 1 for equal, has lost more than this share: worse, as good, or unknown."""
+    if speed.high < 1 - share:
+        return Verdict.WORSE
+    return Verdict.AS_GOOD if speed.low >= 1 - share else Verdict.UNKNOWN
+
+
+def paired_speed(first: Sequence[Estimate], second: Sequence[Estimate]) -> Estimate:
+    """The second side's throughput over the first's, from starts that were neighbours in time.
+
+    ``first`` and ``second`` hold one throughput a pair, at least two pairs. What changes more slowly than a
+    pair takes cancels in its ratio. The interval is Student's over the logarithms of the ratios, which differ
+    by the noise within starts and between them. It is never narrower than the intervals of the starts allow:
+    few pairs may agree by chance.
+    """
+    within = [unpaired_ratio(after, before) for before, after in zip(first, second, strict=True)]
+    found = student([math.log(ratio.value) for ratio in within])
+    least = math.hypot(*(ratio.log_half_width for ratio in within)) / found.n
+    return of_log(found.value, max(found.half_width, least), found.n, starts=found.n)
+
+
+def pairs_to_tell(speed: Estimate, share: float) -> int | None:
+    """Pairs of starts that would tell whether ``paired_speed`` has lost this share, with the ratio as it is.
+
+    None: more than anyone makes.
+    """
+    room = abs(math.log(speed.value / (1 - share)))
+    spread = speed.log_half_width * math.sqrt(speed.n) / t_quantile(speed.n - 1)
+    enough = (n for n in range(speed.n + 1, MOST_STARTS) if t_quantile(n - 1) * spread < room * math.sqrt(n))
+    return next(enough, None)
 
 
 @dataclass(frozen=True)
@@ -206,7 +243,7 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
     return [*_differing(studies), *_differing([comparable(side.environment) for side in sides])]
 
 
-def _work(config: Configuration) -> Hashable:
+def work_of(config: Configuration) -> Hashable:
     """Equal for what does the same on the same devices, wherever the data lie."""
     return config.key(ignore=("data", *config.ANY_WORKERS))
 
@@ -217,15 +254,15 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
     Each ratio is of two runs: its interval holds the noise within them and what runs of one program differ by
     (``ratio_of_runs``), not what else changes from day to day.
     """
-    of_other = {_work(each.config): each for each in one_of_each(other.results.references, _work)}
+    of_other = {work_of(each.config): each for each in one_of_each(other.results.references, work_of)}
     in_both = [
         _in_both(first, record, other, rival)
-        for record in one_of_each(first.results.references, _work)
-        if (rival := of_other.get(_work(record.config)))
+        for record in one_of_each(first.results.references, work_of)
+        if (rival := of_other.get(work_of(record.config)))
     ]
     headline = first.results.headline
     return sorted(
-        in_both, key=lambda each: headline is None or _work(each.record.config) != _work(headline.config)
+        in_both, key=lambda each: headline is None or work_of(each.record.config) != work_of(headline.config)
     )
 
 
@@ -244,7 +281,7 @@ def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) ->
 def headline_in_common(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:
     """The first side's default at its target world size, if it is in ``same_trials``, which it leads."""
     headline = first.results.headline
-    if not common or headline is None or _work(common[0].record.config) != _work(headline.config):
+    if not common or headline is None or work_of(common[0].record.config) != work_of(headline.config):
         return None
     return common[0]
 

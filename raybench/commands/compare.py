@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import argument, option, parse_new_folder, parse_percent
-from raybench.commands.process import DONE, NOT_KNOWN, SLOWER
+from raybench.commands.options import (
+    argument,
+    option,
+    parse_new_folder,
+    parse_percent,
+    parse_starts,
+    with_options,
+)
+from raybench.commands.process import DONE, NOT_KNOWN, SLOWER, leave
 from raybench.errors import RequestError
 from raybench.spec.user_input import real_path
 
@@ -21,7 +29,43 @@ if TYPE_CHECKING:
     from raybench.analysis.stats.verdict import Verdict
 
 
+@dataclass(frozen=True)
+class Interleaved:
+    """Options of ``compare --interleave``: what is measured in each start, and how often."""
+
+    interleave: Annotated[
+        bool,
+        typer.Option(
+            "--interleave",
+            help="Measure: both DIRs are checkouts of code, or Python environments, started in turn.",
+        ),
+    ] = False
+    study: Annotated[
+        str | None,
+        typer.Option(metavar="STUDY", help="With --interleave: whose default, at its largest world size."),
+    ] = None
+    starts: Annotated[
+        int | None, option("--starts", "N", parse_starts, "With --interleave: of each DIR; default 5.")
+    ] = None
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="With --interleave: the study's own small sizes.")
+    ] = False
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="With --interleave: dotted.field=value of the study, as in TOML."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Raise ``RequestError`` for options that say how to measure where nothing is measured."""
+        given = {"--study": self.study, "--starts": self.starts, "--smoke": self.smoke, "--set": self.set_}
+        without = [name for name, value in given.items() if value]
+        if without and not self.interleave:
+            raise RequestError(f"{without[0]}: goes with --interleave, which measures (received without it)")
+
+
+@with_options(Interleaved)
 def compare(
+    *,
     directories: Annotated[list[Path], argument("DIR DIR...", "Results directories.")],
     fail_if_slower: Annotated[
         float | None,
@@ -39,13 +83,23 @@ def compare(
             "--output",
             "DIR",
             parse_new_folder,
-            "Write report.html, report.md, summary.csv, summary.tex and plots.",
+            "Write report.html, report.md, summary.csv, summary.tex and plots; with --interleave the "
+            "results directory of each start.",
         ),
     ] = None,
+    options: Interleaved,
 ) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
     from raybench.commands.console import make_console
 
+    if options.interleave:
+        from raybench.commands.interleave import compare_interleaved
+
+        leave(
+            lambda: compare_interleaved(
+                directories, options, make_console(), fail_if_slower=fail_if_slower, output=output
+            )
+        )
     raise typer.Exit(
         compare_directories(directories, make_console(), fail_if_slower=fail_if_slower, output=output)
     )
@@ -67,7 +121,6 @@ def compare_directories(
             ``output`` that cannot be written.
     """
     from raybench.analysis.comparison import side_by_side
-    from raybench.analysis.stats.verdict import Verdict
     from raybench.records.whole_files import not_written
     from raybench.report.comparison import print_comparison, write_comparison
     from raybench.report.pages import anew, quoted
@@ -96,6 +149,13 @@ def compare_directories(
     if fail_if_slower is None:
         return DONE
     verdicts = [_told(console, studies.first, other, fail_if_slower) for other in studies.others]
+    return exit_code(verdicts)
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """Of ``--fail-if-slower``: that one is slower, else that one is not known, else done."""
+    from raybench.analysis.stats.verdict import Verdict
+
     if Verdict.WORSE in verdicts:
         return SLOWER
     return NOT_KNOWN if Verdict.UNKNOWN in verdicts else DONE
@@ -105,7 +165,7 @@ def _told(console: Console, first: Side, other: FurtherSide, limit: float) -> Ve
     """Whether a side is slower by more than ``limit``, said where it is not known not to be."""
     from raybench.analysis.stats.verdict import Verdict
     from raybench.report.comparison import loads_words, starts_words
-    from raybench.report.format import share, times
+    from raybench.report.format import times
 
     headline = other.headline
     if headline is None:
@@ -115,19 +175,26 @@ def _told(console: Console, first: Side, other: FurtherSide, limit: float) -> Ve
         )
     found = headline.slower_by(limit)
     figures = f"{times(headline.speed)} ({headline.label}; {starts_words(headline)})"
-    if found is Verdict.WORSE:
-        say(console, f"{other.name} is slower than {first.name} by more than {share(limit)}: {figures}")
-        if headline.is_under_load:
-            say(console, f"measured under load: {loads_words(headline)}; measure again without it")
-    if found is Verdict.UNKNOWN:
-        starts = headline.starts_to_tell(limit)
-        tell = f"; {starts} starts of each would tell (measure.starts, or --interleave)" if starts else ""
-        say(
-            console,
-            f"whether {other.name} is slower than {first.name} by more than {share(limit)} is not known: "
-            f"{figures}{tell}",
-        )
+    starts = headline.starts_to_tell(limit)
+    tell = f"{starts} starts of each would tell (measure.starts, or --interleave)" if starts else ""
+    say_verdict(console, found, f"{other.name} is slower than {first.name}", limit, figures, tell)
+    if found is Verdict.WORSE and headline.is_under_load:
+        say(console, f"measured under load: {loads_words(headline)}; measure again without it")
     return found
+
+
+def say_verdict(
+    console: Console, found: Verdict, claim: str, limit: float, figures: str, tell: str = ""
+) -> None:
+    """That the ``claim`` of being slower by more than ``limit`` holds, or is not known; else nothing."""
+    from raybench.analysis.stats.verdict import Verdict
+    from raybench.report.format import share
+
+    if found is Verdict.WORSE:
+        say(console, f"{claim} by more than {share(limit)}: {figures}")
+    if found is Verdict.UNKNOWN:
+        more = f"; {tell}" if tell else ""
+        say(console, f"whether {claim} by more than {share(limit)} is not known: {figures}{more}")
 
 
 def _side(directory: Path, name: str, console: Console) -> Side:

@@ -27,6 +27,7 @@ from raybench.spec.validation import nearest
 
 T = TypeVar("T")
 
+MOST_STARTS = 1000  # of each side of a comparison
 _DURATION = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
 )
@@ -152,6 +153,14 @@ def parse_whole(text: str, option: str) -> int:
         return int(text)
     except ValueError:
         raise RequestError(f"{option}: a whole number (received {received(text)})") from None
+
+
+def parse_starts(text: str, option: str) -> int:
+    """Starts of each side: with fewer than two there is no spread, so no interval."""
+    number = parse_whole(text, option)
+    if not 2 <= number <= MOST_STARTS:
+        raise RequestError(f"{option}: a whole number from 2 to {MOST_STARTS} (received {received(text)})")
+    return number
 
 
 def parse_above_0(text: str, option: str) -> float:

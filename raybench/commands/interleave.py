@@ -1,0 +1,280 @@
+"""``compare --interleave``: two checkouts or environments, measured in starts that take turns.
+
+Each start is a ``scaling`` command of its own, run by the side's own Python in the side's own folder, and
+leaves a results directory. What this raybench reads of it is the default's throughput.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raybench.analysis.comparison import paired_speed, pairs_to_tell, slower_by, work_of
+from raybench.analysis.resolve import resolve
+from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
+from raybench.analysis.stats.verdict import Verdict
+from raybench.commands.compare import Interleaved, exit_code, say_verdict
+from raybench.commands.console import say, say_to_copy, shown_path
+from raybench.commands.options import parse_assignment
+from raybench.commands.process import DONE, INTERRUPTED, NOTHING_COMPLETED, WRONG_REQUEST
+from raybench.commands.request import DEFAULT_FOLDER, request_of, resources_there
+from raybench.commands.scaling import ScalingOptions
+from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError
+from raybench.plan.resolve import make_plan
+from raybench.records.requests import Configuration
+from raybench.records.store import ResultsDirectory
+from raybench.records.whole_files import not_written
+from raybench.report.format import figures, share, times
+from raybench.spec.load import DEFAULT_STUDY
+from raybench.spec.user_input import home_path
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEFAULT_STARTS = 5  # of each side
+DATA_VARIABLE = "RAYBENCH_DATA"
+LAST_LINES = 12  # of what a start that failed has printed
+KEEPING_S = 90.0  # for a start that is interrupted: it writes its report and ends Ray
+
+
+@dataclass(frozen=True)
+class Source:
+    """One side: its Python, and the folder in which its commands run."""
+
+    name: str  # A or B
+    path: Path
+    python: str
+    folder: Path | None = None  # of a checkout, first on the import path; None: the current one
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Variables of its starts: workers find a checkout's code first too."""
+        if self.folder is None:
+            return dict(os.environ)
+        paths = [str(self.folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def source(name: str, path: Path) -> Source:
+    """The side at a path: a python, an environment that has one, else a checkout for this python.
+
+    Raises ``RequestError`` for a path that is neither.
+    """
+    found = home_path(
+        str(path), "--interleave"
+    ).absolute()  # a link in an environment stays: it is how Python finds it
+    inside = found / "bin" / "python"
+    if found.is_dir():
+        return (
+            Source(name, path, str(inside)) if inside.is_file() else Source(name, path, sys.executable, found)
+        )
+    if not (found.is_file() and os.access(found, os.X_OK)):
+        raise RequestError(
+            f"--interleave: a directory of code, a Python environment or its python (received {str(path)!r})"
+        )
+    return Source(name, path, str(found))
+
+
+class StartFailedError(RaybenchError):
+    """A start that has left no default to compare; ``code`` is the command's, ``lines`` say what happened."""
+
+    def __init__(self, code: int, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.code, self.lines = code, lines
+
+
+@dataclass(frozen=True)
+class Started:
+    """What one start has measured."""
+
+    throughput: Estimate  # samples/s of the default at the target
+    config: Configuration
+    label: str
+
+
+def compare_interleaved(
+    paths: Sequence[Path],
+    options: Interleaved,
+    console: Console,
+    *,
+    fail_if_slower: float | None,
+    output: Path | None,
+) -> int:
+    """Measure both sides in turn, print each pair's ratio and all pairs' verdict; the exit code.
+
+    Raises:
+        RequestError: not two sides, a study that cannot be measured here, results of another schema, sides
+            that measure different settings, or an ``output`` that cannot be written.
+    """
+    if len(paths) != 2:
+        raise RequestError(f"--interleave: two checkouts or environments (received {len(paths)})")
+    first, second = source("A", paths[0]), source("B", paths[1])
+    arguments = _arguments(first, options)
+    number = options.starts or DEFAULT_STARTS
+    output = output or DEFAULT_FOLDER / f"interleaved-{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"--output: {not_written(output, error)}") from None
+    for side in (first, second):
+        say_to_copy(console, f"{side.name}: {side.path}")
+    pairs, ended = list[tuple[Started, Started]](), DONE
+    try:
+        for turn in range(1, number + 1):
+            order = (first, second) if turn % 2 else (second, first)  # A B B A A B ...
+            found = {side.name: _start(side, arguments, output.absolute(), turn) for side in order}
+            pairs.append((found[first.name], found[second.name]))
+            _refuse_different(pairs)
+            _say_pair(console, pairs[-1], turn, number)
+    except Interrupted:
+        ended = INTERRUPTED
+    except StartFailedError as failed:
+        for line in failed.lines:
+            say_to_copy(console, line)
+        ended = failed.code
+    if ended:
+        say(console, f"ended after {len(pairs)} of {number} pairs of starts")
+    code = _conclude(console, pairs, None if ended else fail_if_slower)
+    say_to_copy(console, f"Results: {shown_path(output)}")
+    return ended or code
+
+
+def _arguments(side: Source, options: Interleaved) -> list[str]:
+    """What follows ``scaling``: the default alone, at the target world size, as the study is found at A."""
+    typed, name = options.set_ or [], options.study or DEFAULT_STUDY
+    there, here = (side.folder or Path.cwd()) / name, Path(name).absolute()
+    if not there.is_file() and here.is_file():  # one file for both sides
+        name, there = str(here), here
+    data = os.environ.get(DATA_VARIABLE)
+    overrides = [("data", data)] if data else []
+    asked = ScalingOptions(
+        study=str(there) if there.is_file() else name,
+        smoke=options.smoke,
+        overrides=(*overrides, *(parse_assignment(text) for text in typed)),
+    )
+    cluster, study, _ = request_of(asked)
+    with closing(cluster):
+        if study.training is not None:
+            raise RequestError(
+                f"--study: a study without [training]: starts are compared by their steps (received {name})"
+            )
+        plan = make_plan(study, resources_there(cluster, study, asked, lambda words: None))
+    ours = [f"scaling.world_sizes=[{plan.target}]", 'search.method="optuna"', "search.trials=1"]
+    if plan.study.data:  # a relative path would be another one in each checkout
+        ours.append(f"data={json.dumps(plan.study.data, ensure_ascii=False)}")
+    sets = [word for text in (*typed, *ours) for word in ("--set", text)]
+    return [name, *(["--smoke"] if options.smoke else []), "--quiet", *sets]
+
+
+def _start(side: Source, arguments: Sequence[str], output: Path, turn: int) -> Started:
+    """Measure a side once, in processes of its own. Raises ``StartFailedError``."""
+    results = output / f"{side.name.lower()}-{turn}"
+    log = output / f"{results.name}.log"
+    command = [side.python, "-m", "raybench.study", "scaling", *arguments, "--output", str(results)]
+    code = run_start(command, side, log)
+    where = f"start {turn} of {side.name}"
+    if code:
+        told = WRONG_REQUEST if code == WRONG_REQUEST else NOTHING_COMPLETED
+        last = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        raise StartFailedError(told, f"{where}: exit code {code}, its last lines ({shown_path(log)}):", *last)
+    found = _read(results)
+    if found is None:
+        raise StartFailedError(
+            NOTHING_COMPLETED, f"{where}: the default was not measured, {shown_path(results)} has why"
+        )
+    return found
+
+
+def run_start(command: Sequence[str], side: Source, log: Path) -> int:
+    """Run a command of a side to its end and return its exit code; what it prints goes to ``log``.
+
+    It has a session of its own, so Ctrl-C reaches it from here alone: once, and it keeps what it measured. A
+    second one ends it at once.
+    """
+    try:
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command,
+                cwd=side.folder,
+                env=side.variables,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise RequestError(f"--interleave: {side.python} cannot be started: {error.strerror}") from None
+    try:
+        return process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGINT)
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KEEPING_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        raise
+
+
+def _read(results: Path) -> Started | None:
+    """The default's throughput in a results directory; None where it has none."""
+    with ResultsDirectory.open_readonly(results) as store:
+        facts = resolve(store.study(), list(store.latest().values()))
+    if facts.headline is None or facts.headline_scaling is None:
+        return None
+    rate = facts.headline_scaling.throughput_samples_per_s
+    return Started(rate, facts.headline.config, facts.headline_label)
+
+
+def _refuse_different(pairs: Sequence[tuple[Started, Started]]) -> None:
+    """Raise ``StoreError`` where the last pair has not measured what the first start has."""
+    one = pairs[0][0]
+    for name, other in zip("AB", pairs[-1], strict=True):
+        if work_of(one.config) != work_of(other.config):
+            raise StoreError(
+                f"--interleave: the same default on both sides (received {name}'s {_described(other)}, "
+                f"which is not A's {_described(one)}: study.toml of each has the difference)"
+            )
+
+
+def _described(started: Started) -> str:
+    devices = started.config.world_size
+    return f"{started.label} on {devices} device{'' if devices == 1 else 's'}"
+
+
+def _say_pair(console: Console, pair: tuple[Started, Started], turn: int, number: int) -> None:
+    before, after = (each.throughput for each in pair)
+    say(
+        console,
+        f"pair {turn} of {number}: A {figures(before.value)}, B {figures(after.value)} samples/s: "
+        f"{times(unpaired_ratio(after, before))}",
+    )
+
+
+def _conclude(console: Console, pairs: Sequence[tuple[Started, Started]], limit: float | None) -> int:
+    """Print B's speed against A's over all pairs, and whether that is slower by more than ``limit``."""
+    if len(pairs) < 2:  # one has no spread
+        return DONE
+    speed = paired_speed(*([each.throughput for each in side] for side in zip(*pairs, strict=True)))
+    measured = f"{times(speed)} ({_described(pairs[0][0])}; {len(pairs)} pairs of starts)"
+    if limit is None:
+        say(console, f"B over A: {measured}")
+        return DONE
+    found = slower_by(speed, limit)
+    if found is Verdict.AS_GOOD:
+        say(console, f"B is not slower than A by more than {share(limit)}: {measured}")
+    starts = pairs_to_tell(speed, limit)
+    tell = f"{starts} starts of each would tell (--starts {starts})" if starts else ""
+    say_verdict(console, found, "B is slower than A", limit, measured, tell)
+    return exit_code([found])
