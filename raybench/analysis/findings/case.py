@@ -145,6 +145,7 @@ class Case:
     waterfall: Waterfall | None
     beside: Beside = field(default_factory=Beside)
     around: Around = field(default_factory=Around)
+    further: tuple[StepsResult, ...] = ()  # of its setting's other visits
     _found: dict[type[OfTrial], Finding | None] = field(default_factory=dict, compare=False, repr=False)
 
     def finding(self, kind: type[OfTrial]) -> Finding | None:
@@ -162,6 +163,11 @@ class Case:
         fit = Measured([record])
         beside = Beside.of([record], fit, fit.scaling)
         return Case(record, steps, fit.scaling(record), fit.waterfall(record), beside)
+
+    @property
+    def visits(self) -> tuple[StepsResult, ...]:
+        """The trial, and its setting's other visits."""
+        return self.steps, *self.further
 
     @property
     def config(self) -> Configuration:

@@ -91,6 +91,7 @@ def _case(results: Facts, record: TrialRecord, beside: Mapping[_Where, Beside], 
         results.waterfalls[record.trial_id],
         beside.get(_where(record), Beside()),
         around,
+        tuple(each.steps for each in results.visits(record) if each is not record and each.steps),
     )
 
 

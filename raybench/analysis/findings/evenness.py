@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -21,7 +22,7 @@ from raybench.analysis.stats.statistics import (
     trimmed_mean,
 )
 from raybench.records.record import TrialRecord
-from raybench.records.results import StepsResult
+from raybench.records.results import Block, StepsResult
 from raybench.spec.workloads import TextSpec
 
 UNEVEN_LEAST = 0.02  # relative
@@ -56,7 +57,7 @@ class UnevenDevices(OfTrial):
     @classmethod
     def condition(cls, case: Case) -> Self | None:
         """By 2% at least, certainly."""
-        spread = _spread(case.steps)
+        spread = _spread(case.visits)
         if spread is None or not spread.is_certain or case.finding(Straggler) is not None:
             return None
         return cls(case, spread)
@@ -78,11 +79,15 @@ class UnevenDevices(OfTrial):
         }
 
 
-def _spread(measurement: StepsResult) -> Spread | None:
-    """By the plain blocks, each on one device alone."""
-    blocks = [block for each in measurement.rounds if (block := each.block("plain")) is not None]
-    logs = np.log([block.step_time_s[0] for block in blocks])
-    found = device_spread(logs, [block.ranks[0] for block in blocks])
+def _spread(visits: Sequence[StepsResult]) -> Spread | None:
+    """By the plain blocks, each on one device alone, over the mean of their visit."""
+    blocks, logs = list[Block](), list[float]()
+    for visit in visits:
+        there = [block for each in visit.rounds if (block := each.block("plain")) is not None]
+        own = np.log([block.step_time_s[0] for block in there])
+        blocks += there
+        logs += (own - own.mean()).tolist() if there else []
+    found = device_spread(np.array(logs), [block.ranks[0] for block in blocks])
     if found is None:
         return None
     apart, half = found.apart, found.half
@@ -91,14 +96,16 @@ def _spread(measurement: StepsResult) -> Spread | None:
     return Spread(found.slow, found.fast, by, len(blocks))
 
 
-def straggler(measurement: StepsResult) -> tuple[int, Estimate, Estimate] | None:
+def straggler(visits: Sequence[StepsResult]) -> tuple[int, Estimate, Estimate] | None:
     """The rank that takes longest in ``local``, where no rank waits for another.
 
     Returns the rank, its time over the median of the others as a ratio, and the same as a difference in s,
     each as one of so many ranks: the slowest of several that are alike is slow by chance. None where ranks
     cannot be compared.
     """
-    blocks = [block for each in measurement.rounds if (block := each.block("local")) is not None]
+    rounds = chain.from_iterable(visit.rounds for visit in visits)
+    blocks = [block for each in rounds if (block := each.block("local")) is not None]
+    blocks = [block for block in blocks if block.ranks == blocks[0].ranks]
     if len(blocks) < 2 or len(blocks[0].ranks) < 2:
         return None
     times = np.array([block.step_time_s for block in blocks])
@@ -131,13 +138,13 @@ class Straggler(OfTrial):
     @classmethod
     def condition(cls, case: Case) -> Self | None:
         """Certainly slower, as one of so many ranks."""
-        slowest = straggler(case.steps)
+        slowest = straggler(case.visits)
         if slowest is None:
             return None
         rank, ratio, excess_s = slowest
         if ratio.low <= 1 or ratio.value - 1 < STRAGGLER_LEAST:
             return None
-        return cls(case, rank, ratio, excess_s, _spread(case.steps))
+        return cls(case, rank, ratio, excess_s, _spread(case.visits))
 
     @property
     def explains(self) -> Estimate | None:
@@ -170,7 +177,7 @@ class Straggler(OfTrial):
             (each for each in beside.records if each.trial_id != own.trial_id),
             (each for each in beside.elsewhere if each.trial_id not in there and self._has_device(each)),
         )
-        spreads = (_spread(each.steps) for each in islice(others, MOST_LOOKED_AT) if each.steps is not None)
+        spreads = (_spread([each.steps]) for each in islice(others, MOST_LOOKED_AT) if each.steps is not None)
         told = [each for each in spreads if each is not None]
         if not told:
             return None

@@ -109,7 +109,7 @@ def measure(site: Site, seed: int) -> StudyResults:
     )
     cores = site.world_size
     plan = make_plan(study, Resources(site.device, cores, f"fake {site.device}"))
-    requests = [trial.request for trial in plan.trials()]
+    requests = [trial.request for trial in (*plan.trials(), *plan.visits([]))]
     if site.variants:
         requests = [
             each.model_copy(update={"variants": tuple(v for v in each.variants if v in site.variants)})
