@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -47,7 +47,7 @@ def _stages(session: Session) -> None:
     if is_search:
         with session.leaving_out_what_has_no_room():
             search(session)
-    measure_visits(session, Stage.VISITS, ledger.visits(ledger.winners()))
+    visit(session)
     train(session)
     if session.verify:
         verify(session)
@@ -176,6 +176,18 @@ def _retry(session: Session) -> None:
 
 
 # --- visits of settings at world sizes: the first of the default, or of a grid; those that follow of the best
+
+
+def visit(session: Session) -> None:
+    """The further visits of default and winner; where they make another setting the winner, its own too."""
+    ledger, visited = session.ledger, set[Hashable]()
+    while True:
+        winners = ledger.winners()
+        chosen = frozenset(ledger.plan.suggestion_of(each).key for each in winners)
+        if chosen in visited:
+            return
+        visited.add(chosen)
+        measure_visits(session, Stage.VISITS, ledger.visits(winners))
 
 
 def measure_visits(session: Session, stage: Stage, trials: Sequence[Visit]) -> None:

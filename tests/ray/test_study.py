@@ -142,11 +142,7 @@ def test_goes_through_every_step_and_ends_with_the_answer(smoke: Smoke) -> None:
     assert {"search", "scaling"} <= {row["role"] for row in found}
     assert {row["world_size"] for row in found if row["role"] == "scaling"} == {"1", "2"}
     searched = [row for row in found if row["role"] == "search"]
-    assert len(searched) == 4
-    best = max(searched, key=lambda row: float(row["throughput_samples_per_s"]))
-    default = (searched[0]["batch_size"], searched[0]["bucket_cap_mb"], searched[0]["precision"])
-    if (best["batch_size"], best["bucket_cap_mb"], best["precision"]) != default:
-        assert "confirmation" in {row["role"] for row in found}
+    assert len(searched) == 3  # and the default
     assert "2 devices:" in smoke.command.output
     assert "Report:  out/report/report.html" in smoke.command.output
 
@@ -255,6 +251,5 @@ def test_resume_measures_nothing_twice(smoke: Smoke) -> None:
     new = [json.loads(line) for line in after[len(before) :].splitlines()]
     known = {json.loads(line)["trial_id"] for line in before.splitlines()}
     assert not {record["trial_id"] for record in new} & known
-    # where others took cores the curve is measured again, and then what is the best may be confirmed
-    assert all(record["request"]["again"] or record["request"]["role"] == "confirmation" for record in new)
+    assert new == []
     assert "2 devices:" in again.output

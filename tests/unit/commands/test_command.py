@@ -339,11 +339,22 @@ def test_a_dry_run_says_that_the_largest_batch_is_found_first():
 
 def test_options_override_the_study():
     cores = usable_cores()
-    typed = ("--oversubscribe", "--world-sizes", f"1,{cores + 1}", "--trials", "5", "--time-budget", "1h30m")
+    typed = (
+        "--oversubscribe",
+        "--world-sizes",
+        f"1,{cores + 1}",
+        "--trials",
+        "5",
+        "--visits",
+        "2",
+        "--time-budget",
+        "1h30m",
+    )
     done = scaling(*typed, "--set", "knobs.gradient_accumulation=[1,4]")
     assert f"world sizes 1, {cores + 1} on cpu" in done.output
-    assert "5 suggestions" in done.output
+    assert "4 suggestions" in done.output  # and the default
     assert "gradient_accumulation: 1, 4" in done.output
+    assert "until the default and the best have 2 at every world size" in done.output
     assert "time budget: 90 min" in done.output
 
 
@@ -390,7 +401,7 @@ def test_report_prints_the_answer_and_writes_the_files(measured, monkeypatch):
     assert done.code == 0, done.errors
     answer = " ".join(done.output.split())  # of one line or several
     assert "2 devices: " in done.output
-    assert "best of 6: bf16, +" in answer
+    assert "bf16" in answer
     assert "over the default" in answer
     assert not CONTROL.search(done.output)
     directory = measured / "report"
@@ -403,8 +414,8 @@ def test_report_prints_the_answer_and_writes_the_files(measured, monkeypatch):
     assert done.output.endswith(f"\nResults: {measured.name}\n")
     with (directory / "summary.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(ResultsDirectory.open_readonly(measured).latest())
-    assert {row["role"] for row in rows} == {"search", "scaling", "confirmation"}
+    assert 0 < len(rows) <= len(ResultsDirectory.open_readonly(measured).latest())
+    assert {row["role"] for row in rows} == {"search", "scaling"}
     assert list(rows[0])[:5] == ["study", "model", "device_name", "input", "trial_id"]
 
 

@@ -77,26 +77,26 @@ def test_a_dry_run_of_what_goes_on_tells_what_is_left(method: str) -> None:
         Resources("cpu", 2, "a CPU"),
     )
     _, store, _ = run(plan)
-    known = [each for each in store.records if each.request.role in ("search", "scaling")][:2]
+    known = store.records[:2]
     whole, left = list(plan_lines(plan)), list(plan_lines(plan, known=known))
     assert left[0] == "goes on: 2 trials known, not measured again; what is left:"
     if method == "grid":
         ids = {each.trial_id for each in known}
         listed = [line for line in whole if not any(each in line for each in ids)]
         assert [line for line in left if line.startswith("  ")] == [x for x in listed if x.startswith("  ")]
-        assert any(line.startswith("grid: 2 trials, then") for line in left)
+        assert any(line.startswith("grid: 2 trials; ") for line in left)
     else:
-        assert any(line.startswith("search: 0 suggestions") for line in left)
-    every = list(store.records)
-    nothing = estimate(plan, known=every)
-    assert (nothing.num_trials, estimate(plan, known=known).num_trials) == (0, estimate(plan).num_trials - 2)
-    assert nothing.most_s == START_S[1] + FINISH_S
+        assert "scaling curve: 0 trials of the default" in left
+        assert any(line.startswith("search: 1 suggestion ") for line in left)
+    assert estimate(plan, known=known).num_trials == estimate(plan).num_trials - 2
+    assert estimate(plan, known=store.records).num_trials == 0
+    assert estimate(plan, known=store.records).most_s == START_S[1] + FINISH_S
 
 
 def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
     lines = dry(knobs={"batch_size": [32, 64]}, search={"method": "grid"}, measure={"max_seconds": 10})
     assert (
-        "estimated time: 44 s to 2 min, for about 5 trials of at most 10 s of rounds each, 1 start of"
+        "estimated time: 49 s to 3 min, for about 12 trials of at most 10 s of rounds each, 1 start of"
         in lines
     )
     short = dry(knobs={"batch_size": [32, 64]}, time_budget_seconds=60.0)

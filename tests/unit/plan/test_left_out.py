@@ -20,11 +20,11 @@ def searched(trials: int, measured: int) -> list[Note]:
     plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
     space = SearchSpace(plan)
     asked = [plan.search(space.suggestion(n, each)) for n, each in enumerate(space.points())]
-    records = run_all(FakeRunner(), asked[:measured])[0]
-    numbered = [each.model_copy(update={"suggestion": n}) for n, each in enumerate(records)]
-    notes = left_out(plan.study, numbered)
-    of_curves = notes.pop()  # no curve was begun
-    assert (of_curves.stage, len(of_curves.requests), of_curves.total) == (Stage.CURVES, 2, 2)
+    curve = [trial.request for trial in plan.default_curve()]
+    records = run_all(FakeRunner(), [*curve, *asked[1:measured]])[0]
+    notes = left_out(plan.study, records)
+    visits = notes.pop()  # none was begun: of a default on two sizes
+    assert (visits.stage, len(visits.requests), visits.total) == (Stage.VISITS, 4, 4)
     return notes
 
 
@@ -35,25 +35,30 @@ def test_no_suggestion_beyond_the_space_is_left_out() -> None:
     assert searched(4, 4) == []
 
 
-def test_after_a_search_the_curves_and_the_confirmation_belong_to_it() -> None:
+def test_after_a_search_the_visits_of_default_and_winner_belong_to_it() -> None:
     knobs = {"batch_size": [32, 64, 128], "static_graph": [False, True]}
     plan = make_plan(study(knobs=knobs, search={"method": "optuna"}), Resources("cpu", 2, "a CPU"))
     store = run(plan)[1]
     winners = analyse(plan.study, store.records).winners
     assert [each.config.setting.batch_size for each in winners] == [128]
     assert left_out(plan.study, store.records, 1, winners) == []
-    of_curves = [each for each in store.records if each.request.role == "scaling"]
-    first_one = [each for each in store.records if each not in of_curves[1:]]
-    (note,) = left_out(plan.study, first_one, 1, winners)
-    assert left_out_words(plan.study, note) == "3 of 4 trials of the curves (1 device: 2, 2 devices: 1)"
+    twice = [each for each in store.records if each.request.kind == "steps" and each.request.visit < 2]
+    (note,) = left_out(plan.study, twice, 1, winners)
+    assert left_out_words(plan.study, note) == "4 of 9 further visits (visit 3: 4)"
     searched = [each for each in store.records if each.request.role == "search"]
-    assert left_out(plan.study, searched, 1, winners)[1:] == [Note(NoteKind.NOT_REACHED, Stage.CONFIRMATION)]
+    curves, *_ = left_out(plan.study, searched, 1, winners)[1:]
+    assert left_out_words(plan.study, curves) == "2 of 2 trials of the curves (1 device: 1, 2 devices: 1)"
 
 
 def test_world_sizes_that_were_not_reached_are_counted() -> None:
-    spec = study(scaling={"world_sizes": [1, 2, 4]}, knobs={"batch_size": [64]}, search={"method": "grid"})
+    spec = study(
+        scaling={"world_sizes": [1, 2, 4]},
+        knobs={"batch_size": [64]},
+        search={"method": "grid"},
+        measure={"visits": 1},
+    )
     plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
-    records = grid(spec, [1, 2])[0]
+    records = run_all(FakeRunner(), [trial.request for trial in plan.trials()][1:])[0]
     (note,) = left_out(plan.study, records)
     assert [each.config.world_size for each in note.requests] == [4]
     assert left_out_words(plan.study, note) == "1 of 3 trials of the curves (4 devices: 1)"

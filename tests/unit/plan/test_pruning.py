@@ -43,7 +43,7 @@ def planned(
         "knobs": KNOBS,
         "search": {"method": "grid", "pruner": pruner},
         "training": training,
-        "measure": {"half_width": 0.02},
+        "measure": {"half_width": 0.02, "visits": 1},
     } | given
     return make_plan(study(**tables), Resources("cpu", 2, "a CPU"))
 

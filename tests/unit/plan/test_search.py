@@ -10,16 +10,17 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from raybench.analysis.choice import objective_values
+from raybench.analysis.stats.efficiency import scaling
 from raybench.machine.host import Resources
+from raybench.plan.paired import objective_values
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import TrialRequest
+from raybench.records.requests import Configuration, TrialRequest
 from raybench.spec import Setting
 from raybench.spec.load import find_study, load_study
-from tests.support.planted import QUIET, FakeHardware, FakeRunner, StepCosts, to_record
+from tests.support.planted import QUIET, FakeHardware, FakeRunner, StepCosts, run_all, to_record
 from tests.unit.calls import calls
 from tests.unit.studies import study
 
@@ -143,7 +144,7 @@ def test_the_default_study_looks_where_it_is_fast():
     )
     default = make_plan(load_study(find_study("default"), device="cpu"), Resources("cpu", 2, "a CPU"))
     found = searched(Search(default), default, 6, FakeRunner(hardware.costs, seed=3))
-    rates = {s.setting: objective_values(default.study, record)[0] for s, record in found}
+    rates = {s.setting: objective_values(default.study, record, found[0][1])[0] for s, record in found}
     at_batch = {s.setting.batch_size: rates[s.setting] for s, _ in found[:3]}
     assert at_batch[2048] == pytest.approx(14 * at_batch[32], rel=0.1)
     others = [suggestion.setting for suggestion, _ in found[3:]]
@@ -213,10 +214,37 @@ def test_values_are_those_of_the_objectives(tmp_path):
     assert [each.name for each in told.directions] == ["MAXIMIZE", "MAXIMIZE", "MINIMIZE"]
     for (_, record), trial in zip(found, told.trials, strict=True):
         throughput, efficiency, memory = trial.values
-        assert tuple(trial.values) == objective_values(planned.study, record)
+        assert tuple(trial.values) == objective_values(planned.study, record, found[0][1])
         assert memory == record.steps.peak_memory_bytes[0]
         assert 0 < efficiency < 1
         assert throughput > record.config.global_batch_size  # a step takes less than a second
+
+
+def test_the_sampler_learns_from_the_ratio_to_the_default_in_the_same_rounds(tmp_path):
+    """A trial in which all is half as slow again says nothing of its setting."""
+    slowness = [1.0]
+
+    def costs(_: Configuration, setting: Setting) -> StepCosts:
+        step_s = 0.01 if setting.batch_size == 512 else 0.005
+        return StepCosts(plain_s=step_s * slowness[0])
+
+    search = {"method": "optuna", "objectives": ["throughput", "efficiency", "cost_per_sample"]}
+    planned = plan(search=search, knobs={"batch_size": [512, 128]})
+    searching, runner = Search(planned, tmp_path / "optuna.log"), FakeRunner(costs, QUIET)
+    curve = [trial.request for trial in planned.default_curve()]
+    (default,), _ = run_all(runner, curve[:1])
+    searching.restore([default])
+    slowness[0] = 1.5
+    ((suggestion, record),) = searched(searching, planned, 5, runner)
+    assert suggestion.setting.batch_size == 128
+    assert suggestion.number == 1  # the default is 0, and not suggested again
+    of_default, of_other = (trial.values for trial in opened(tmp_path / "optuna.log").trials)
+    assert of_default[0] == pytest.approx(2 * 512 / 0.01, rel=0.01)
+    assert of_other[0] == pytest.approx(2 * 128 / 0.005, rel=0.01)
+    assert of_other[1] == pytest.approx(1.0, rel=0.01)
+    assert of_other[2] == pytest.approx(2 / of_other[0], rel=0.01)
+    own = scaling(record).throughput_samples_per_s.value
+    assert own == pytest.approx(of_other[0] / 1.5, rel=0.01)
 
 
 def test_several_objectives_leave_the_front(tmp_path):
@@ -253,8 +281,8 @@ def test_several_objectives_are_all_looked_after():
 def test_cost_is_minimized_in_the_price_of_the_study():
     costly = plan(search={"objectives": ["cost_per_sample"]}, cost={"price_per_device_hour": 3.6})
     record = measured(costly, costly.default(), FakeRunner())
-    rate = objective_values(plan().study, record)
-    assert objective_values(costly.study, record) == (pytest.approx(2 * 0.001 / rate[0]),)
+    rate = objective_values(plan().study, record, None)
+    assert objective_values(costly.study, record, None) == (pytest.approx(2 * 0.001 / rate[0]),)
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,13 @@ def test_the_order_starts_each_group_once_and_makes_each_size_once():
     )
     environments = [request.config.environment["OMP_PROC_BIND"] for request in requests]
     assert [key for key, _ in itertools.groupby(environments)] == ["false", "true"]
-    for _, together in itertools.groupby(
-        requests, key=lambda request: request.config.environment["OMP_PROC_BIND"]
+    *default, last = sizes(requests)[:3]
+    assert [*default, last] == [4, 2, 1]  # the default's curve first
+    for name, together in itertools.groupby(
+        requests[3:], key=lambda request: request.config.environment["OMP_PROC_BIND"]
     ):
         found = sizes(list(together))
-        assert found == sorted(found, reverse=True)
+        assert found == sorted(found, reverse=True), name
         assert set(found) == {1, 2, 4}
 
 
@@ -321,7 +323,8 @@ def variants(mode: str) -> dict[str, tuple[str, ...]]:
         "search": planned.search(default),
         "scaling": curve[4],
         "alone": curve[1],
-        "confirmation": planned.confirmation(other, default),
+        "other in a search": planned.search(other),
+        "other": planned.curve(other)[0],
     }
     return {name: request.variants for name, request in found.items()}
 
@@ -331,7 +334,8 @@ def test_variants_of_each_role_in_weak_scaling():
         "search": ("plain", "ddp"),  # its own base, in the same rounds
         "scaling": ("plain", "concurrent", "local", "ddp", "replay"),
         "alone": ("plain",),
-        "confirmation": ("ddp", "anchor"),
+        "other in a search": ("plain", "ddp", "anchor"),
+        "other": ("plain", "concurrent", "local", "ddp", "replay", "anchor"),
     }
 
 
@@ -340,16 +344,47 @@ def test_strong_scaling_has_the_base_at_the_global_batch_too():
         "search": ("base", "plain", "ddp"),
         "scaling": ("base", "plain", "concurrent", "local", "ddp", "replay"),
         "alone": ("plain",),
-        "confirmation": ("ddp", "anchor"),
+        "other in a search": ("base", "plain", "ddp", "anchor"),
+        "other": ("base", "plain", "concurrent", "local", "ddp", "replay", "anchor"),
     }
 
 
-def test_a_confirmation_is_of_the_winner_against_the_default():
-    planned = plan(2, knobs={"batch_size": [64, 128]})
-    default, winner = planned.suggestions()
-    request = planned.confirmation(winner, default)
-    assert (request.config.setting.batch_size, request.config.world_size) == (128, 2)
-    assert request.anchor == default.setting
+def test_the_default_is_the_anchor_of_other_settings_at_the_target():
+    planned = plan(4, knobs={"batch_size": [64, 128]}, scaling={"target_world_size": 2})
+    default, other = planned.suggestions()
+    assert [each.config.world_size for each in planned.curve(other)] == [2, 4, 1]
+    assert [each.anchor for each in planned.curve(other)] == [default.setting, None, None]
+    assert [each.anchor for each in planned.curve(default)] == [None] * 3
+
+
+def test_process_knobs_have_the_anchor_of_their_own_variables():
+    planned = plan(2, knobs={"batch_size": [64, 128]}, environment={"A": ["0", "1"]})
+    found = {
+        (r.config.environment["A"], r.config.batch_size): r.anchor and r.anchor.batch_size
+        for r in requested(planned)
+        if r.config.world_size == 2
+    }
+    assert found == {("0", 64): None, ("0", 128): 64, ("1", 64): None, ("1", 128): 64}
+
+
+@pytest.mark.parametrize(
+    ("measure", "half_width", "min_rounds"),
+    [
+        ({}, 0.0866, 4),  # 0.05 on CPUs
+        ({"half_width": 0.02, "visits": 4}, 0.04, 3),
+        ({"half_width": 0.02, "visits": 1}, 0.02, 10),
+        ({"half_width": 0.9, "visits": 100}, 0.99, 3),
+    ],
+    ids=str,
+)
+def test_a_visit_is_measured_to_its_share(measure, half_width, min_rounds):
+    planned = plan(2, knobs={"batch_size": [64, 128]}, measure=measure)
+    for request in (planned.search(planned.default()), *planned.curve(planned.default())):
+        assert (request.measure.half_width, request.measure.min_rounds) == (half_width, min_rounds)
+    verified = planned.verification(
+        planned.search(planned.default()).config, planned.default().setting, {}
+    ).measure
+    assert (verified.half_width, verified.min_rounds) == (planned.study.measure.half_width, 10)
 
 
 # --- ids
@@ -398,8 +433,9 @@ def test_ids_differ_where_something_else_is_asked(fields):
 def test_ids_differ_by_role_and_size():
     planned = plan(4, knobs={"batch_size": [8, 16]})
     default, other = planned.suggestions()
-    requests = [planned.search(default), *planned.curve(default), planned.confirmation(other, default)]
-    assert len({each.trial_id for each in requests}) == len(requests) == 5
+    requests = [planned.search(default), *planned.curve(default), *planned.curve(default, 1)]
+    requests += [planned.search(other), planned.curve(other)[0]]
+    assert len({each.trial_id for each in requests}) == len(requests) == 9
 
 
 def test_ids_do_not_depend_on_how_long_a_trial_may_take():
@@ -472,11 +508,14 @@ def asked_for(requests: Sequence[TrialRequest]) -> list[tuple[int, str]]:
 def test_single_is_the_one_device_of_every_strategy():
     planned = plan(4, "cuda", knobs={"strategy": STRATEGIES}, scaling={"mode": "strong"})
     others = ["dp", "ddp", "fsdp"]
-    assert asked_for(requested(planned)) == [
-        *((4, each) for each in others),
-        *((2, each) for each in others),
-        (1, "single"),
-    ]
+    assert (
+        asked_for(requested(planned))
+        == [
+            *((4, "dp"), (2, "dp"), (1, "single")),  # the default's curve
+            *((4, each) for each in others[1:]),
+            *((2, each) for each in others[1:]),
+        ]
+    )
     assert planned.default().setting.strategy == "dp"
     assert asked_for(planned.curve(planned.default())) == [(4, "dp"), (2, "dp"), (1, "single")]
 
@@ -499,7 +538,7 @@ def test_only_ddp_has_the_variants_of_a_wrapper():
     found = {r.config.setting.strategy: r.variants for r in requested(planned) if r.config.world_size == 2}
     assert found == {
         "ddp": ("base", "plain", "concurrent", "local", "ddp", "replay"),
-        "fsdp": ("base", "plain", "ddp"),
+        "fsdp": ("base", "plain", "ddp", "anchor"),
     }
 
 

@@ -24,17 +24,18 @@ def test_the_id_covers_the_training_but_not_how_long_it_may_take():
     assert (patient.timeout_s, request().timeout_s) == (1.0, 300.0)
 
 
-def test_a_further_start_is_another_trial_and_the_first_one_is_the_trial_itself():
+def test_a_further_visit_is_another_trial_and_the_first_one_is_the_trial_itself():
     once, thrice = (request(measure=MeasureSpec(starts=starts)) for starts in (1, 3))
-    again = request(measure=MeasureSpec(starts=3), start=1)
-    assert once.trial_id == thrice.trial_id != again.trial_id
+    others = [request(measure=MeasureSpec(starts=3), **each) for each in ({"start": 1}, {"visit": 1})]
+    assert once.trial_id == thrice.trial_id
+    assert len({each.trial_id for each in (once, *others)}) == 3
     before_there_were_starts = once.model_dump(
         mode="json",
         exclude={
             "config": {"oversubscribed"},
             "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"},
             "start": True,
-            "again": True,
+            "visit": True,
         },
     )
     text = json.dumps(before_there_were_starts, sort_keys=True, separators=(",", ":"))
@@ -42,5 +43,5 @@ def test_a_further_start_is_another_trial_and_the_first_one_is_the_trial_itself(
 
 
 def test_phases_and_parity_are_measured_in_scaling_trials_only():
-    roles = ("search", "scaling", "confirmation", "verification")
+    roles = ("search", "scaling", "verification")
     assert [role for role in roles if request(role=role).measures_beside_rounds] == ["scaling"]

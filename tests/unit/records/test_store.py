@@ -13,7 +13,7 @@ from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import Environment
 from raybench.records import store
 from raybench.records.messages import BlockStepTimes
-from raybench.records.record import SCHEMA_VERSION, TrialRecord
+from raybench.records.record import SCHEMA_VERSION, TrialRecord, is_readable
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.results import Block, Round, StepsResult
 from raybench.records.store import ResultsDirectory
@@ -189,10 +189,18 @@ def test_records_from_before_requests_had_kinds_are_refused_in_a_line(path):
     assert "measure again" in line
 
 
-def test_a_newer_schema_in_a_line_or_in_the_environment(path):
+def test_an_older_minor_version_is_read():
+    major, minor = SCHEMA_VERSION.split(".")
+    assert is_readable(SCHEMA_VERSION)
+    assert all(is_readable(f"{major}.{each}") for each in range(int(minor)))
+    for other in (f"{major}.{int(minor) + 1}", f"{int(major) + 1}.0", "0.1", "1", 5, None):
+        assert not is_readable(other)
+
+
+@pytest.mark.parametrize("newer", ["1.1", "2.0"])
+def test_a_newer_schema_in_a_line_or_in_the_environment(path, newer):
     with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
         results.append(record(8))
-    newer = SCHEMA_VERSION + 1
     for name in ("trials.jsonl", "environment.json"):
         old = (path / name).read_text()
         data = json.loads(old)
@@ -203,7 +211,7 @@ def test_a_newer_schema_in_a_line_or_in_the_environment(path):
             else lambda p: ResultsDirectory.open_readonly(p).environment()
         )
         line = refused(call, path)
-        assert f"schema_version {newer}, this raybench reads {SCHEMA_VERSION}" in line
+        assert f'schema_version "{newer}", this raybench reads {SCHEMA_VERSION}' in line
         (path / name).write_text(old)
     ResultsDirectory.resume(path).close()  # and a refusal holds no lock
 

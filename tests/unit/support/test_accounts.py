@@ -46,7 +46,7 @@ def test_what_never_became_complete_is_lost() -> None:
 
 def test_what_is_complete_twice_is_doubled_whatever_its_id() -> None:
     again = trial(16).model_copy(update={"trial_id": "0" * 12})
-    found = account(*map(trial, BATCHES), again, trial(8, again=1))
+    found = account(*map(trial, BATCHES), again, trial(8, visit=1))
     assert found.doubled == ("scaling of batch 16: 2 times",)
     assert found.complete == 3
 
