@@ -22,6 +22,7 @@ LEVELS: tuple[tuple[str, Variant, Callable[[Block], float]], ...] = (
     ("local slowest", "local", slowest_step_s),
     ("replay", "replay", slowest_rank_s),
 )
+SLOPE_SD = 0.5  # around 1: a device that is slower among others is most often slower alone
 Devices = Mapping[tuple[int, int], float]  # by group and rank: the logarithm that a device is slower by
 
 
@@ -107,7 +108,8 @@ def device_effects(records: Sequence[TrialRecord]) -> dict[tuple[int, int], floa
 
     From ``concurrent``, where every device is timed in every round, of the trials on the most devices of a
     group. Devices that differ there by what crowds them differ less alone: the effects are scaled by the
-    slope with which ``plain``, which is on another device in each round, follows them.
+    slope with which ``plain``, which is on another device in each round, follows them. Where its few blocks
+    were on devices that are alike they do not tell, and it is 1 (a ridge, by the noise of ``plain``).
     """
     apart = defaultdict[int, list[Array]](list)
     most = dict[int, tuple[int, ...]]()
@@ -124,7 +126,8 @@ def device_effects(records: Sequence[TrialRecord]) -> dict[tuple[int, int], floa
         for group, rows in apart.items()
         for rank, effect in zip(most[group], np.median(rows, axis=0), strict=True)
     }
-    products = squares = 0.0
+    products = squares = rest = 0.0
+    degrees = -1
     for record in records:
         blocks = [each for each in _blocks(record, "plain") if (record.group, each.ranks[0]) in effects]
         if len(blocks) > 1:
@@ -132,7 +135,11 @@ def device_effects(records: Sequence[TrialRecord]) -> dict[tuple[int, int], floa
             slow = np.array([effects[record.group, each.ranks[0]] for each in blocks])
             products += float(((logs - logs.mean()) * (slow - slow.mean())).sum())
             squares += float(((slow - slow.mean()) ** 2).sum())
-    slope = min(max(products / squares, 0.0), 1.0) if squares else 0.0
+            rest += float(((logs - logs.mean()) ** 2).sum())
+            degrees += len(blocks) - 1
+    noise = max(rest - (products**2 / squares if squares else 0.0), 0.0) / max(degrees, 1)
+    ridge = noise / SLOPE_SD**2 if squares else 1.0
+    slope = min(max((products + ridge) / (squares + ridge), 0.0), 1.0)
     return {key: slope * effect for key, effect in effects.items()}
 
 

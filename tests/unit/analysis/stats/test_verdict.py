@@ -1,0 +1,89 @@
+"""Better, worse, as good, or not known yet; and how much more measuring would tell."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import MOST_VISITS, Verdict, gain_of, times_to_tell, verdict
+
+MARGIN = 0.02
+
+
+def gain(value: float, half: float) -> Estimate:
+    return Estimate(value, value - half, value + half, 12)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "said"),
+    [
+        (0.14, 0.03, Verdict.BETTER),
+        (0.03, 0.02, Verdict.BETTER),  # though part of it is within the margin
+        (-0.10, 0.05, Verdict.WORSE),
+        (0.0, 0.015, Verdict.AS_GOOD),
+        (0.01, 0.005, Verdict.AS_GOOD),  # surely faster, by less than makes a difference
+        (-0.01, 0.005, Verdict.AS_GOOD),
+        (0.01, 0.02, Verdict.UNKNOWN),
+        (0.05, 0.06, Verdict.UNKNOWN),
+        (-0.05, 0.06, Verdict.UNKNOWN),
+        (0.0, 0.5, Verdict.UNKNOWN),
+        (0.0, math.inf, Verdict.UNKNOWN),
+    ],
+)
+def test_what_an_interval_says(value: float, half: float, said: Verdict) -> None:
+    assert verdict(gain(value, half), MARGIN) is said
+
+
+def test_without_a_margin_nothing_is_as_good() -> None:
+    assert verdict(gain(0.001, 0.0005), 0.0) is Verdict.BETTER
+    assert verdict(gain(0.0, 0.0), 0.0) is Verdict.AS_GOOD
+
+
+def test_the_words_are_those_of_the_report() -> None:
+    assert [str(each) for each in Verdict] == ["better", "worse", "as good", "not known yet"]
+
+
+def test_twice_the_half_width_needs_four_times_the_measuring() -> None:
+    assert times_to_tell(gain(0.05, 0.05), MARGIN) == 1
+    assert times_to_tell(gain(0.05, 0.10), MARGIN) == 4
+    assert times_to_tell(gain(0.05, 0.20), MARGIN) == 16
+
+
+@pytest.mark.parametrize("value", [0.0, 0.01, 0.05, -0.05])
+def test_a_wider_interval_never_needs_less(value: float) -> None:
+    times = [times_to_tell(gain(value, half), MARGIN) for half in (0.03, 0.06, 0.1, 0.2)]
+    assert all(times)
+    assert times == sorted(times, key=lambda each: each or 0)
+
+
+@pytest.mark.parametrize(("value", "half"), [(0.05, 0.2), (0.004, 0.05), (-0.03, 0.11)])
+def test_so_much_measuring_does_tell(value: float, half: float) -> None:
+    times = times_to_tell(gain(value, half), MARGIN)
+    assert times is not None
+    assert verdict(gain(value, half / math.sqrt(times) * 0.999), MARGIN) is not Verdict.UNKNOWN
+    assert verdict(gain(value, half / math.sqrt(times - 1)), MARGIN) is Verdict.UNKNOWN
+
+
+def test_what_would_take_too_much_has_no_number() -> None:
+    assert times_to_tell(gain(0.0, 10.0), MARGIN) is None
+    assert times_to_tell(gain(0.1, math.inf), MARGIN) is None
+    assert times_to_tell(gain(0.0, 0.1), 0.0) is None
+    found = times_to_tell(gain(0.0, MARGIN * math.sqrt(MOST_VISITS) * 0.999), MARGIN)
+    assert found == MOST_VISITS - 1 or found == MOST_VISITS
+
+
+def test_a_gain_is_a_ratio_less_one_with_both_intervals() -> None:
+    found = gain_of(Estimate(1.14, 1.10, 1.18, 12, 1, 3, (1.05, 1.23)), MARGIN)
+    assert (found.gain.value, found.gain.low, found.gain.high) == pytest.approx((0.14, 0.10, 0.18))
+    assert found.gain.again == pytest.approx((0.05, 0.23))
+    assert (found.gain.n, found.gain.visits) == (12, 3)
+    assert found.verdict is Verdict.BETTER
+    assert found.to_tell is None  # it is told
+
+
+def test_a_gain_that_is_not_known_says_what_would_tell() -> None:
+    found = gain_of(Estimate(1.05, 0.95, 1.15, 12), MARGIN)
+    assert found.verdict is Verdict.UNKNOWN
+    assert found.to_tell == 4

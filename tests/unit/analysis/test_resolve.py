@@ -1,0 +1,220 @@
+"""A study's records resolved: which count, and that all visits of a setting have one figure."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.stats.verdict import Verdict
+from raybench.machine.host import Resources
+from raybench.plan.resolve import make_plan
+from raybench.spec import Setting
+from tests.support.planted import FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
+from tests.unit.studies import asked, failed, grid, searched, study, trained
+
+SPEC = study(knobs={"batch_size": [32, 64]}, scaling={"world_sizes": [1, 2, 4]})
+
+
+def test_every_measured_trial_has_its_scaling_and_waterfall() -> None:
+    records, _ = grid(SPEC, (1, 2, 4))
+    results = resolve(SPEC, [*records, failed(asked(SPEC, "search", Setting(), 4))])
+    assert results.target_world_size == 4
+    assert len(results.measured) == len(records) == len(results.scalings)
+    for record in results.measured:
+        assert results.scaling(record) == results.fit.scaling(record)
+        assert results.waterfalls[record.trial_id] == results.fit.waterfall(record)
+    assert results.headline is not None
+    assert results.headline_label == "batch 32"
+    assert results.headline_scaling == results.scaling(results.headline)
+    assert results.waterfall == results.waterfalls[results.headline.trial_id]
+    assert [record.state for record in results.failed] == ["oom"]
+
+
+# --- one figure
+
+
+SEARCHED = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "optuna", "trials": 3})
+WINNER = Setting(batch_size=128)
+
+
+@pytest.fixture(scope="module")
+def visited() -> Facts:
+    """Default and winner are visited three times, and the default is an anchor beside the others."""
+    return resolve(SEARCHED, searched(SEARCHED, (1, 2, 4), WINNER))
+
+
+def test_all_visits_of_a_setting_have_one_figure(visited: Facts) -> None:
+    by_setting: dict[object, set[object]] = {}
+    for record in visited.measured:
+        key = visited.buckets.key(record.config)
+        by_setting.setdefault(key, set()).add(
+            (visited.scaling(record), repr(visited.waterfalls[record.trial_id]))
+        )
+    assert any(len(visited.visits(record)) >= 3 for record in visited.measured)
+    assert all(len(figures) == 1 for figures in by_setting.values())
+
+
+def test_an_anchor_is_a_visit_of_the_default(visited: Facts) -> None:
+    default = visited.default
+    assert default is not None
+    anchored = [each for each in visited.measured if each.request.kind == "steps" and each.request.anchor]
+    assert anchored
+    assert visited.scaling(default).step_time_s.visits == len(visited.visits(default)) + len(anchored)
+
+
+def test_figures_of_a_setting_hold_the_relations_that_define_them(visited: Facts) -> None:
+    """Exactly: speed-up = base step / step x n, efficiency = speed-up / n, throughput = samples / step."""
+    for record in visited.measured:
+        found, size = visited.scaling(record), record.config.world_size
+        assert record.steps is not None
+        rate = record.steps.samples_per_step / found.step_time_s.value
+        assert found.throughput_samples_per_s.value == pytest.approx(rate, rel=1e-12)
+        if size == 1:
+            continue
+        assert found.baseline is not None
+        assert found.speedup is not None
+        assert found.efficiency is not None
+        over = found.baseline.step_time_s.value / found.step_time_s.value * size
+        assert found.speedup.value == pytest.approx(over, rel=1e-9)
+        assert found.efficiency.value == pytest.approx(found.speedup.value / size, rel=1e-12)
+
+
+def test_parts_add_up_exactly_to_the_step_of_all_visits(visited: Facts) -> None:
+    for record in visited.measured:
+        found = visited.waterfalls[record.trial_id]
+        assert found is not None
+        total = math.fsum(part.value for part in found.parts.present().values())
+        assert total == pytest.approx(visited.scaling(record).step_time_s.value, rel=1e-12)
+
+
+def test_a_strong_scaling_speed_up_is_over_the_one_device_trial() -> None:
+    """The step of one device at the global batch: in the rounds of two, and in a trial of its own."""
+    spec = study(knobs={"batch_size": 64}, scaling={"mode": "strong", "world_sizes": [1, 2, 4]})
+    facts = resolve(spec, grid(spec, (1, 2, 4))[0])
+    one, two, four = sorted(facts.measured, key=lambda each: each.config.world_size)
+    bases = [facts.scaling(each).baseline for each in (two, four)]
+    for base in bases:
+        assert base is not None
+        assert base.step_time_s == facts.scaling(one).step_time_s
+        assert base.step_time_s.visits == 3
+
+
+def test_more_visits_make_a_figure_surer() -> None:
+    records = searched(SEARCHED, (1, 2), WINNER)
+    first = [each for each in records if not (each.request.kind == "steps" and each.request.visit)]
+    once, thrice = resolve(SEARCHED, first), resolve(SEARCHED, records)
+    assert once.headline is not None
+    before, after = (facts.scaling(once.headline) for facts in (once, thrice))
+    assert after.step_time_s.visits > before.step_time_s.visits
+    assert after.step_time_s.half_width < before.step_time_s.half_width
+    assert before.efficiency is not None
+    assert after.efficiency is not None
+    assert after.efficiency.half_width < before.efficiency.half_width
+
+
+# --- the best
+
+
+def test_the_best_has_a_chance_and_a_regret(visited: Facts) -> None:
+    best = visited.best
+    assert best is not None
+    assert best.record.config.setting.batch_size == 128
+    assert not best.is_default
+    assert best.num_suggestions == 3
+    assert best.chance > 0.95
+    assert 0 <= best.regret < 0.02
+
+
+def test_of_equal_settings_none_is_likely_the_best() -> None:
+    spec = study(knobs={"precision": ["fp32", "bf16", "fp16", "tf32"]})
+    equal = FakeRunner(lambda config, setting: StepCosts(plain_s=0.01, exposed_s=0.002), seed=5)
+    facts = resolve(spec, grid(spec, (2,), equal)[0])
+    assert facts.best is not None
+    assert facts.best.chance < 0.9
+    assert facts.best.regret > 0
+    assert {each.verdict for each in facts.gains.values()} == {Verdict.UNKNOWN}
+
+
+def test_gains_are_over_the_default_and_of_every_rival(visited: Facts) -> None:
+    default = visited.default
+    assert default is not None
+    others = [each for each in visited.rivals if each is not default]
+    assert set(visited.gains) == {each.trial_id for each in others}
+    rate = visited.scaling(default).throughput_samples_per_s.value
+    for record in others:
+        found = visited.gain(record)
+        assert found is not None
+        mine = visited.scaling(record).throughput_samples_per_s.value
+        assert found.gain.value == pytest.approx(mine / rate - 1, rel=1e-9)
+        assert found.verdict is Verdict.BETTER
+    assert visited.gain(default) is None
+
+
+def test_the_gain_of_a_visit_is_that_of_its_setting(visited: Facts) -> None:
+    best = visited.best
+    assert best is not None
+    visits = visited.visits(best.record)
+    assert len(visits) >= 3
+    assert len({id(visited.gain(each)) for each in visits}) == 1
+
+
+def test_without_the_default_there_are_no_gains() -> None:
+    spec = study(knobs={"batch_size": [32, 64, 128]})
+    kept = [each for each in grid(spec, (2,))[0] if each.config.setting.batch_size > 32]
+    facts = resolve(spec, kept)
+    assert facts.default is None
+    assert facts.gains == {}
+    assert facts.best is not None
+    assert facts.gain(facts.best.record) is None
+
+
+def test_of_records_with_one_id_the_last_counts() -> None:
+    records, _ = grid(SPEC, (1, 2))
+    first = failed(asked(SPEC, "scaling", Setting(batch_size=64), 2))
+    assert first.trial_id in {record.trial_id for record in records}
+    results = resolve(SPEC, [first, *records])
+    assert len(results.records) == len(records)
+    assert results.failed == ()
+
+
+def test_training_has_no_scaling_and_counts_as_complete() -> None:
+    spec = study(workload={"name": "vision", "input": "real"}, training={"epochs": 2})
+    records, _ = grid(spec, (1, 2))
+    results = resolve(spec, [*records, *trained(spec, (1, 2), FakeLearning(num_train=77))])
+    assert len(results.complete) == len(records) + 2
+    assert len(results.measured) == len(records)
+    assert set(results.scalings) == {record.trial_id for record in records}
+    assert results.epoch_samples == 77
+
+
+def test_roles_are_asked_in_their_order() -> None:
+    spec = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "optuna", "trials": 3})
+    results = resolve(spec, searched(spec, (1, 2), Setting(batch_size=128)))
+    assert {record.request.role for record in results.by_role("scaling", "search")} == {"scaling"}
+    assert {record.request.role for record in results.by_role("verification", "search")} == {"search"}
+    assert results.by_role("verification") == ()
+
+
+def test_probes_say_what_max_stands_for_and_are_not_among_the_records() -> None:
+    spec = study(knobs={"batch_size": "max"}, resources={"device": "cuda"}, scaling={"world_sizes": [1, 2]})
+    plan = make_plan(spec, Resources("cuda", 2, "a GPU"))
+    hardware = FakeHardware(memory_fixed_bytes=0, memory_sample_bytes=1 << 20)
+    runner = FakeRunner(hardware.costs, memory_limit_bytes=10 << 30)
+    (combination,) = plan.combinations()
+    requests = [plan.probe(combination, batch) for batch in (1024, 2048)]
+    results = resolve(spec, run_all(runner, requests)[0])
+    assert results.records == ()
+    assert results.headline is None
+    (found,) = results.largest
+    assert found.batch_size == 2048
+    assert results.study.knobs.batch_size == (2048,)
+    assert spec.knobs.batch_size == ("max",)
+
+
+def test_nothing_is_nothing() -> None:
+    results = resolve(SPEC, [])
+    assert (results.headline, results.waterfall, results.headline_scaling) == (None, None, None)
+    assert (results.headline_label, results.curves, results.batch_curves) == ("", (), ())
+    assert results.epoch_samples is None
