@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from raybench.analysis.findings.evenness import (
     place_of,
     varies,
 )
-from raybench.analysis.findings.finding import Finding, FindingName, Kind, Need, Severity, is_tie
+from raybench.analysis.findings.finding import Finding, FindingName, Kind, Need, is_tie
 from raybench.analysis.findings.of_study import (
     Failed,
     NoGain,
@@ -51,11 +50,9 @@ from raybench.analysis.findings.of_study import (
 from raybench.analysis.findings.steadiness import (
     CLOCK_DROP,
     MOST_TIMES,
-    Drift,
     LossesDisagree,
     NoisyMeasurement,
     NotAllMeasured,
-    OutlierRounds,
     Oversubscribed,
     RareSlowSteps,
     Throttling,
@@ -518,54 +515,19 @@ def _loss(case: Case, lost: Estimate) -> list[str]:
 
 @text_of.register
 def _(rule: NoisyMeasurement) -> Text:
-    steps, needed_s = rule.case.steps, _rounded_up(rule.needed_s)
-    step = (
-        f"it shrinks with the square root of time: --set measure.max_seconds={needed_s}, or a quieter machine"
-    )
-    if rule.needed_s > MOST_TIMES * rule.study_s:
-        programs = stoppable(steps)
+    visits, needed = plural(rule.num_visits, "visit"), rule.needed_visits
+    step = f"about {needed} visits would reach it (--visits), or a quieter machine"
+    if needed > MOST_TIMES * rule.asked_visits:
+        programs = stoppable(rule.case.steps)
         named = f": {programs_words(programs)}" if programs else " (top)"
         step = (
             "noise is the matter, not time: see what else uses the machine and stop it, or measure when "
             f"it is done{named}"
         )
-    elif rule.is_cut:
-        more = f" and --set measure.max_seconds={needed_s}" if needed_s > rule.study_s else ""
-        step = (
-            f"the time budget left its rounds {rule.max_seconds:.0f} s of {rule.study_s:g} s, about "
-            f"{needed_s} s are needed: a study with a larger --time-budget{more}, or a quieter machine"
-        )
-    return Text(
-        f"the half-width is {rule.reached:.1%} after {len(steps.rounds)} rounds in {steps.measure_s:.0f} s, "
-        f"{rule.asked:.1%} was asked",
-        step,
-    )
-
-
-def _rounded_up(seconds: float) -> int:
-    digits: int = 10 ** max(len(str(int(seconds))) - 2, 0)
-    return int(math.ceil(seconds / digits) * digits)
-
-
-@text_of.register
-def _(rule: OutlierRounds) -> Text:
-    number, num_rounds, kept = len(rule.outliers), len(rule.case.steps.rounds), rule.kept
-    named = f"{', '.join(map(str, rule.outliers[:8]))}{', ...' if number > 8 else ''}"
-    lie, rounds = ("lies", "round") if number == 1 else ("lie", "rounds")
-    step = "the trimmed mean leaves them out: nothing to do"
-    if rule.severity is Severity.WARNING:
-        step = "something else used the machine: stop it and measure again"
-    elif kept:
-        step = (
-            f"the trimmed mean leaves out {plural(rule.trimmed, 'round')} at each end, so {kept} of them "
-            f"{'is' if kept == 1 else 'are'} in the figure and its interval: measure again if that is too "
-            "wide"
-        )
-    return Text(
-        f"{number} of {num_rounds} rounds {lie} apart from the rest ({rounds} {named}); the furthest took "
-        f"{rule.worst:.2f} times the median",
-        step,
-    )
+    elif rule.num_visits < rule.asked_visits:
+        asked = plural(rule.asked_visits, "visit")
+        step = f"the time budget left {rule.num_visits} of {asked}: --resume goes on"
+    return Text(f"the half-width is {rule.reached:.1%} after {visits}, {rule.asked:.1%} was asked", step)
 
 
 @text_of.register
@@ -575,16 +537,6 @@ def _(rule: RareSlowSteps) -> Text:
         f"the mean step is {rule.share:.1%} above the typical one: rare slow steps cost {extra_ms:.3g} ms "
         "a step in times, costs and energy of epochs and runs",
         "find what comes and goes: other programs, garbage collection, checkpoints, a loader that stalls",
-    )
-
-
-@text_of.register
-def _(rule: Drift) -> Text:
-    return Text(
-        f"the step time changed by {rule.change:+.1%} over {rule.over_s:.1f} s ({rule.num_rounds} rounds, "
-        f"Theil-Sen; Mann-Kendall p = {rule.significance:.1g})",
-        "efficiency is made of ratios within rounds, in which drift cancels; for the step time itself, warm "
-        "up longer (measure.warmup_steps) or look at clocks and temperature",
     )
 
 

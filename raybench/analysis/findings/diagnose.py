@@ -25,11 +25,9 @@ from raybench.analysis.findings.of_study import (
     SeveralDevices,
 )
 from raybench.analysis.findings.steadiness import (
-    Drift,
     LossesDisagree,
     NoisyMeasurement,
     NotAllMeasured,
-    OutlierRounds,
     Oversubscribed,
     RareSlowSteps,
     Throttling,
@@ -116,7 +114,7 @@ def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding
 
 # what is to be said against a trial's numbers, whatever it is for
 DOUBTS: tuple[type[OfTrial], ...] = (
-    Oversubscribed, NoisyMeasurement, OutlierRounds, Drift, OtherProcesses, Throttling, UnevenDevices,
+    Oversubscribed, NoisyMeasurement, OtherProcesses, Throttling, UnevenDevices,
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (

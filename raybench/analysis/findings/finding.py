@@ -83,14 +83,9 @@ class FindingName(StrEnum):
     # what is to be said against the measurement
     #: more workers than cores
     OVERSUBSCRIBED = "oversubscribed"
-    #: the requested half-width was not reached in time; where that would take more than ten times what the
-    #: rounds were given, noise is to be stopped instead
+    #: the half-width that was asked for was not reached by all visits together; where that would take more
+    #: than ten times as many, noise is to be stopped instead
     NOISY_MEASUREMENT = "noisy measurement"
-    #: the step time changed by 2% over the rounds (Mann-Kendall, 1%)
-    DRIFT = "drift"
-    #: rounds far from the rest; where there are more on one side than the trimmed mean leaves out, they are
-    #: in the figure, and the finding says so
-    OUTLIER_ROUNDS = "outlier rounds"
     #: the mean step over all rounds is more than 3% above the typical one: the slow steps that the estimator
     #: trims are part of every total (time, cost, energy)
     RARE_SLOW_STEPS = "rare slow steps"

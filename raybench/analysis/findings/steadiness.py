@@ -1,4 +1,4 @@
-"""Are a trial's rounds steady? Their noise, rounds apart from the rest, and drift."""
+"""How sure a setting's figures are: noise, rare slow steps, clocks, more workers than cores."""
 
 from __future__ import annotations
 
@@ -10,107 +10,56 @@ import numpy as np
 
 from raybench.analysis.findings.case import MUCH, Case, OfTrial
 from raybench.analysis.findings.finding import FindingName, Need, Severity
-from raybench.analysis.stats.rounds import level, mann_kendall, outlying, step_series, theil_sen
-from raybench.analysis.stats.statistics import TRIM, Estimate
-from raybench.analysis.stats.stopping import asked_half_width, reached_half_width
+from raybench.analysis.stats.rounds import level, step_series
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.strategies import ParityVerdict, loss_parity
 from raybench.records.results import Beside, StepsResult
 
-MOST_TIMES = 10.0  # what the rounds were given: to ask for more of it is no advice
-DRIFT_SIGNIFICANCE = 0.01
-DRIFT_LEAST = 0.02  # relative, from the first round to the last
+MOST_TIMES = 10  # the visits that were asked for: to ask for more of them is no advice
 
 
 @dataclass(frozen=True)
 class NoisyMeasurement(OfTrial):
-    """The asked half-width was not reached in time."""
+    """The half-width that was asked for was not reached by all visits together."""
 
     name = FindingName.NOISY_MEASUREMENT
     severity = Severity.WARNING  # the numbers are less sure than was asked
     reached: float  # half-widths, relative
     asked: float
-    max_seconds: float  # that the rounds were given
+    asked_visits: int  # of the study; the time budget may have left fewer
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
-        """Time was up before."""
-        if case.steps.stopped_by != "max_seconds":
-            return None
-        reached, request = reached_half_width(case.steps.rounds), case.record.request
+        """Of the efficiency, or of the step time of one device; not where nothing was asked but steps."""
+        request = case.record.request
         assert request.kind == "steps"  # it has a measurement of steps
-        asked = asked_half_width(request.measure, request.config.device)
-        if reached is None or reached <= asked:
+        measure, found = request.measure, case.scaling.efficiency
+        estimate = found if found is not None and not case.scaling.is_baseline else case.scaling.step_time_s
+        # what one visit is asked for is more by the root of their number
+        asked = asked_half_width(measure, request.config.device) / math.sqrt(measure.visits)
+        if measure.steps is not None or estimate.log_half_width <= asked:
             return None
-        return cls(case, reached, asked, request.measure.max_seconds)
+        return cls(case, estimate.log_half_width, asked, measure.visits)
 
     @property
-    def needed_s(self) -> float:
-        """How long it would take: the half-width shrinks with the square root of time."""
-        return self.case.steps.measure_s * (self.reached / self.asked) ** 2
+    def num_visits(self) -> int:
+        """Of the setting."""
+        return len(self.case.visits)
 
     @property
-    def is_cut(self) -> bool:
-        """Whether the time budget ended the rounds, and not ``measure.max_seconds`` of the study."""
-        return self.max_seconds < self.study_s
-
-    @property
-    def study_s(self) -> float:
-        """What the study asks for; of a trial without its study what the rounds were given."""
-        return self.case.around.max_seconds or self.max_seconds
+    def needed_visits(self) -> int:
+        """How many it would take: the half-width shrinks with the square root of their number."""
+        return math.ceil(self.num_visits * (self.reached / self.asked) ** 2)
 
     @property
     def values(self) -> dict[str, float]:
         return {
             "half_width_ratio": self.reached,
             "asked_ratio": self.asked,
-            "needed_s": self.needed_s,
-            "rounds": len(self.case.steps.rounds),
+            "visits": self.num_visits,
+            "needed_visits": self.needed_visits,
         }
-
-
-@dataclass(frozen=True)
-class OutlierRounds(OfTrial):
-    """Rounds apart from the rest: a note while the trimmed mean leaves them all out."""
-
-    name = FindingName.OUTLIER_ROUNDS
-    outliers: tuple[int, ...]
-    worst: float  # the furthest of them over the median
-    num_slow: int  # of them
-
-    @classmethod
-    def condition(cls, case: Case) -> Self | None:
-        """By a modified z-score, and by a tenth at least."""
-        values = step_series(case.steps)
-        if values is None:
-            return None
-        outliers = np.flatnonzero(outlying(values))
-        if not len(outliers):
-            return None
-        furthest = outliers[np.argmax(np.abs(np.log(values[outliers] / np.nanmedian(values))))]
-        worst = float(values[furthest] / np.nanmedian(values))
-        num_slow = int(np.sum(values[outliers] > np.nanmedian(values)))
-        return cls(case, tuple(int(each) for each in outliers), worst, num_slow)
-
-    @property
-    def trimmed(self) -> int:
-        """Rounds that the trimmed mean leaves out at each end."""
-        return int(TRIM * len(self.case.steps.rounds))
-
-    @property
-    def kept(self) -> int:
-        """Rounds apart that it keeps: more on one side than it leaves out there."""
-        sides = self.num_slow, len(self.outliers) - self.num_slow
-        return sum(max(each - self.trimmed, 0) for each in sides)
-
-    @property
-    def severity(self) -> Severity:
-        """A warning where they are more than the trimmed mean leaves out in all."""
-        return Severity.WARNING if len(self.outliers) > 2 * self.trimmed else Severity.NOTE
-
-    @property
-    def values(self) -> dict[str, float]:
-        rounds = len(self.case.steps.rounds)
-        return {"rounds": rounds, "outliers": len(self.outliers), "worst_ratio": self.worst}
 
 
 RARE_LEAST = 0.03  # of the typical step: a difference of less is not worth a word
@@ -137,37 +86,6 @@ class RareSlowSteps(OfTrial):
     @property
     def values(self) -> dict[str, float]:
         return {"share_ratio": self.share, "seconds_per_step": self.share * self.case.step_s}
-
-
-@dataclass(frozen=True)
-class Drift(OfTrial):
-    """The step time rises or falls over the rounds, significantly and by 2% at least."""
-
-    name = FindingName.DRIFT
-    severity = Severity.NOTE  # in ratios within rounds it cancels
-    change: float  # from the first round to the last, relative
-    over_s: float
-    significance: float
-    num_rounds: int
-
-    @classmethod
-    def condition(cls, case: Case) -> Self | None:
-        """By Mann and Kendall's test, and Sen's slope."""
-        values = step_series(case.steps)
-        if values is None:
-            return None
-        measured = np.isfinite(values)
-        at_s = np.array([each.at_s for each in case.steps.rounds])[measured]
-        logs, over_s = np.log(values[measured]), float(at_s[-1] - at_s[0])
-        significance = mann_kendall(logs)
-        change = math.expm1(theil_sen(at_s, logs) * over_s)
-        if significance >= DRIFT_SIGNIFICANCE or abs(change) < DRIFT_LEAST:
-            return None
-        return cls(case, change, over_s, significance, len(logs))
-
-    @property
-    def values(self) -> dict[str, float]:
-        return {"change_ratio": self.change, "significance": self.significance, "rounds": self.num_rounds}
 
 
 CLOCK_DROP = 0.10  # relative, from the fastest round
