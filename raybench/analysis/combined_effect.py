@@ -36,7 +36,7 @@ class CombinedEffect:
     shares: tuple[ChangeShare, ...]  # the largest first; empty: all together change nothing for certain
     rest: Estimate | None  # of the changes together, beyond their product; None with no shares
     batch_ratio: float  # samples of an optimizer step over the default's
-    goodput_ratio: Estimate | None  # None: no noise scale was measured
+    goodput_ratio: Estimate | None  # None: no noise scale was measured, or only bounds are known
     trained: Comparison | None  # with all changes and without, on equally many devices
 
 
@@ -51,7 +51,7 @@ def combined_effect(
     factors = factors_of(together)
     parts = tuple(each for each in found.singles if factors_of(each) <= factors)
     shares, rest = _shares(parts, together)
-    useful = training.goodput if training else ()
+    useful = training.goodput if training and training.is_scaled else ()
     useful_shares = [_useful_share(useful, each) for each in (record, found.default)]
     changed = training.changed if training else ()
     return CombinedEffect(

@@ -307,7 +307,7 @@ class Goodput:
 
     record: TrialRecord
     throughput_samples_per_s: Estimate
-    statistical_efficiency: Estimate  # as sure as the noise scale is known
+    statistical_efficiency: Estimate  # as sure as the noise scale is known; a bracket, see ``is_scaled``
     goodput_samples_per_s: Estimate  # the uncertainty of both is in it
 
     def may_equal(self, other: Goodput) -> bool:
@@ -345,13 +345,15 @@ def _over(one: Goodput, other: Goodput) -> Estimate:
     return unpaired_ratio(one.goodput_samples_per_s, other.goodput_samples_per_s)
 
 
-def goodput_of(base: Facts, reference: int, runs: Sequence[Sequence[Epoch]]) -> list[Goodput]:
+def goodput_of(
+    base: Facts, reference: int, runs: Sequence[Sequence[Epoch]], *, is_scaled: bool
+) -> list[Goodput]:
     """Of every trial of the curve, by the epochs of the ``runs`` that measured a noise scale."""
     goodputs, known = [], dict[int, Estimate | None]()
     for record in base.by_role("scaling", "search") if runs else ():
         batch = record.config.global_batch_size
         if batch not in known:
-            known[batch] = efficiency_over_runs(runs, reference, batch)
+            known[batch] = efficiency_over_runs(runs, reference, batch, is_scaled=is_scaled)
         efficiency = known[batch]
         if efficiency is None:
             continue
@@ -409,6 +411,11 @@ class TrainingResults:
         return self.groups[0].runs[0].spec
 
     @property
+    def is_scaled(self) -> bool:
+        """Whether the learning rate grew with the batch: else goodput is a bracket, not an estimate."""
+        return _is_scaled(self.spec)
+
+    @property
     def weights_difference(self) -> float | None:
         """The largest difference of a weight between two ranks at the end of a run; None: none is known."""
         differences = (run.result.weights_difference for run in self.runs)
@@ -448,8 +455,20 @@ def analyse_training(base: Facts) -> TrainingResults | None:
         changed=tuple(compare(group, default) for group, default in changed if default),
         noise_scale=_scale_over(told) if told else None,
         reference_batch=runs[0].result.reference_batch,
-        goodput=tuple(goodput_of(base, runs[0].result.reference_batch, [run.epochs for run in told])),
+        goodput=tuple(
+            goodput_of(
+                base,
+                runs[0].result.reference_batch,
+                [run.epochs for run in told],
+                is_scaled=_is_scaled(runs[0].spec),
+            )
+        ),
     )
+
+
+def _is_scaled(spec: TrainingSpec) -> bool:
+    """Whether the learning rate grows with the batch, as goodput assumes."""
+    return spec.learning_rate_scaling != "none"
 
 
 def _scale_over(runs: Sequence[TrainedRun]) -> ScaleOverRuns:

@@ -202,7 +202,10 @@ def larger_batch_words(combined: CombinedEffect) -> str:
         f"{times(combined.together.throughput_ratio)} the samples/s"
     ]
     if combined.goodput_ratio is None:
-        words.append("how many of them are useful was not measured (training.noise_scale)")
+        words.append(
+            "how many of them are useful is not known: it needs training.noise_scale and a learning rate "
+            "that grows with the batch"
+        )
     else:
         words.append(f"{plain_times(combined.goodput_ratio)} the goodput (useful samples/s)")
     return "; ".join([*words, _accuracy_words(combined)])

@@ -206,6 +206,11 @@ def _goodput(results: StudyResults) -> list[str]:
     most = training.most_goodput if training is not None else None
     if training is None or most is None:
         return []
+    if not training.is_scaled:
+        return [
+            "not known, as the learning rate does not grow with the batch (training.learning_rate_scaling): "
+            "the table has its bounds"
+        ]
     words = (
         f"most at {results.label(most.record)} on {devices_words(most.record.config.world_size)}: "
         f"{interval(most.goodput_samples_per_s)} useful samples/s, counted in those of the reference batch "

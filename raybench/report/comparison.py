@@ -114,14 +114,18 @@ def over_another_table(studies: SideBySide) -> Table:
 
 def every_scaling_table(studies: SideBySide) -> Table:
     """The trials of every side's curves, or of its search, as one table with a column for the side."""
-    columns, rows = None, list[tuple[str, ...]]()
-    for side in studies.sides:
-        table = scaling_table(side.results)
-        if not table.rows:
-            table = scaling_table(side.results, "search")
-        columns = table.columns
-        rows += [(side.name, *row) for row in table.rows]
-    assert columns is not None  # there are sides
+    tables = [
+        table if (table := scaling_table(side.results)).rows else scaling_table(side.results, "search")
+        for side in studies.sides
+    ]
+    # some sides have columns that others have not
+    columns = max((table.columns for table in tables), key=len)
+    columns += tuple({each: None for table in tables for each in table.columns if each not in columns})
+    rows = list[tuple[str, ...]]()
+    for side, table in zip(studies.sides, tables, strict=True):
+        for row in table.rows:
+            cells = dict(zip(table.columns, row, strict=True))
+            rows.append((side.name, *(cells.get(each, "") for each in columns)))
     caption = (
         "Mean with 95% interval over n rounds; speed-up and efficiency against one device in the same rounds."
     )

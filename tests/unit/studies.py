@@ -242,7 +242,7 @@ def planned_training(devices: int = 2, **fields: Any) -> Plan:
     """A study of its own on real input that trains four epochs with three seeds."""
     given = {
         "workload": {"name": "vision", "input": "real"},
-        "training": {"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
+        "training": {"epochs": 4, "seeds": 3, "target_accuracy": 0.7, "learning_rate_scaling": "linear"},
         "measure": {"half_width": 0.02},
     } | fields
     return make_plan(study(**given), Resources("cpu", devices, "a CPU"))

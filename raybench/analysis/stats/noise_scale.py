@@ -74,15 +74,28 @@ def statistical_efficiency(noise_scale: float, reference_batch: float, batch: fl
 
 
 def efficiency_over_runs(
-    runs: Sequence[Sequence[Epoch]], reference_batch: int, batch: int
+    runs: Sequence[Sequence[Epoch]], reference_batch: int, batch: int, *, is_scaled: bool = True
 ) -> Estimate | None:
     """Statistical efficiency, mean over epochs and runs, as sure as the noise scale is known.
+
+    ``is_scaled``: whether the learning rate grew with the batch, which the formula assumes. Where it did not,
+    a step makes at least the progress of one at the reference batch in the limit of small steps: the interval
+    goes from reference over batch to the formula's end, and the value is only its geometric middle.
 
     With three runs or more the interval is Student's over them; with fewer that of the jackknife within each
     (Tukey 1958: groups of the measurements are left out in turn), n counts these. It stays between 1 and
     reference over batch, the ends at an infinite and at no noise. Fewer than three measurements have no
-    interval. None where no epoch's scale can be told.
+    interval. None where no epoch has a measurement.
     """
+    found = _by_formula(runs, reference_batch, batch)
+    if found is None or is_scaled:
+        return found
+    ratio = reference_batch / batch
+    low, high = min(found.low, ratio), max(found.high, ratio)
+    return Estimate(math.sqrt(low * high), low, high, found.n, found.starts)
+
+
+def _by_formula(runs: Sequence[Sequence[Epoch]], reference_batch: int, batch: int) -> Estimate | None:
     measured = [[epoch.noise for epoch in run] for run in runs]
     means = [_mean_efficiency(run, reference_batch, batch) for run in measured]
     known = [(run, mean) for run, mean in zip(measured, means, strict=True) if mean is not None]
@@ -105,10 +118,19 @@ def efficiency_over_runs(
 def _mean_efficiency(
     of_epochs: Sequence[Sequence[GradientNorms]], reference_batch: int, batch: int
 ) -> float | None:
-    """Over the epochs of one run whose scale can be told."""
-    scales = [each.samples for each in _smoothed(of_epochs) if each is not None]
-    told = [statistical_efficiency(scale, reference_batch, batch) for scale in scales if scale is not None]
-    return fmean(told) if told else None
+    """Over the epochs of one run: (S + B0 G) / (S + B G) of each, by the sums of its measurements.
+
+    It is ``statistical_efficiency`` of S / G, and 1 where noise hides the gradient (G = |G|^2 of 0 or less):
+    leaving such epochs out would favour small batches.
+    """
+    found = list[float]()
+    for of_one in of_epochs:
+        pairs = [two_batch(norms) for norms in of_one]
+        squared = max(math.fsum(each.squared_gradient for each in pairs), 0.0)
+        variance = max(math.fsum(each.variance for each in pairs), 0.0)
+        if squared or variance:
+            found.append((variance + reference_batch * squared) / (variance + batch * squared))
+    return fmean(found) if found else None
 
 
 def _jackknife_half_width(

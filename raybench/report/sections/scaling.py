@@ -60,6 +60,10 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
     tokens = Column[TrialRecord](
         "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
     )
+    returns = _returns(results)
+    further = Column[TrialRecord](
+        "a further device", lambda record: _return_cell(returns.get(record.trial_id)), right=True
+    )
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
@@ -68,6 +72,7 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
         *([tokens] if any(scaling(record).throughput_tokens_per_s for record in records) else ()),
         Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),
         Column("efficiency", lambda record: efficiency_cell(scaling(record)), right=True),
+        *([further] if returns else ()),
         Column("status", lambda record: _status_cell(scaling(record))),
         Column("run it again", lambda record: _again_cell(scaling(record)), right=True),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
@@ -76,11 +81,30 @@ def scaling_table(results: StudyResults, *roles: Role) -> Table:
         "95% intervals over all visits; run it again: the efficiency that another run would find. "
         "Speed-up and efficiency are against one device alone, without wrapper, unless a base is named. "
         f"Excellent: an efficiency of at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: "
-        "slower than one device, with its whole interval."
+        "slower than one device, with its whole interval; two words where the interval holds both."
     )
+    if any(column is further for column in columns):
+        caption += " A further device: the share of one alone that each brings, from so many to so many."
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
     return make_table("Scaling", caption, columns, records)
+
+
+def _returns(results: StudyResults) -> dict[str, MarginalReturn]:
+    """Of the curves' points, by trial id; none where no curve has two doublings, as efficiency says it then.
+
+    None under strong scaling, of which Amdahl's f is shown.
+    """
+    found = dict[str, MarginalReturn]()
+    for curve in results.curves if results.study.scaling.mode == "weak" else ():
+        trials = {point.world_size: point.trial_id for point in curve.points}
+        speedups = ((point.world_size, point.speedup) for point in curve.points if point.speedup)
+        found |= {trials[each.more]: each for each in marginal_returns(speedups)}
+    return found if any(each.fewer > 1 for each in found.values()) else {}
+
+
+def _return_cell(found: MarginalReturn | None) -> str:
+    return f"{percent(found.each)} ({found.fewer} to {found.more})" if found else ""
 
 
 def speedup_cell(scaling: Scaling) -> str:
@@ -120,38 +144,24 @@ class _Overhead:
 
     label: str
     waterfall: Waterfall
-    returns: MarginalReturn | None
 
 
 def overheads_table(results: StudyResults) -> Table:
-    """T_comm beside the exposed part, and what further devices bring, of every trial on several devices.
-
-    Under strong scaling Amdahl's serial fraction in the place of the last.
-    """
+    """T_comm beside the exposed part, of every trial on several devices; in strong scaling Amdahl's f too."""
     records = in_order(results, "scaling") or in_order(results, "search")
-    returns, is_strong = _returns(results), results.study.scaling.mode == "strong"
+    is_strong = results.study.scaling.mode == "strong"
     rows = [
-        _Overhead(results.label(record), waterfall, returns.get(record.trial_id))
+        _Overhead(results.label(record), waterfall)
         for record in records
         if (waterfall := results.waterfalls[record.trial_id]) is not None and waterfall.world_size > 1
     ]
     caption = (
         "T_comm holds all that more devices add to a step, contention, wrapper and skew too; communication "
         "is the transfers that no compute hides, a difference of two steps: below 0 nothing is to be seen of "
-        f"it. {_SERIAL if is_strong else _FURTHER} Mean with 95% interval over n rounds."
+        f"it. {_SERIAL if is_strong else ''}Mean with 95% interval over n rounds."
     )
-    last = _SERIAL_FRACTION if is_strong else _FURTHER_DEVICE
-    return make_table("Overhead by world size", caption, [*_OVERHEAD_COLUMNS, last, _ROUNDS], rows)
-
-
-def _returns(results: StudyResults) -> dict[str, MarginalReturn]:
-    """Of each curve's points, by trial id."""
-    found = dict[str, MarginalReturn]()
-    for curve in results.curves:
-        trials = {point.world_size: point.trial_id for point in curve.points}
-        speedups = ((point.world_size, point.speedup) for point in curve.points if point.speedup)
-        found |= {trials[each.more]: each for each in marginal_returns(speedups)}
-    return found
+    columns = [*_OVERHEAD_COLUMNS, *([_SERIAL_FRACTION] if is_strong else ()), _ROUNDS]
+    return make_table("Overhead by world size", caption, columns, rows)
 
 
 _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
@@ -178,16 +188,7 @@ _SERIAL_FRACTION = Column[_Overhead](
 )
 _SERIAL = (
     "f is the serial fraction that Amdahl's law needs for the measured speed-up (Karp and Flatt 1990): where "
-    "it grows with the devices, it is overhead and not serial work."
-)
-_FURTHER_DEVICE = Column[_Overhead](
-    "a further device brings",
-    lambda row: known(row.returns, lambda each: f"{percent(each.each)} ({each.fewer} to {each.more})"),
-    right=True,
-)
-_FURTHER = (
-    "A further device brings, from so many devices to so many, this share of the throughput of one alone: "
-    "100% is as much as the first."
+    "it grows with the devices, it is overhead and not serial work. "
 )
 
 

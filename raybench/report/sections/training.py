@@ -366,6 +366,26 @@ UNKNOWN_WORDS = (
 )
 
 
+_GOODPUT: list[Column[Goodput]] = [
+    Column("statistical efficiency", lambda each: plain_percent(each.statistical_efficiency), right=True),
+    Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
+]
+_BRACKET: list[Column[Goodput]] = [
+    Column(
+        "statistical efficiency, bounds",
+        lambda each: f"{each.statistical_efficiency.low:.0%} to {each.statistical_efficiency.high:.0%}",
+        right=True,
+    ),
+    Column(
+        "goodput, samples/s, bounds",
+        lambda each: (
+            f"{figures(each.goodput_samples_per_s.low)} to {figures(each.goodput_samples_per_s.high)}"
+        ),
+        right=True,
+    ),
+]
+
+
 def goodput_table(results: StudyResults) -> Table:
     """Throughput and goodput of every measured batch; empty where no noise scale was measured."""
     training = results.training
@@ -376,8 +396,7 @@ def goodput_table(results: StudyResults) -> Table:
         Column("setting", lambda each: results.label(each.record)),
         Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
         Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
-        Column("statistical efficiency", lambda each: plain_percent(each.statistical_efficiency), right=True),
-        Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
+        *(_GOODPUT if training.is_scaled else _BRACKET),
     ]
     scale = training.noise_scale
     known = all(each.statistical_efficiency.n >= LEAST_VALUES for each in training.goodput)
@@ -385,9 +404,15 @@ def goodput_table(results: StudyResults) -> Table:
         f"Gradient noise scale: {figures(scale.first)} samples after the first epoch, {figures(scale.last)} "
         f"after the last (McCandlish et al. 2018, appendix A.1, smoothed; {_over_runs(scale)}). Statistical "
         "efficiency: progress of a sample over that of one at the reference batch of "
-        f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over trials and epochs "
-        "(Qiao et al. 2021); it is above 100% for smaller batches; goodput: throughput times this. "
+        f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over trials of the first "
+        f"{plural(max(len(run.epochs) for run in training.runs), 'epoch')} (Qiao et al. 2021); it is above "
+        "100% for smaller batches; goodput: throughput times this. "
     )
+    if not training.is_scaled:
+        caption += (
+            "The formula assumes a learning rate that grows with the batch, which it did not: bounds from "
+            "reference over batch to the formula. "
+        )
     caption += KNOWN_WORDS if known else UNKNOWN_WORDS
     return make_table("Goodput", caption, columns, training.goodput)
 

@@ -42,6 +42,9 @@ def costs(config: Configuration, setting: Setting) -> StepCosts:
     return StepCosts(plain_s=PLAIN_S, exposed_s=PLAIN_S * (1 / EFFICIENCY[changed] - 1))
 
 
+LEARNING = {"epochs": 2, "seeds": 3, "learning_rate_scaling": "linear"}
+
+
 def ablation(noise: Noise = QUIET, devices: int = 2, **fields: object) -> StudyResults:
     spec = study(
         workload={"name": "vision", "input": "real"},
@@ -76,7 +79,7 @@ def test_each_share_of_the_cure_is_found() -> None:
 
 
 def test_what_the_larger_batch_does_to_samples_and_to_learning() -> None:
-    found = ablation(training={"epochs": 2, "seeds": 3}).combined_effect
+    found = ablation(training=LEARNING).combined_effect
     assert found is not None
     assert found.batch_ratio == 64  # 16 in a pass, 4 passes in a step
     assert found.goodput_ratio is not None
@@ -88,7 +91,7 @@ def test_what_the_larger_batch_does_to_samples_and_to_learning() -> None:
 
 
 def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
-    results = ablation(devices=4, training={"epochs": 2, "seeds": 3})
+    results = ablation(devices=4, training=LEARNING)
     assert results.combined_effect is not None
     assert results.combined_effect.trained is not None
     assert (
@@ -103,7 +106,7 @@ def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
 
 
 def test_the_answer_begins_with_the_cure() -> None:
-    box = answer_box(ablation(training={"epochs": 2, "seeds": 3}))
+    box = answer_box(ablation(training=LEARNING))
     assert [each.question for each in box[:2]] == ["All changes together", "Its batch"]
     assert "shares of it: 46% [46, 46] batch 128, 27% [27, 27] accumulation 4" in box[0].words
     assert "a step has 64 times the samples" in box[1].words
@@ -112,7 +115,7 @@ def test_the_answer_begins_with_the_cure() -> None:
 
 
 def test_the_terminal_has_a_few_lines_of_it() -> None:
-    answer = answer_of(ablation(training={"epochs": 2, "seeds": 3}))
+    answer = answer_of(ablation(training=LEARNING))
     assert answer.startswith("all 3 changes together: 0.40x becomes 1.80x")
     assert "fp16 compression takes back 7%" in answer  # no share is below 0
     assert "the goodput, " in answer
@@ -138,3 +141,10 @@ def test_without_a_certain_effect_there_is_nothing_to_share() -> None:
 
 def test_no_other_search_asks_for_a_cure() -> None:
     assert planted({(8,): exactly(0.4), (128,): exactly(0.6)}, "batch_size").combined_effect is None
+
+
+def test_with_an_unscaled_learning_rate_the_useful_samples_are_not_known() -> None:
+    found = ablation(training={"epochs": 2, "seeds": 3}).combined_effect
+    assert found is not None
+    assert found.goodput_ratio is None
+    assert found.trained is not None
