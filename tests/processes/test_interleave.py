@@ -1,8 +1,9 @@
-"""The starts of ``compare --interleave`` as processes, with a script in the place of an environment's Python."""
+"""The starts of ``compare --interleave`` as processes, a script in the place of Python."""
 
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 from tests.support.commands import Command
@@ -26,11 +27,11 @@ def interleaved(folder: Path, script: str) -> Command:
 
 
 def test_an_interrupt_reaches_the_start_once_and_waits_for_it(tmp_path: Path) -> None:
-    command = interleaved(tmp_path, WAITS)
-    log = tmp_path / "out" / "a-1.log"
-    command.wait_for("B: ")
+    command, log = interleaved(tmp_path, WAITS), tmp_path / "out" / "a-1.log"
+    deadline = time.monotonic() + 30
     while not (log.is_file() and log.read_text()):
-        command.wait_for("B: ")
+        assert time.monotonic() < deadline, command.output
+        time.sleep(0.1)
     command.send(signal.SIGINT)
     assert command.wait(30) == 130, command.output
     assert log.read_text().split() == ["started", "kept"]
@@ -41,7 +42,5 @@ def test_an_interrupt_reaches_the_start_once_and_waits_for_it(tmp_path: Path) ->
 def test_a_start_that_fails_says_so(tmp_path: Path) -> None:
     command = interleaved(tmp_path, FAILS)
     assert command.wait(30) == 1, command.output
-    assert (
-        "start 1 of A: exit code 3, its last lines (out/a-1.log):\nno module named raybench\n"
-        in command.output
-    )
+    where = "start 1 of A: exit code 3, its last lines (out/a-1.log):"
+    assert f"{where}\nno module named raybench\n" in command.output
