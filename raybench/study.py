@@ -34,10 +34,7 @@ app.command(epilog=f"{EXAMPLE} report results/default-20260101-120000")(report)
 app.command(epilog=f"{EXAMPLE} predict measured.csv --world-sizes 16,32,64 --price-per-device-hour 1.5")(
     predict
 )
-app.command(
-    epilog=f"{EXAMPLE} compare results/monday results/tuesday\n\n"
-    f"{EXAMPLE} compare --interleave ../main . --starts 10"
-)(compare)
+app.command(epilog=f"{EXAMPLE} compare results/monday results/tuesday")(compare)
 app.command(epilog=f"{EXAMPLE} communication --world-sizes 2 --sizes 1KiB,...,64MiB")(communication)
 app.command("list", epilog=f"{EXAMPLE} list")(list_)
 app.command(epilog=f"{EXAMPLE} show resnet18_cifar10 --smoke")(show)

@@ -40,7 +40,8 @@ class Interleaved:
         bool,
         typer.Option(
             "--interleave",
-            help="Measure: both DIRs are checkouts of code, or Python environments, started in turn.",
+            help="Measure: both DIRs are checkouts of code, or Python environments, started in turn, "
+            "as in: compare --interleave ../main . --fail-if-slower 3%",
         ),
     ] = False
     study: Annotated[
