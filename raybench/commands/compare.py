@@ -1,4 +1,7 @@
-"""The command ``compare``: results directories side by side, and whether one has become slower."""
+"""The command ``compare``: results directories side by side, and whether one has become slower.
+
+With ``--interleave`` what it compares is measured first.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ class Interleaved:
         bool,
         typer.Option(
             "--interleave",
-            help="Measure: both DIRs are checkouts of code, or Python environments, started in turn.",
+            help="Measure: both DIRs are checkouts of code, or Python environments, started in turn, "
+            "as in: compare --interleave ../main . --fail-if-slower 3%",
         ),
     ] = False
     study: Annotated[
@@ -52,7 +56,9 @@ class Interleaved:
     ] = False
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="With --interleave: dotted.field=value of the study, as in TOML."),
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="With --interleave: dotted, of the study, as in TOML."
+        ),
     ] = None
 
     def __post_init__(self) -> None:
@@ -66,7 +72,7 @@ class Interleaved:
 @with_options(Interleaved)
 def compare(
     *,
-    directories: Annotated[list[Path], argument("DIR DIR...", "Results directories.")],
+    directories: Annotated[list[Path], argument("DIR DIR...", "Results directories; see --interleave.")],
     fail_if_slower: Annotated[
         float | None,
         option(

@@ -28,7 +28,8 @@ from raybench.commands.options import parse_assignment
 from raybench.commands.process import DONE, INTERRUPTED, NOTHING_COMPLETED, WRONG_REQUEST
 from raybench.commands.request import DEFAULT_FOLDER, request_of, resources_there
 from raybench.commands.scaling import ScalingOptions
-from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError
+from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError, system_words
+from raybench.launch import signals
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
@@ -69,14 +70,13 @@ def source(name: str, path: Path) -> Source:
 
     Raises ``RequestError`` for a path that is neither.
     """
-    found = home_path(
-        str(path), "--interleave"
-    ).absolute()  # a link in an environment stays: it is how Python finds it
-    inside = found / "bin" / "python"
+    # a link is not followed: Python finds its environment by the path that it is started with
+    found = home_path(str(path), "--interleave").absolute()
     if found.is_dir():
-        return (
-            Source(name, path, str(inside)) if inside.is_file() else Source(name, path, sys.executable, found)
-        )
+        python = found / "bin" / "python"
+        if not python.is_file():
+            return Source(name, path, sys.executable, found)
+        found = python
     if not (found.is_file() and os.access(found, os.X_OK)):
         raise RequestError(
             f"--interleave: a directory of code, a Python environment or its python (received {str(path)!r})"
@@ -200,8 +200,9 @@ def run_start(command: Sequence[str], side: Source, log: Path) -> int:
     It has a session of its own, so Ctrl-C reaches it from here alone: once, and it keeps what it measured. A
     second one ends it at once.
     """
+    process = None
     try:
-        with log.open("wb") as file:
+        with log.open("wb") as file, signals.held():  # not between the start and its name
             process = subprocess.Popen(
                 command,
                 cwd=side.folder,
@@ -211,20 +212,25 @@ def run_start(command: Sequence[str], side: Source, log: Path) -> int:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-    except OSError as error:
-        raise RequestError(f"--interleave: {side.python} cannot be started: {error.strerror}") from None
-    try:
         return process.wait()
+    except OSError as error:
+        raise RequestError(f"--interleave: {system_words(error)}") from None
     except BaseException:
-        process.send_signal(signal.SIGINT)
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(KEEPING_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        if process is not None:
+            _end(process)
         raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt a start, which then keeps what it has measured; end it where it takes too long."""
+    process.send_signal(signal.SIGINT)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(KEEPING_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _read(results: Path) -> Started | None:
