@@ -358,7 +358,8 @@ class Plan:
     ) -> StepsRequest:
         """A trial of a study; at the target the default is its anchor, where it differs from it there."""
         setting, anchor = suggestion.setting.at(world_size), self.default().setting.at(world_size)
-        has_anchor = 1 < world_size == self.target and setting != anchor
+        is_possible = anchor.fault(self.device) is None
+        has_anchor = is_possible and 1 < world_size == self.target and setting != anchor
         variants = self._variants(role, world_size, suggestion.setting.strategy)
         return StepsRequest(
             role=role,

@@ -14,7 +14,7 @@ from raybench.plan.paired import objective_values
 from raybench.plan.trials import Plan, Visit, failing, searched
 from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StudyRequest
+from raybench.records.requests import COMPARED_ROLES, StudyRequest
 from raybench.spec.study import Study
 
 
@@ -71,6 +71,15 @@ class Ledger:
         """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
         failed = failing(self.records())
         return [each for each in self.plan.visits(winners) if each.request.config not in failed]
+
+    def without_failing_anchor(self, request: StudyRequest) -> StudyRequest:
+        """``request``, which tries no anchor where the default has failed: that may end its processes."""
+        if request.kind != "steps" or request.role not in COMPARED_ROLES or request.anchor is None:
+            return request
+        default = self.record_of(self.plan.default_curve()[0].request)
+        if default is None or default.steps is not None:
+            return request
+        return request.model_copy(update={"anchor_failure": f"{default.state}: {default.reason}"})
 
     def begin(self, request: StudyRequest) -> None:
         """A trial begins: it is tried once in a run."""

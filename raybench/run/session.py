@@ -141,7 +141,7 @@ class Session:
 
     def begin(self, trial: Trial, *, done: int, total: int | None) -> None:
         """Begin an open trial alongside those in flight, for ``next_ended``. Raises as ``measure``."""
-        request = trial.request
+        request = self.ledger.without_failing_anchor(trial.request)
         signals.check()
         self.ledger.begin(request)
         left_s = self.forecast.left_s(self._stage, request, trials=total - done) if total else None

@@ -245,6 +245,9 @@ class Variants:
         """
         if self._request.anchor is None or "anchor" not in self._request.variants:
             return runs
+        if self._request.anchor_failure is not None:
+            self.missing["anchor"] = f"not tried, as the default has failed: {self._request.anchor_failure}"
+            return runs
         failures, models = self._unless_it_fails(self._trial_models.make_anchor)
         run = None
         if not failures and models is not None:
