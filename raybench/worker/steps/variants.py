@@ -180,7 +180,7 @@ class Variants:
 
     def measured(self) -> VariantRun:
         """What is measured: the model under its strategy, or the bare one where one device is all."""
-        if "ddp" in self._request.variants:
+        if self._request.anchor is not None:
             return strategy_run("ddp", self._models, self._team)
         return measured_run(self._models, self._team)
 
