@@ -11,7 +11,7 @@ from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.reference import known_buckets
 from raybench.plan.paired import objective_values
-from raybench.plan.trials import Plan, Visit, failing, searched
+from raybench.plan.trials import Plan, StepsTrials, failing, searched
 from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import COMPARED_ROLES, StudyRequest
@@ -67,7 +67,7 @@ class Ledger:
         """The trial of equal buckets that is measured in the place of ``request``, or to be measured."""
         return self._buckets.stand_in(request)
 
-    def visits(self, winners: Iterable[TrialRecord]) -> list[Visit]:
+    def visits(self, winners: Iterable[TrialRecord]) -> StepsTrials:
         """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
         failed = failing(self.records())
         return [each for each in self.plan.visits(winners) if each.request.config not in failed]
