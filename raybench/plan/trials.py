@@ -8,7 +8,7 @@ import random
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
@@ -48,19 +48,18 @@ class Suggestion:
         return self.setting, frozenset(self.environment.items())
 
 
+Asked_co = TypeVar("Asked_co", bound=StudyRequest, covariant=True)
+
+
 @dataclass(frozen=True)
-class Trial:
+class Trial(Generic[Asked_co]):
     """One trial to measure, and the number of the suggestion that it is of."""
 
-    request: StudyRequest
+    request: Asked_co
     suggestion: int | None = None
 
 
-@dataclass(frozen=True)
-class Visit(Trial):
-    """A trial of steps of a study."""
-
-    request: StepsRequest
+StepsTrials = list[Trial[StepsRequest]]
 
 
 @dataclass(frozen=True)
@@ -228,11 +227,11 @@ class Plan:
         is_default = suggestion.key == self.default().key
         return [self.profiled(each) if self._shows(each, is_default) else each for each in requests]
 
-    def default_curve(self) -> list[Visit]:
+    def default_curve(self) -> StepsTrials:
         """The first visit of the default at every world size: the first trials of a study."""
-        return [Visit(request, 0) for request in self.curve(self.default())]
+        return [Trial(request, 0) for request in self.curve(self.default())]
 
-    def visits(self, winners: Iterable[TrialRecord]) -> list[Visit]:
+    def visits(self, winners: Iterable[TrialRecord]) -> StepsTrials:
         """The visits of default and winners that follow the first, at every world size and placement.
 
         In shuffled order within a start of the workers and the environment of its group, which comes in
@@ -241,7 +240,7 @@ class Plan:
         """
         suggestions = {each.key: each for each in (self.default(), *map(self.suggestion_of, winners))}
         trials = [
-            Visit(request, suggestion.number)
+            Trial(request, suggestion.number)
             for suggestion in suggestions.values()
             for visit in range(self.num_visits)
             for request in self.curve(suggestion, visit)
@@ -252,7 +251,7 @@ class Plan:
         shuffled.shuffle(trials)
         groups = shuffled.sample(self.environments(), len(self.environments()))
 
-        def order(trial: Visit) -> tuple[int, int]:
+        def order(trial: Trial[StepsRequest]) -> tuple[int, int]:
             return trial.request.start, groups.index(trial.request.config.environment)
 
         return sorted(trials, key=order)
@@ -306,7 +305,7 @@ class Plan:
             anchor=unchanged.setting if paired else None,
         )
 
-    def trials(self) -> list[Visit]:
+    def trials(self) -> StepsTrials:
         """The first visit of every suggestion, each trial once: the default's curve, then the others.
 
         By process knobs, the default's first, and by world size, the target first, then the largest.
@@ -315,10 +314,10 @@ class Plan:
         num_default = len(unique)
         for suggestion in self.suggestions():
             for request in self.curve(suggestion):
-                unique.setdefault(request.trial_id, Visit(request, suggestion.number))
+                unique.setdefault(request.trial_id, Trial(request, suggestion.number))
         trials, groups, sizes = [*unique.values()], self.environments(), self._target_first
 
-        def order(trial: Visit) -> tuple[int, int]:
+        def order(trial: Trial[StepsRequest]) -> tuple[int, int]:
             config = trial.request.config
             return groups.index(config.environment), sizes.index(config.world_size)
 
@@ -358,7 +357,8 @@ class Plan:
     ) -> StepsRequest:
         """A trial of a study; at the target the default is its anchor, where it differs from it there."""
         setting, anchor = suggestion.setting.at(world_size), self.default().setting.at(world_size)
-        has_anchor = 1 < world_size == self.target and setting != anchor
+        is_possible = anchor.fault(self.device) is None
+        has_anchor = is_possible and 1 < world_size == self.target and setting != anchor
         variants = self._variants(role, world_size, suggestion.setting.strategy)
         return StepsRequest(
             role=role,

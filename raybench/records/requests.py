@@ -194,7 +194,8 @@ class StepsRequest(_Request):
 
     # A study that goes on with more starts keeps those that it has; a profile changes nothing of the rounds.
     NOT_ASKED: ClassVar[dict[str, Any]] = {
-        "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"}
+        "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"},
+        "anchor_failure": True,
     }
 
     config: Configuration
@@ -208,6 +209,8 @@ class StepsRequest(_Request):
     #: the setting whose `ddp` is measured in the same rounds as `anchor`: the study's default, of a setting
     #: that differs from it at the target world size; in a verification the unchanged setting; else null
     anchor: Setting | None = None
+    #: how the default's own trial has failed: then the anchor is not tried; else null
+    anchor_failure: str | None = None
     #: which visit of this setting here, from 0; visits are spread over the study
     visit: Whole = 0
     #: which start of the workers, of `measure.starts`, from 0; of `scaling` only
@@ -220,11 +223,6 @@ class StepsRequest(_Request):
             if asked[name] == 0:
                 del asked[name]
         return asked
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        """What is measured: the setting, and its anchor."""
-        return (self.config.setting,) if self.anchor is None else (self.config.setting, self.anchor)
 
     @property
     def measures_beside_rounds(self) -> bool:

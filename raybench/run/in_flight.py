@@ -160,8 +160,7 @@ class InFlight:
 
     def _submit(self, begun: Begun) -> None:
         request, on_progress = begun.request, begun.submitted.on_progress
-        faults = (setting.fault(self._plan.device) for setting in _settings(request))
-        fault = next(filter(None, faults), None)
+        fault = None if request.kind == "collectives" else request.config.setting.fault(self._plan.device)
         if fault is not None:
             begun.submitted.ended = Outcome("invalid", 0.0, fault)
             return
@@ -256,12 +255,6 @@ class InFlight:
         if placement == "spread" and world_size > 1:
             return self._plan.group_size
         return world_size if isinstance(placement, str) else max(placement) + 1
-
-
-def _settings(request: TrialRequest) -> tuple[Setting, ...]:
-    if request.kind == "collectives":
-        return ()
-    return request.settings if request.kind == "steps" else (request.config.setting,)
 
 
 def _variables(request: TrialRequest) -> _Variables:

@@ -12,10 +12,10 @@ from raybench.analysis.objectives import Candidate
 from raybench.analysis.reference import known_buckets
 from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import alongside
-from raybench.plan.trials import Plan, Visit, failing, searched
+from raybench.plan.trials import Plan, StepsTrials, failing, searched
 from raybench.records.messages import BlockStepTimes, RankFile
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StudyRequest
+from raybench.records.requests import COMPARED_ROLES, StudyRequest
 from raybench.spec.study import Study
 
 
@@ -68,10 +68,19 @@ class Ledger:
         """The trial of equal buckets that is measured in the place of ``request``, or to be measured."""
         return self._buckets.stand_in(request)
 
-    def visits(self, winners: Iterable[TrialRecord]) -> list[Visit]:
+    def visits(self, winners: Iterable[TrialRecord]) -> StepsTrials:
         """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
         failed = failing(self.records())
         return [each for each in self.plan.visits(winners) if each.request.config not in failed]
+
+    def without_failing_anchor(self, request: StudyRequest) -> StudyRequest:
+        """``request``, which tries no anchor where the default has failed: that may end its processes."""
+        if request.kind != "steps" or request.role not in COMPARED_ROLES or request.anchor is None:
+            return request
+        default = self.record_of(self.plan.default_curve()[0].request)
+        if default is None or default.steps is not None:
+            return request
+        return request.model_copy(update={"anchor_failure": f"{default.state}: {default.reason}"})
 
     def begin(self, request: StudyRequest) -> None:
         """A trial begins: it is tried once in a run."""

@@ -106,7 +106,7 @@ class Session:
 
     # --- from a trial to its record
 
-    def measure(self, trial: Trial, *, done: int, total: int | None) -> TrialRecord:
+    def measure(self, trial: Trial[StudyRequest], *, done: int, total: int | None) -> TrialRecord:
         """The trial's record, from the disk where it is known already; nothing else is in flight.
 
         That of a trial which the time budget has ended is not on disk, but in ``ledger.cut``. ``done`` of
@@ -139,9 +139,9 @@ class Session:
             self.measure(Trial(request, suggestion), done=done, total=total)
         return not self.ledger.cut_of([request])
 
-    def begin(self, trial: Trial, *, done: int, total: int | None) -> None:
+    def begin(self, trial: Trial[StudyRequest], *, done: int, total: int | None) -> None:
         """Begin an open trial alongside those in flight, for ``next_ended``. Raises as ``measure``."""
-        request = trial.request
+        request = self.ledger.without_failing_anchor(trial.request)
         signals.check()
         self.ledger.begin(request)
         left_s = self.forecast.left_s(self._stage, request, trials=total - done) if total else None

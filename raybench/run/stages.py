@@ -15,7 +15,7 @@ from raybench.analysis.scaling import scaling
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
-from raybench.plan.trials import Suggestion, Trial, Visit
+from raybench.plan.trials import Suggestion, Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.run.session import Session
@@ -190,7 +190,7 @@ def visit(session: Session) -> None:
         measure_visits(session, Stage.VISITS, ledger.visits(winners))
 
 
-def measure_visits(session: Session, stage: Stage, trials: Sequence[Visit]) -> None:
+def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsRequest]]) -> None:
     """The trials in their order; where time is short those of the highest visit numbers are left out."""
     session.enter(stage)
     ledger = session.ledger

@@ -271,16 +271,16 @@ class Forecast:
         # of equal buckets one is measured
         open_ = [place for place, each in enumerate(queue) if not place or self.ledger.stand_in(each) is None]
         by_visit = sorted(open_, key=lambda place: queue[place].visit)
-        in_time = by_visit[: self._num_in_time([queue[place] for place in by_visit])]
+        in_time = by_visit[: self._num_in_time(stage, [queue[place] for place in by_visit])]
         if not in_time:
             return None
         first = min(in_time)
         request = self.fit(stage, [queue[first], *(queue[place] for place in open_ if place != first)])
         return None if request is None else (first, request)
 
-    def _num_in_time(self, queue: Sequence[StepsRequest]) -> int:
+    def _num_in_time(self, stage: Stage, queue: Sequence[StepsRequest]) -> int:
         """How many of ``queue``, from the first on, there is time for where all are as short as can be."""
-        left_s, least_s, groups = self._left_s(queue[0]), 0.0, set[Hashable]()
+        left_s, least_s, groups = self._left_s(stage, queue[0]), 0.0, set[Hashable]()
         for number, each in enumerate(queue):
             least_s += self.budget.cost(each).least_s / self.in_flight.capacity(each)
             groups.add(_group(each))
@@ -296,7 +296,7 @@ class Forecast:
         first, *rest = queue
         if self.budget.left_s is None:
             return first
-        left_s, later = self._left_s(first), self._later(stage)
+        left_s, later = self._left_s(stage, first), self._later(stage)
         if stage is Stage.SEARCH:
             left_s -= self._all(each for each in later if each.visit == 0).least_s
             later = [each for each in later if each.visit]
@@ -304,10 +304,15 @@ class Forecast:
         after = self._all([*rest, *in_flight, *later]) + self._starts([*queue, *later])
         return self.budget.fit(first, after, left_s, self.in_flight.capacity(first))
 
-    def _left_s(self, request: StepsRequest) -> float:
-        """Seconds for trials of steps, ``request`` the next of them: training has its part."""
+    def _left_s(self, stage: Stage, request: StepsRequest) -> float:
+        """Seconds for trials of ``stage``, ``request`` the next; training and verification keep theirs."""
         left_s = self.budget.left_s
         assert left_s is not None, "asked within a time budget only"
+        if self.verify and stage is not Stage.VERIFICATION:  # the first finding's change
+            default = self._plan.default()
+            config = self._plan.search(default).config
+            changed = self._plan.verification(config, default.setting, default.environment)
+            left_s -= self.budget.cost(changed).least_s
         return left_s - self._training_reserve_s() - self.in_flight.start_cost_s(request)
 
     def _all(self, requests: Iterable[StepsRequest]) -> Cost:
@@ -330,8 +335,6 @@ class Forecast:
             later += filter(self.ledger.is_open, visits)
             if all(choice.is_default(self.ledger.study, each.config) for each in best):
                 later += unknown_winner(plan)  # which may still be found
-        if self.verify and stage.value < Stage.VERIFICATION.value:
-            later += [plan.verification(plan.search(default).config, default.setting, default.environment)]
         return later
 
     def curve_reserve_s(self) -> float:

@@ -93,6 +93,7 @@ class TrialModels:
             models.activate()
             models.bare.step()
             self._device.synchronize()
+            models.bare.optimizer.zero_grad(set_to_none=True)  # it is not stepped again
             del spare
         return models
 

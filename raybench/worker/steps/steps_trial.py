@@ -95,6 +95,7 @@ class StepsTrial:
                 warmup_s=warmed_up - set_up + stepped_alone_s,
                 warmup_steps=warm.num_steps,
             )
+        self._models.drop_anchor()
         auxiliary = AuxiliaryMeasurements(
             self._request,
             self._models,

@@ -180,7 +180,7 @@ class Variants:
 
     def measured(self) -> VariantRun:
         """What is measured: the model under its strategy, or the bare one where one device is all."""
-        if "ddp" in self._request.variants:
+        if self._request.anchor is not None:
             return strategy_run("ddp", self._models, self._team)
         return measured_run(self._models, self._team)
 
@@ -244,6 +244,9 @@ class Variants:
         What fails here is the other setting's own failure: the trial goes on without it.
         """
         if self._request.anchor is None or "anchor" not in self._request.variants:
+            return runs
+        if self._request.anchor_failure is not None:
+            self.missing["anchor"] = f"not tried, as the default has failed: {self._request.anchor_failure}"
             return runs
         failures, models = self._unless_it_fails(self._trial_models.make_anchor)
         run = None

@@ -48,7 +48,10 @@ class SimulatedSteps:
         self._request, self._ranks, self._noise, self._random = request, ranks, noise, random
         self._costs = model(request.config, request.config.setting)
         self._anchor_costs = model(request.config, request.anchor) if request.anchor else self._costs
-        self._variants = [name for name in request.variants if name not in self._costs.missing]
+        self._missing = dict(self._costs.missing)
+        if request.anchor_failure is not None:
+            self._missing["anchor"] = request.anchor_failure
+        self._variants = [name for name in request.variants if name not in self._missing]
         self._max_block_steps, self._slowness = max_block_steps, slowness
         self._factors = noise.of_trial(self._variants, random)
         self._off = dict[str, float]()  # of each variant's last block
@@ -200,7 +203,7 @@ class SimulatedSteps:
             device_utilization=None if costs.utilization is None else (costs.utilization,) * n,
             hosts=(0,) * n if costs.host_cores else (),
             host_cores=(costs.host_cores,) * n if costs.host_cores else (),
-            missing={name: why for name, why in costs.missing.items() if name in request.variants},
+            missing={name: why for name, why in self._missing.items() if name in request.variants},
             phases=self._phases() if request.measures_beside_rounds else (),
             restarts=self._restarts() if request.measures_beside_rounds and epoch_samples else (),
             peak_memory_bytes=(costs.memory_bytes,) * n,

@@ -117,6 +117,24 @@ def test_an_anchor_that_cannot_be_had_is_left_out():
     assert all(each.steps.anchor_samples_per_step is None for each in without)
 
 
+def test_a_default_that_has_failed_is_not_tried_in_the_rounds_of_others():
+    """It may have ended its processes, and would end those of every other trial."""
+
+    def fail(request: TrialRequest) -> tuple[State, str] | None:
+        return ("oom", "killed") if request.config.setting.batch_size == 512 else None
+
+    plan = planned()
+    _, store, _ = run(plan, FakeRunner(noise=QUIET_ENOUGH, fail=fail))
+    anchored = [each for each in store.records if each.request.anchor == plan.default().setting]
+    assert anchored
+    others = [each for each in anchored if each.config.setting.batch_size != 512]
+    assert {each.request.anchor_failure for each in others} == {"oom: killed"}
+    assert all(each.steps.missing == {"anchor": "oom: killed"} for each in others)
+    assert {each.trial_id for each in others} <= {each.request.trial_id for each in others}
+    _, _, again = run(plan, FakeRunner(), store)
+    assert again.requests == []
+
+
 def test_the_visits_of_a_winner_have_all_variants_and_come_in_shuffled_order():
     plan = planned(4)
     executed, store, _ = run(plan)
@@ -360,9 +378,10 @@ def test_impossible_settings_are_recorded_without_a_worker():
 
 
 def test_an_impossible_default_is_no_yardstick():
-    """The winner has nothing to be confirmed against; no worker is asked for what it cannot do."""
+    """No worker is asked for what it cannot do, and the others have numbers."""
     plan = planned(knobs={"batch_size": 64, "precision": ["tf32", "fp32"]})
-    _, _, runner = run(plan)
+    _, store, runner = run(plan)
+    assert {each.config.setting.precision for each in store.records if each.steps} == {"fp32"}
     for request in runner.requests:
         assert "tf32" not in (
             request.config.setting.precision,
