@@ -6,15 +6,10 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.attribution import attribution, between
-from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import BETWEEN_STARTS
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
-from raybench.report.answer import answer_of
-from raybench.report.code import use_it
-from raybench.spec import Setting
-from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import exactly, grid, planted, searched, study
+from tests.support.planted import QUIET, FakeRunner, run_all
+from tests.unit.studies import exactly, grid, planted, study
 
 
 def test_knobs_one_at_a_time_and_together() -> None:
@@ -91,7 +86,7 @@ def test_an_interaction_of_several_starts_has_their_degrees_of_freedom() -> None
 
 
 def test_settings_with_other_variables_are_of_other_workers() -> None:
-    """Exact rounds: what is left between two worker groups is what starts differ by, as assumed."""
+    """Exact rounds: between two worker groups is what starts differ by, within one it is not."""
     spec = study(
         knobs={"batch_size": [32, 64]},
         environment={"OMP_NUM_THREADS": ["1", "2"]},
@@ -101,41 +96,23 @@ def test_settings_with_other_variables_are_of_other_workers() -> None:
     costs = FakeRunner(lambda config, setting: exactly(0.8), QUIET)
     found = attribution(analyse(spec, run_all(costs, requests)[0]))
     assert found is not None
-    halves = {effect.label: effect.efficiency_ratio.log_half_width for effect in found.singles}
-    assert halves["batch 64"] == pytest.approx(0.0, abs=1e-9)
-    assert halves["OMP_NUM_THREADS=2"] > 1.96 * BETWEEN_STARTS * 2**0.5
+    halves = {effect.label: effect.throughput_ratio.log_half_width for effect in found.singles}
+    assert halves["OMP_NUM_THREADS=2"] > halves["batch 64"] > 0
 
 
-SPEC = study(knobs={"batch_size": [32, 128], "bucket_cap_mb": ["default", 5]})
-WINNER = Setting(batch_size=128, bucket_cap_mb=5)
-
-
-def results(of_buckets: float) -> StudyResults:
-    """A batch of 128 is half as fast again; the buckets divide a step by so much."""
-
-    def costs(config: object, setting: Setting) -> StepCosts:
-        faster = of_buckets if setting.bucket_cap_mb == 5 else 1.0
-        return StepCosts(0.01 * setting.batch_size / 32 / (1.5 if setting.batch_size == 128 else 1) / faster)
-
-    return analyse(SPEC, searched(SPEC, (1, 2), WINNER, runner=FakeRunner(costs, Noise(block=0.01))))
-
-
-@pytest.mark.parametrize(("of_buckets", "is_named"), [(1.0, True), (1.3, False)])
-def test_the_knob_that_brings_nothing_is_named(of_buckets: float, is_named: bool) -> None:
-    found = results(of_buckets)
-    assert found.best is not None
-    assert found.best.record.config.setting.differences(WINNER) == {}
-    assert [knob.label for knob in found.marginal_effects] == (["5 MiB buckets"] if is_named else [])
-    for knob in found.marginal_effects:
-        assert knob.ratio.low <= 1 <= knob.ratio.high
-    words = "not shown to add to that: 5 MiB buckets ("
-    assert (words in answer_of(found)) is is_named
-    code = use_it(found, {})
-    assert code is not None
-    assert ("Not shown to add to that: 5 MiB buckets (" in " ".join(code.sentences)) is is_named
-
-
-def test_a_winner_of_one_knob_needs_no_word() -> None:
-    one = Setting(batch_size=128)
-    runner = FakeRunner(lambda config, setting: StepCosts(0.01 * setting.batch_size**0.5), Noise(block=0.01))
-    assert analyse(SPEC, searched(SPEC, (1, 2), one, runner=runner)).marginal_effects == ()
+def test_effects_are_ratios_of_the_figures_beside_them() -> None:
+    spec = study(knobs={"batch_size": [32, 64], "gradient_accumulation": [1, 2]})
+    results = analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0])
+    found = attribution(results)
+    assert found is not None
+    default = results.scaling(found.default)
+    for effect in (*found.singles, *found.together):
+        mine = results.scaling(effect.record)
+        assert mine.efficiency is not None
+        assert default.efficiency is not None
+        assert effect.efficiency_ratio.value == pytest.approx(
+            mine.efficiency.value / default.efficiency.value, rel=1e-9
+        )
+        assert effect.throughput_ratio.value == pytest.approx(
+            mine.throughput_samples_per_s.value / default.throughput_samples_per_s.value, rel=1e-9
+        )

@@ -26,7 +26,7 @@ def test_a_line_of_strong_scaling_has_a_serial_fraction() -> None:
     (line,) = planted({(128,): exactly_strong(0.8)}, "batch_size", scaling={"mode": "strong"}).batch_lines
     fraction = line.points[1].serial_fraction
     assert fraction is not None
-    assert fraction.value == pytest.approx(0.25)  # (1/1.6 - 1/2) / (1 - 1/2)
+    assert fraction.value == pytest.approx(0.25, rel=1e-6)  # (1/1.6 - 1/2) / (1 - 1/2)
 
 
 def over_one(value: float, half: float = 0.0) -> Estimate:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from raybench.analysis import analyse, choice
+from raybench.analysis import choice
 from raybench.analysis.objectives import Candidate
+from raybench.analysis.resolve import resolve
+from raybench.analysis.scaling import scaling
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.spec import Setting, Study
@@ -93,23 +94,22 @@ def test_a_list_of_ranks_stands_for_its_own_length_and_one_device_is_packed() ->
 # --- suggestions, candidates, winners
 
 
-def test_suggestions_are_those_of_the_search_and_without_one_those_of_the_curves() -> None:
+def test_suggestions_are_one_trial_of_each_setting_at_the_target() -> None:
     spec = study(**BATCHES, search={"method": "optuna", "trials": 3})
     records = searched(spec, (1, 2), Setting(batch_size=128))
-    assert {record.request.role for record in choice.suggestions(spec, records, 2)} == {"search"}
-    rest = [record for record in records if record.request.role != "search"]
-    scaled = choice.suggestions(spec, rest, 2)
-    assert {(record.request.role, record.config.world_size) for record in scaled} == {("scaling", 2)}
+    found = choice.suggestions(spec, records, 2)
+    assert sorted(batch(record) or 0 for record in found) == [32, 64, 128]
+    assert {record.config.world_size for record in found} == {2}
+    assert len([record for record in records if record.config.world_size == 2]) > 3  # visits
 
 
 def test_failed_suggestions_count_but_are_no_candidates() -> None:
     spec = study(**BATCHES)
     asked_for = [asked(spec, "scaling", setting, 2) for setting in spec.knobs.grid()]
     records = [*run_all(FakeRunner(noise=QUIET), asked_for[:2])[0], failed(asked_for[2])]
-    best = choice.best(spec, records, 2, choice.choose(spec, records, 2))
+    best = resolve(spec, records).best
     assert best is not None
     assert (best.num_suggestions, best.num_failed) == (3, 1)
-    assert choice.candidate(spec, records[2]) is None
 
 
 def test_oversubscribed_trials_are_no_candidates() -> None:
@@ -117,15 +117,15 @@ def test_oversubscribed_trials_are_no_candidates() -> None:
     asked_for = [request(setting=setting, oversubscribed=True) for setting in spec.knobs.grid()]
     records = run_all(FakeRunner(noise=QUIET), asked_for)[0]
     assert len(choice.suggestions(spec, records, 2)) == 3
-    assert [choice.candidate(spec, record, records) for record in records] == [None] * 3
-    assert choice.choose(spec, records, 2) == []
-    assert choice.best(spec, records, 2, choice.choose(spec, records, 2)) is None
+    assert [choice.candidate(spec, record, scaling(record)) for record in records] == [None] * 3
+    assert resolve(spec, records).chosen == ()
+    assert resolve(spec, records).best is None
 
 
 def test_one_suggestion_is_nothing_to_choose_from() -> None:
     spec = study(knobs={"batch_size": [32]})
     records = run_all(FakeRunner(), [asked(spec, "scaling", Setting(batch_size=32), 2)])[0]
-    assert choice.best(spec, records, 2, choice.choose(spec, records, 2)) is None
+    assert resolve(spec, records).best is None
 
 
 def test_a_candidate_has_a_value_for_every_objective_or_is_none() -> None:
@@ -137,18 +137,21 @@ def test_a_candidate_has_a_value_for_every_objective_or_is_none() -> None:
         )[0][0]
         for missing in ({}, {"plain": "out of memory"})
     )
-    found = choice.candidate(spec, with_base)
+    found = choice.candidate(spec, with_base, scaling(with_base))
     assert found is not None
-    assert found.values == (pytest.approx(1.0, abs=0.05), 1 << 30)
-    assert choice.candidate(spec, without) is None
+    efficiency, memory = found.values
+    assert efficiency.value == pytest.approx(1.0, abs=0.05)
+    assert memory.value == 1 << 30
+    assert choice.candidate(spec, without, scaling(without)) is None
 
 
 def test_the_winner_has_most_of_what_is_to_be_most_and_least_of_what_is_to_be_least() -> None:
     records = run_all(FakeRunner(), [request()])[0]
-    candidates = [Candidate(records[0], (value,)) for value in (2.0, 3.0, 1.0)]
+    values = [Estimate(value, value - 5, value + 5, 10) for value in (2.0, 3.0, 1.0)]
+    candidates = [Candidate(records[0], (value,)) for value in values]
     for objective, value in (("throughput", 3.0), ("efficiency", 3.0), ("cost_per_sample", 1.0)):
         (winner,) = choice.winners(study(search={"objectives": [objective]}), candidates)
-        assert winner.values == (value,)
+        assert winner.values[0].value == value  # by what is expected, however sure it is
     assert choice.winners(study(), []) == []
 
 
@@ -156,65 +159,30 @@ def test_of_several_objectives_the_front_wins_and_its_first_is_the_best() -> Non
     spec = study(**BATCHES, search={"objectives": ["throughput", "peak_memory"]})
     asked_for = [asked(spec, "scaling", setting, 2) for setting in spec.knobs.grid()]
     records = run_all(FakeRunner(noise=QUIET), asked_for)[0]
-    front = choice.choose(spec, records, 2)
-    assert [batch(each.record) for each in front] == [32, 64, 128]
-    best = choice.best(spec, records, 2, choice.choose(spec, records, 2))
-    assert best is not None
-    assert batch(best.record) == 128
-    assert best.record in [each.record for each in front]
+    facts = resolve(spec, records)
+    assert [batch(each.record) for each in facts.chosen] == [32, 64, 128]
+    assert facts.winners == [each.record for each in facts.chosen]
+    assert facts.best is not None
+    assert batch(facts.best.record) == 128
 
 
-# --- the setting that is confirmed is the one that the report names
+# --- where settings are compared
 
 
 def test_with_two_placements_the_first_decides_whoever_asks() -> None:
     spec = study(**BATCHES, scaling={"placement": ["pack", "spread"]})
     records = run_all(FakeRunner(slow_when_spread, QUIET), placed(spec))[0]
-    (confirmed,) = choice.choose(spec, records, 2)
-    assert (batch(confirmed.record), confirmed.record.config.placement) == (64, "pack")
-    named = analyse(spec, records).best
+    named = resolve(spec, records).best
     assert named is not None
-    assert named.record is confirmed.record
+    assert (batch(named.record), named.record.config.placement) == (64, "pack")
     assert named.num_suggestions == 3
 
 
 def test_the_order_of_the_placements_decides() -> None:
     spec = study(**BATCHES, scaling={"placement": ["spread", "pack"]})
     records = run_all(FakeRunner(slow_when_spread, QUIET), placed(spec))[0]
-    (confirmed,) = choice.choose(spec, records, 2)
-    assert (batch(confirmed.record), confirmed.record.config.placement) == (128, "spread")
-
-
-@pytest.mark.parametrize("objective", ["efficiency", "throughput", "cost_per_sample"])
-def test_without_a_plain_base_the_curve_does_not_change_what_a_search_chose(objective: str) -> None:
-    """One device has no memory for the default's batch, the largest; it has for the others'.
-
-    After its curve is measured the default has an efficiency over two devices, better than all others.
-    """
-
-    def model(config: Configuration, setting: Setting) -> StepCosts:
-        large = setting.batch_size == 128
-        missing: dict[Any, str] = {"plain": "out of memory"} if large else {}
-        exposed_s = 0.001 if large else 0.004 * 64 / setting.batch_size
-        return StepCosts(plain_s=0.01, exposed_s=exposed_s, missing=missing)
-
-    spec = study(
-        knobs={"batch_size": [128, 64, 32]},
-        scaling={"world_sizes": [2, 4]},
-        search={"method": "optuna", "trials": 3, "objectives": [objective]},
-    )
-    after = searched(spec, (2, 4), Setting(batch_size=64), FakeRunner(model, QUIET))
-    before = [record for record in after if record.request.role == "search"]
-    (confirmed,) = choice.choose(spec, before, 4)
-    named = analyse(spec, after).best
-    assert named is not None
-    assert named.record is confirmed.record
-    assert batch(named.record) == (64 if objective == "efficiency" else 128)
-    curve = analyse(spec, after).curves[0]
-    assert curve.is_default
-    efficiency = curve.points[-1].efficiency
-    assert efficiency is not None
-    assert efficiency.value == pytest.approx(1.0)
+    (chosen,) = resolve(spec, records).chosen
+    assert (batch(chosen.record), chosen.record.config.placement) == (128, "spread")
 
 
 def test_a_grid_may_compare_with_its_own_smallest_world_size() -> None:
@@ -225,11 +193,11 @@ def test_a_grid_may_compare_with_its_own_smallest_world_size() -> None:
     spec = study(**BATCHES, scaling={"world_sizes": [2, 4]}, search={"objectives": ["efficiency"]})
     asked_for = [asked(spec, "scaling", setting, size) for setting in spec.knobs.grid() for size in (2, 4)]
     records = run_all(FakeRunner(model, QUIET), asked_for)[0]
-    (confirmed,) = choice.choose(spec, records, 4)
-    assert batch(confirmed.record) == 128
-    named = analyse(spec, records).best
-    assert named is not None
-    assert named.record is confirmed.record
+    (chosen,) = resolve(spec, records).chosen
+    assert batch(chosen.record) == 128
+    efficiency = resolve(spec, records).scaling(chosen.record).efficiency
+    assert efficiency is not None
+    assert efficiency.value == pytest.approx(0.011 / 0.0115 * 64 / 64, rel=0.05)
 
 
 # --- the headline
@@ -247,10 +215,9 @@ def test_the_headline_is_the_defaults_scaling_trial_at_the_target() -> None:
     assert (found.request.role, batch(found)) == ("search", 32)
 
 
-@pytest.mark.parametrize("role", ["verification", "confirmation"])
-def test_a_trial_that_tests_a_claim_is_no_headline(role: str) -> None:
+def test_a_trial_that_tests_a_claim_is_no_headline() -> None:
     spec = study(**BATCHES)
-    checked = run_all(FakeRunner(seed=1), [asked(spec, role, Setting(batch_size=32), 2)])[0]
+    checked = run_all(FakeRunner(seed=1), [asked(spec, "verification", Setting(batch_size=32), 2)])[0]
     curve = run_all(FakeRunner(seed=1), [asked(spec, "search", Setting(batch_size=64), 2)])[0]
     assert choice.headline(spec, checked, 2) is None
     assert choice.headline(spec, [*checked, *curve], 2) is curve[0]

@@ -5,22 +5,46 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.objectives import Candidate, Prices, objective_value, pareto_front
+from raybench.analysis.scaling import scaling
+from raybench.analysis.stats.statistics import Estimate
+from raybench.records.record import TrialRecord
+from raybench.spec.study import Objective
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import failed, measured, request
 
 
+def value(record: TrialRecord, objective: Objective, prices: Prices | None = None) -> float:
+    found = objective_value(record, objective, scaling(record), prices)
+    assert found is not None
+    return found.value
+
+
 def test_objectives() -> None:
     record = measured(StepCosts(plain_s=0.01, exposed_s=0.0025, memory_bytes=5 << 20), QUIET)
-    assert objective_value(record, "throughput") == pytest.approx(64 / 0.0125)
-    assert objective_value(record, "efficiency") == pytest.approx(0.8)
-    assert objective_value(record, "peak_memory") == 5 << 20
-    assert objective_value(record, "cost_per_sample") == pytest.approx(2 * 0.0125 / 64)
-    assert objective_value(record, "cost_per_sample", Prices(3.6)) == pytest.approx(2 * 0.0125 / 64 / 1000)
-    assert objective_value(failed(request()), "throughput") is None
+    assert value(record, "throughput") == pytest.approx(64 / 0.0125)
+    assert value(record, "efficiency") == pytest.approx(0.8)
+    assert value(record, "peak_memory") == 5 << 20
+    assert value(record, "cost_per_sample") == pytest.approx(2 * 0.0125 / 64)
+    assert value(record, "cost_per_sample", Prices(3.6)) == pytest.approx(2 * 0.0125 / 64 / 1000)
+    assert objective_value(failed(request()), "throughput", scaling(record)) is None
+
+
+def near(value: float, half: float = 0.0) -> Estimate:
+    return Estimate(value, value - half, value + half, 10)
 
 
 def test_pareto_front_keeps_what_nothing_beats() -> None:
     record = measured(StepCosts(plain_s=0.01), QUIET)
     values = [(100.0, 5.0), (90.0, 3.0), (80.0, 4.0), (100.0, 6.0), (90.0, 3.0)]
-    front = pareto_front([Candidate(record, each) for each in values], ("throughput", "peak_memory"))
-    assert [each.values for each in front] == [(100.0, 5.0), (90.0, 3.0), (90.0, 3.0)]
+    candidates = [Candidate(record, (near(rate), near(memory))) for rate, memory in values]
+    front = pareto_front(candidates, ("throughput", "peak_memory"))
+    found = [tuple(each.value for each in one.values) for one in front]
+    assert found == [(100.0, 5.0), (90.0, 3.0), (90.0, 3.0)]
+
+
+def test_what_is_faster_by_luck_alone_does_not_stand_beside_what_takes_less_memory() -> None:
+    record = measured(StepCosts(plain_s=0.01), QUIET)
+    lucky, small = Candidate(record, (near(101, 5), near(6))), Candidate(record, (near(100, 5), near(5)))
+    surely = Candidate(record, (near(120, 5), near(6)))
+    assert pareto_front([lucky, small], ("throughput", "peak_memory")) == [small]
+    assert pareto_front([surely, small], ("throughput", "peak_memory")) == [surely, small]

@@ -22,7 +22,9 @@ def test_a_whole_search() -> None:
 def test_several_objectives_give_a_front() -> None:
     spec = study(knobs={"batch_size": [64, 128, 256]}, search={"objectives": ["throughput", "peak_memory"]})
     results = analyse(spec, grid(spec, [2])[0])
-    assert len(results.pareto) == 3
+    batches = [each.record.config.setting.batch_size for each in results.chosen]
+    assert batches[0] == 64  # takes the least memory
+    assert batches[-1] == 256  # is the fastest
     assert results.best is not None
     assert results.best.record.config.setting.batch_size == 256
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-
 import pytest
 
 from raybench.analysis.attribution import attribution
@@ -12,6 +9,7 @@ from raybench.analysis.batch_lines import batch_lines
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.stats.statistics import simultaneous, unpaired_ratio
+from raybench.analysis.stats.verdict import Verdict
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, study
@@ -38,22 +36,15 @@ def equal_studies(number: int) -> list[Facts]:
     return [resolve(SPEC, grid(SPEC, (2,), runner)[0]) for _ in range(number)]
 
 
-def better_in_pairs(results: Facts) -> Iterator[bool]:
-    """Whether one is better than another that differs in one knob, by the interval of the pair alone."""
-    for one, other in itertools.permutations(results.tried, 2):
-        if len(one.config.differences(other.config)) == 1:
-            mine, theirs = results.scaling(one), results.scaling(other)
-            assert mine.efficiency is not None
-            assert theirs.efficiency is not None
-            ratio = unpaired_ratio(mine.efficiency, theirs.efficiency)
-            faster = unpaired_ratio(mine.throughput_samples_per_s, theirs.throughput_samples_per_s)
-            yield min(ratio.low, faster.low) > 1 and ratio.value >= 1 + SPEC.search.minimum_gain
+def advised(equal: list[Facts]) -> int:
+    """In how many studies a change is advised."""
+    return sum(any(better_settings(one).values()) for one in equal)
 
 
-def advised(equal: list[Facts]) -> tuple[int, int]:
-    """In how many studies a change is advised, and would be by each pair's own interval."""
-    in_pairs = sum(any(better_in_pairs(one)) for one in equal)
-    return sum(any(better_settings(one).values()) for one in equal), in_pairs
+def called(equal: list[Facts]) -> int:
+    """In how many studies some setting is called better or worse than the default."""
+    told = {Verdict.BETTER, Verdict.WORSE}
+    return sum(any(each.verdict in told for each in one.gains.values()) for one in equal)
 
 
 def wrong_of_the_best(equal: list[Facts]) -> tuple[int, int]:
@@ -102,7 +93,11 @@ def wrong_at_a_batch(number: int) -> tuple[int, int]:
 
 
 def test_no_change_is_advised_where_all_are_equal(equal: list[Facts]) -> None:
-    assert advised(equal)[0] <= ALLOWED
+    assert advised(equal) <= ALLOWED
+
+
+def test_no_setting_is_called_better_or_worse_where_all_are_equal(equal: list[Facts]) -> None:
+    assert called(equal) <= ALLOWED
 
 
 def test_the_interval_of_the_best_configuration_holds_the_truth(equal: list[Facts]) -> None:

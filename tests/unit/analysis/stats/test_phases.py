@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from raybench.analysis.phases import SYNCHRONIZATION, phase_table
+from raybench.analysis.phases import SYNCHRONIZATION, PhaseTable, phase_table
+from raybench.analysis.scaling import Measured
+from raybench.analysis.stats.pool import Spreads
+from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, measured
 
 
+def table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> PhaseTable | None:
+    fit = Measured([record, *others])
+    return phase_table(record, fit.scaling(record), fit.waterfall(record), others)
+
+
 def test_phases_of_one_and_two_devices_share_the_gain() -> None:
-    found = phase_table(measured(SIXTEEN_TENTHS, QUIET))
+    found = table(measured(SIXTEEN_TENTHS, QUIET))
     assert found is not None
     rows = {row.name: row for row in found.rows}
     assert found.samples == 64
@@ -40,7 +49,7 @@ def test_phases_of_one_and_two_devices_share_the_gain() -> None:
 
 
 def test_phases_of_a_noisy_trial_still_add_up() -> None:
-    found = phase_table(measured(SIXTEEN_TENTHS))
+    found = table(measured(SIXTEEN_TENTHS))
     assert found is not None
     assert found.total.many_s is not None
     assert sum(row.many_s.value for row in found.rows if row.many_s) == pytest.approx(
@@ -61,8 +70,8 @@ def test_phases_in_strong_scaling_take_the_one_device_trial() -> None:
     one = measured(
         alone, QUIET, **{**fields, "world_size": 1, "setting": Setting(batch_size=64, strategy="single")}
     )
-    assert phase_table(two) is None  # nobody has timed the phases of the global batch
-    found = phase_table(two, [one])
+    assert table(two) is None  # nobody has timed the phases of the global batch
+    found = table(two, [one])
     assert found is not None
     assert found.rows[1].one_s is not None
     assert found.rows[1].one_s.value == pytest.approx(0.3 * 0.018)
@@ -71,7 +80,7 @@ def test_phases_in_strong_scaling_take_the_one_device_trial() -> None:
 
 
 def test_without_a_gain_there_are_no_shares() -> None:
-    found = phase_table(measured(exactly(0.5)))
+    found = table(measured(exactly(0.5)))
     assert found is not None
     assert found.is_gain is None
     assert all(row.share_of_gain is None for row in found.rows)
@@ -83,7 +92,9 @@ def test_without_a_gain_there_are_no_shares() -> None:
 def test_of_a_small_difference_no_phase_has_a_multiple(step_s: float, is_gain: bool | None) -> None:
     """One device takes 20 ms for the samples: of 0.8 ms synchronization alone would be 1,000% and more."""
     costs = StepCosts(plain_s=0.010, exposed_s=step_s - 0.010)
-    found = phase_table(measured(costs, QUIET))
+    record = measured(costs, QUIET)
+    fit = Measured([record], known=Spreads(1e-6, 1e-6, 1e-6, 1e-6), is_certain=True)
+    found = phase_table(record, fit.scaling(record), fit.waterfall(record))
     assert found is not None
     assert found.total.speedup is not None
     assert found.total.speedup.excludes(1.0)

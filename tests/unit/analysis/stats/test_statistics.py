@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from raybench.analysis.stats.efficiency import gain
 from scipy import stats
 
 from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
-    BETWEEN_STARTS,
     POSITIVE,
     SHARE,
     Estimate,
     device_factors,
     geometric,
-    mean_over_starts,
     of_log,
-    over_starts,
-    ratio_of_starts,
+    ratio_of_runs,
     relative_half_width,
     simultaneous,
-    simultaneous_ratio,
     student,
     t_quantile,
     trimmed_mean,
     unpaired_ratio,
     within,
 )
-from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import over_seeds, ratio_over_seeds
-from raybench.records.requests import Configuration, StepsRequest
-from raybench.spec.knobs import Setting
+from raybench.records.requests import StepsRequest
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import FakeRunner, Noise, StepCosts, to_record
 from tests.unit.studies import request
@@ -178,43 +172,6 @@ def test_a_constantly_slow_device_costs_neither_coverage_nor_rounds() -> None:
     assert rounds <= 1.2 * needed
 
 
-def verdicts(planted_gain: float, repetitions: int) -> dict[Verdict, int]:
-    """How often a confirmation of a planted gain comes out how."""
-    default, winner = Setting(), Setting(precision="bf16")
-
-    def costs(config: Configuration, setting: Setting) -> StepCosts:
-        return StepCosts(plain_s=0.01 if setting == default else 0.01 / (1 + planted_gain))
-
-    runner = FakeRunner(costs, Noise(block=0.03, preemption=0.05), seed=5, max_block_steps=2)
-    wanted = asked(
-        role="confirmation",
-        setting=winner,
-        anchor=default,
-        variants=("ddp", "anchor"),
-        measure=MeasureSpec(half_width=0.02),
-    )
-    found = [
-        gain(to_record(wanted, runner.run(wanted, lambda progress: None)), 0.02).verdict
-        for _ in range(repetitions)
-    ]
-    return {verdict: found.count(verdict) for verdict in Verdict}
-
-
-def test_a_change_of_five_percent_is_seen() -> None:
-    seen = verdicts(0.05, REPETITIONS)
-    assert seen[Verdict.BETTER] >= LEAST * REPETITIONS
-    assert seen[Verdict.WORSE] == 0
-
-
-def test_a_loss_of_five_percent_is_seen() -> None:
-    assert verdicts(-0.05, REPETITIONS)[Verdict.WORSE] >= LEAST * REPETITIONS
-
-
-def test_no_change_is_not_claimed() -> None:
-    seen = verdicts(0.0, REPETITIONS)
-    assert seen[Verdict.NONE] >= LEAST * REPETITIONS
-
-
 def test_two_seeds_have_a_value_and_no_interval() -> None:
     """Student's interval of these is [-96%, 221%]."""
     assert over_seeds([0.75, 0.5], SHARE) == Estimate(0.625, 0.625, 0.625, 2)
@@ -282,101 +239,26 @@ def test_what_is_lost_is_no_less_than_nothing_and_no_more_than_all() -> None:
     assert measured_below.as_share == measured_below
 
 
-REPEATS = 2000
-ROUNDS = 0.02  # standard error of a start's estimate by its rounds, of the logarithm
+def pooled(value: float, half_width: float, again: float) -> Estimate:
+    """A figure in this run, and in another."""
+    found = of_log(math.log(value), half_width, 10)
+    ends = (value * math.exp(-again), value * math.exp(again))
+    return replace(found, visits=3, again=ends)
 
 
-def estimate(value: float, half_width: float = 0.01, n: int = 10) -> Estimate:
-    return of_log(math.log(value), half_width, n)
+def test_a_ratio_of_two_runs_holds_what_runs_differ_by() -> None:
+    """What another run would give differs by the noise of two; so does a ratio of two, and no more."""
+    found = ratio_of_runs(pooled(2.0, 0.01, 0.06), pooled(1.0, 0.01, 0.08))
+    assert found.value == pytest.approx(2.0)
+    assert found.log_half_width == pytest.approx(0.10 / math.sqrt(2))
+    assert (found.n, found.visits) == (10, 3)
+    back = ratio_of_runs(pooled(1.0, 0.01, 0.08), pooled(2.0, 0.01, 0.06))
+    assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
 
 
-def drawn(random: np.random.Generator, starts: int, between: float = BETWEEN_STARTS) -> list[Estimate]:
-    """Starts of one program whose true value is 1; the intervals are of the rounds, which are many."""
-    logs = random.normal(0, between, starts) + random.normal(0, ROUNDS, starts)
-    return [of_log(log, 1.96 * ROUNDS, 10) for log in logs]
-
-
-def test_one_start_is_itself() -> None:
-    one = estimate(2.0)
-    assert over_starts([one]) is mean_over_starts([one]) is one
-
-
-def test_students_interval_over_the_starts() -> None:
-    values = [1.0, 1.1, 1.25]
-    found = over_starts([estimate(value) for value in values])
-    logs = np.log(values)
-    half = 4.302653 * logs.std(ddof=1) / math.sqrt(3)  # t of 2 degrees of freedom
-    assert found.value == pytest.approx(1.375 ** (1 / 3))
-    assert (found.low, found.high) == pytest.approx(tuple(np.exp([logs.mean() - half, logs.mean() + half])))
-    assert (found.n, found.starts) == (30, 3)
-    mean = mean_over_starts([Estimate(value, value, value, 10) for value in (-1.0, 0.0, 4.0)])
-    assert mean.value == 1.0
-    assert mean.half_width == pytest.approx(4.302653 * math.sqrt(7) / math.sqrt(3))
-
-
-def test_starts_that_agree_by_chance_do_not_make_rounds_surer() -> None:
-    found = over_starts([estimate(1.0, half_width=0.05)] * 4)
-    assert found.log_half_width == pytest.approx(0.05 / 2)
-    assert mean_over_starts([Estimate(1.0, 0.9, 1.1, 10)] * 4).half_width == pytest.approx(0.1 / 2)
-
-
-def test_several_starts_on_both_sides_are_welchs() -> None:
-    one, other = [1.0, 1.1, 1.25], [0.8, 0.9, 0.85, 1.05]
-    found = ratio_of_starts([estimate(v, 0.0) for v in one], [estimate(v, 0.0) for v in other], 0.5)
-    test = stats.ttest_ind(np.log(one), np.log(other), equal_var=False).confidence_interval(0.95)
-    assert (math.log(found.low), math.log(found.high)) == pytest.approx((test.low, test.high))
-    assert found.starts == 3
-    assert ratio_of_starts([estimate(1.0, 0.0)] * 2, [estimate(2.0, 0.0)] * 2, 0.5).half_width == 0.0
-
-
-def test_with_one_start_what_starts_differ_by_is_assumed() -> None:
-    one, several = [estimate(1.0, 0.04)], [estimate(2.0, 0.03)] * 3
-    both = ratio_of_starts(one, one, 0.03)
-    assert both.log_half_width == pytest.approx(math.hypot(0.04, 0.04, 1.959964 * 0.03 * math.sqrt(2)))
-    mixed = ratio_of_starts(several, one, 0.03)
-    rounds = math.hypot(0.04, 0.03 / math.sqrt(3))
-    assert mixed.log_half_width == pytest.approx(math.hypot(rounds, 1.959964 * 0.03 * math.sqrt(4 / 3)))
-    assert (mixed.value, mixed.starts) == (pytest.approx(2.0), 1)
-
-
-def test_starts_that_scatter_more_than_is_assumed_are_believed() -> None:
-    """Three starts with a standard deviation of 10% against one: the 10% is on both sides, t of 2 degrees."""
-    several = [of_log(log, 0.0, 10) for log in (-0.1, 0.0, 0.1)]
-    found = ratio_of_starts(several, [estimate(1.0, 0.0)], 0.03)
-    assert found.log_half_width == pytest.approx(4.302653 * 0.1 * math.sqrt(1 + 1 / 3))
-    swapped = ratio_of_starts([estimate(1.0, 0.0)], several, 0.03)
-    assert swapped.log_half_width == pytest.approx(found.log_half_width)
-
-
-def test_without_an_assumption_it_is_the_ratio_of_two_runs() -> None:
-    one, other = estimate(1.0, 0.04), estimate(2.0, 0.03)
-    assert ratio_of_starts([one], [other], 0.0) == unpaired_ratio(one, other)
-
-
-@pytest.mark.parametrize("starts", [1, 2, 3, 5])
-def test_the_ratio_of_equal_programs_holds_1_as_often_as_it_says(starts: int) -> None:
-    """Starts differ as is assumed, planted: 95% of the intervals hold 1, and 2.5% lie below it."""
-    random = np.random.default_rng(starts)
-    found = [
-        ratio_of_starts(drawn(random, starts), drawn(random, starts), BETWEEN_STARTS) for _ in range(REPEATS)
-    ]
-    covered = sum(not each.excludes(1.0) for each in found) / REPEATS
-    assert 0.935 < covered < 0.99  # above 95% where two starts leave Welch few degrees of freedom
-    assert sum(each.high < 1 for each in found) / REPEATS < 0.04
-
-
-@pytest.mark.parametrize("starts", [2, 3, 5])
-def test_the_mean_over_starts_covers_too(starts: int) -> None:
-    random = np.random.default_rng(starts)
-    found = [over_starts(drawn(random, starts)) for _ in range(REPEATS)]
-    assert 0.935 < sum(not each.excludes(1.0) for each in found) / REPEATS < 0.99
-
-
-def test_the_rounds_alone_raise_false_alarms() -> None:
-    """What is wrong with the interval of two runs' rounds: starts that differ leave it."""
-    random = np.random.default_rng(0)
-    found = [unpaired_ratio(drawn(random, 1)[0], drawn(random, 1)[0]) for _ in range(REPEATS)]
-    assert sum(each.high < 1 for each in found) / REPEATS > 0.1
+def test_of_figures_without_another_run_it_is_that_of_their_rounds() -> None:
+    one, other = of_log(0.0, 0.04, 10), of_log(0.5, 0.03, 10)
+    assert ratio_of_runs(one, other).log_half_width == pytest.approx(0.05 / math.sqrt(2))
 
 
 def test_normal_quantile() -> None:
@@ -399,38 +281,20 @@ def test_ten_rounds_leave_seven_degrees_of_freedom() -> None:
     assert simultaneous(ALONE, 1) == ALONE
 
 
-def test_two_trials_alike_have_twice_as_many() -> None:
-    pair, alone = simultaneous_ratio(ALONE, ALONE, 12), unpaired_ratio(ALONE, ALONE)
-    assert pair.log_half_width == pytest.approx(wider(14) * alone.log_half_width)
-    assert simultaneous_ratio(ALONE, ALONE, 1) == alone
-
-
-def test_starts_count_where_there_are_several() -> None:
-    starts = Estimate(0.8, 0.7, 0.8**2 / 0.7, n=30, starts=3)
-    found = simultaneous(starts, 12)
-    assert found.starts == 3
-    assert found.log_half_width == pytest.approx(wider(2) * starts.log_half_width)
-
-
-def test_what_lies_between_starts_is_in_a_ratio_of_one_start_each() -> None:
-    found = simultaneous_ratio(ALONE, ALONE, 1, between_starts=0.03)
-    rounds = unpaired_ratio(ALONE, ALONE).log_half_width
-    assert found.log_half_width == pytest.approx(math.hypot(rounds, 1.959964 * 0.03 * math.sqrt(2)))
-    starts = Estimate(0.8, 0.7, 0.8**2 / 0.7, n=30, starts=3)
-    assert simultaneous_ratio(starts, starts, 12, 0.03) == simultaneous_ratio(starts, starts, 12)
+def test_a_pooled_figure_is_widened_as_if_it_were_normal() -> None:
+    figure = pooled(0.8, 0.03, 0.1)
+    normal = float(stats.norm.ppf(LEVEL) / stats.norm.ppf(0.975))
+    assert simultaneous(figure, 12).log_half_width == pytest.approx(normal * 0.03, rel=1e-4)
 
 
 def test_what_is_exact_stays_so() -> None:
     exact = Estimate(0.8, 0.8, 0.8, 10)
     assert simultaneous(exact, 12) == exact
-    assert simultaneous_ratio(exact, exact, 12).half_width == 0
-    half = simultaneous_ratio(ALONE, exact, 12)  # one side alone is uncertain
-    assert half.log_half_width == pytest.approx(wider(7) * ALONE.log_half_width)
 
 
 def test_as_one_of_very_many_an_interval_of_few_rounds_has_no_end() -> None:
     few = Estimate(1.5, 1.1, 2.0, 4)
     among = 5_000_000_000  # pairs of 100,000 settings
-    for found in (simultaneous(few, among), simultaneous_ratio(few, few, among)):
-        assert found.low < 1e-100
-        assert found.high == float("inf")
+    found = simultaneous(few, among)
+    assert found.low < 1e-100
+    assert found.high == float("inf")

@@ -132,13 +132,13 @@ def test_the_default_half_width_is_of_the_device_and_a_study_may_ask_for_another
     assert decide(rounds, unasked, "cuda", 1.0).stop is None
 
 
-def test_the_references_are_base_then_anchor_then_plain() -> None:
-    assert REFERENCES == ("base", "anchor", "plain")
+def test_the_references_are_base_then_plain_then_anchor() -> None:
+    assert REFERENCES == ("base", "plain", "anchor")
     flat = ("ddp", 0.01, (0, 1))
     growing = pytest.approx(relative_half_width([1.01**number for number in range(6)]))
     assert watched(("base", 0.02, (0,)), flat, ("plain", 0.01, (0,)), ("anchor", 0.01, (0, 1))) == growing
-    assert watched(("anchor", 0.01, (0, 1)), flat, ("plain", 0.01, (0,))) == growing
-    assert watched(("plain", 0.01, (0,)), flat) == growing
+    assert watched(("plain", 0.01, (0,)), flat, ("anchor", 0.01, (0, 1))) == growing
+    assert watched(("anchor", 0.01, (0, 1)), flat) == growing
     # what is no reference changes nothing
     for variant in ("concurrent", "local", "replay"):
         assert watched((variant, 0.01, (0, 1)), flat, ("plain", 0.01, (0,))) == pytest.approx(0.0)

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import math
-
 import pytest
-from raybench.analysis.stats.efficiency import gain, step_time, throughput
 
-from raybench.analysis.scaling import Status, scaling, status
-from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.scaling import Measured, Status, alongside, one_device, scaling, status
+from raybench.analysis.stats.statistics import Estimate
+from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from tests.support.planted import (
@@ -42,7 +39,7 @@ def test_weak_scaling_with_noise_lies_in_the_interval() -> None:
     found = scaling(record).efficiency
     assert found is not None
     assert found.low <= truth(costs, record.config)["efficiency"] <= found.high
-    assert found.relative_half_width < 0.03
+    assert found.relative_half_width < 0.08
 
 
 def test_strong_scaling_compares_with_the_global_batch() -> None:
@@ -67,7 +64,7 @@ def test_one_device_is_its_own_baseline() -> None:
 
 @pytest.mark.parametrize(
     ("exposed_s", "word"),
-    [(0.001, "excellent"), (0.003, "good"), (0.008, "poor"), (0.012, "negative")],
+    [(0.0003, "excellent"), (0.0022, "good"), (0.008, "poor"), (0.012, "negative")],
 )
 def test_status_words(exposed_s: float, word: str) -> None:
     assert scaling(measured(StepCosts(plain_s=0.010, exposed_s=exposed_s), QUIET)).status == word
@@ -107,73 +104,57 @@ def test_other_settings_are_no_base() -> None:
 
 
 def test_a_trial_that_failed_has_no_numbers() -> None:
-    for function in (step_time, throughput, scaling):
-        with pytest.raises(ValueError, match="oom"):
-            function(failed(request()))
+    with pytest.raises(ValueError, match="oom"):
+        scaling(failed(request()))
 
 
-@pytest.mark.parametrize(
-    ("planted", "verdict"), [(0.14, "better"), (-0.1, "worse"), (0.0, "no significant gain")]
-)
-def test_gain_is_found_with_its_verdict(planted: float, verdict: str) -> None:
-    default = Setting()
+def anchored(winner: Setting, default: Setting, slow: float = 1.0) -> TrialRecord:
+    """A suggestion's trial with the default in its rounds, all of it ``slow`` times as long."""
 
     def costs(config: Configuration, setting: Setting) -> StepCosts:
-        return StepCosts(plain_s=0.01 * (1 if setting == default else 1 / (1 + planted)))
+        return StepCosts(plain_s=slow * (0.010 if setting == default else 0.008), exposed_s=slow * 0.002)
 
-    asked = request(
-        role="confirmation", setting=Setting(precision="bf16"), anchor=default, variants=("ddp", "anchor")
-    )
-    record = run_all(FakeRunner(costs, seed=4), [asked])[0][0]
-    found = gain(record, 0.02)
-    assert found.gain.low <= planted <= found.gain.high
-    assert found.verdict == verdict
+    asked = request(role="search", setting=winner, variants=("plain", "ddp", "anchor"), anchor=default)
+    return run_all(FakeRunner(costs, QUIET), [asked])[0][0]
 
 
-def test_gain_counts_samples_not_steps() -> None:
-    def costs(config: Configuration, setting: Setting) -> StepCosts:
-        return StepCosts(plain_s=0.001 * setting.batch_size)
-
-    asked = request(
-        role="confirmation",
-        setting=Setting(batch_size=64),
-        anchor=Setting(batch_size=32),
-        variants=("ddp", "anchor"),
-    )
-    found = gain(run_all(FakeRunner(costs, QUIET), [asked])[0][0], 0.02)
-    assert found.gain.value == pytest.approx(0.0)
-    assert found.verdict is Verdict.NONE
+def test_a_suggestion_in_a_slow_minute_is_set_right_by_its_anchor() -> None:
+    """A fifth slower than a minute before, when the default took 12 ms: then it would have taken 10."""
+    default, winner = Setting(), Setting(precision="bf16")
+    own = measured(StepCosts(plain_s=0.010, exposed_s=0.002), QUIET, setting=default)
+    suggested = anchored(winner, default, slow=1.2)
+    assert scaling(suggested).step_time_s.value == pytest.approx(0.012)
+    found = Measured([own, suggested]).rate_ratios([(suggested, own)])
+    assert found[0].value == pytest.approx(1.2, rel=0.03)
+    assert found[0].low > 1
+    assert alongside(suggested, own).step_time_s.half_width < scaling(suggested).step_time_s.value
+    assert alongside(suggested, None) == Measured([suggested], is_certain=True).scaling(suggested)
 
 
-def test_a_small_certain_gain_is_not_significant() -> None:
-    def costs(config: Configuration, setting: Setting) -> StepCosts:
-        return StepCosts(plain_s=0.010 if setting.precision == "fp32" else 0.0099)
-
-    asked = request(
-        role="confirmation",
-        setting=Setting(precision="bf16"),
-        anchor=Setting(),
-        variants=("ddp", "anchor"),
-    )
-    record = run_all(FakeRunner(costs, QUIET), [asked])[0][0]
-    assert gain(record, 0.02).verdict is Verdict.NONE
-    assert gain(record, 0.005).verdict is Verdict.BETTER
-
-
-def test_gains_of_several_winners_hold_at_once() -> None:
-    """One of four: Student's t at the level 0.95 to the power of a quarter."""
-    record = measured(
-        StepCosts(plain_s=0.01), role="confirmation", anchor=Setting(), variants=("ddp", "anchor")
-    )
-    alone, one_of_four = gain(record, 0.02).gain, gain(record, 0.02, among=4).gain
-    degrees = alone.n - 2 * num_trimmed(alone.n) - 1
-    wider = t_quantile(degrees, 0.95**0.25) / t_quantile(degrees)
-    assert one_of_four.value == alone.value
-    assert math.log1p(one_of_four.high) - math.log1p(one_of_four.value) == pytest.approx(
-        wider * (math.log1p(alone.high) - math.log1p(alone.value))
-    )
+def test_one_device_of_a_speed_up_holds_its_relations() -> None:
+    for mode, size in (("weak", 2), ("strong", 4)):
+        costs = StepCosts(plain_s=0.010, base_s=0.03, exposed_s=0.002)
+        record = measured(
+            costs, Noise(block=0.05), scaling=mode, world_size=size, setting=Setting(batch_size=64)
+        )
+        found = scaling(record)
+        one = one_device(record, found)
+        assert one is not None
+        assert found.speedup is not None
+        rates = [each.throughput_samples_per_s.value for each in (found, one)]
+        assert rates[0] / rates[1] == pytest.approx(found.speedup.value, rel=1e-9)
 
 
-def test_gain_of_another_trial_is_refused() -> None:
-    with pytest.raises(ValueError, match="no confirmation"):
-        gain(measured(StepCosts(plain_s=0.01)), 0.02)
+def test_an_efficiency_ratio_of_two_settings_is_of_their_efficiencies() -> None:
+    records = [
+        measured(StepCosts(plain_s=0.010, exposed_s=exposed_s), QUIET, setting=Setting(bucket_cap_mb=cap))
+        for cap, exposed_s in ((1, 0.0025), (25, 0.005))
+    ]
+    fit = Measured(records)
+    (ratio,) = fit.efficiency_ratios([(records[0], records[1])])
+    one, other = (fit.scaling(each).efficiency for each in records)
+    assert one is not None
+    assert other is not None
+    assert ratio.value == pytest.approx(one.value / other.value, rel=1e-9)
+    product = fit.efficiency_product([records[0], records[1]], [records[1]])
+    assert product.value == pytest.approx(one.value, rel=1e-9)
