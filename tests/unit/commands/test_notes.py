@@ -4,7 +4,7 @@ import pytest
 
 from raybench.commands.notes import left_out_words, note_words, stage_words
 from raybench.machine.host import Resources
-from raybench.plan.notes import LEFT_OUT, Note, NoteKind, RepeatReason, Stage
+from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from tests.unit.studies import study
 
@@ -81,18 +81,11 @@ def test_every_kind_and_every_stage_has_words():
         ),
         (Stage.RETRY, 1, "Trying 1 suggestion again"),
         (Stage.SEARCH, 6, "Searching for the best of 6 suggestions at 2 devices"),
-        (Stage.CURVES, 4, "Measuring 4 trials at world sizes 1, 2, in 2 starts of the workers"),
-        (Stage.CONFIRMATION, 1, "Confirming the best suggestion against the default, interleaved"),
-        (Stage.WORST, 1, "Taking the least efficient suggestion apart"),
-        (
-            Stage.REPEAT,
-            1,
-            "Measuring 1 trial again: other programs took cores from it alone; measurements of the same "
-            "setting disagree",
-        ),
+        (Stage.CURVES, 4, "Measuring 4 trials at world sizes 1, 2"),
+        (Stage.VISITS, 4, "Visiting the default and the best again: 4 trials, in 2 starts of the workers"),
         (Stage.TRAINING, 3, "Training 3 trials to the last epoch"),
         (Stage.VERIFICATION, 2, "Verifying 2 changes that the diagnosis proposes, interleaved"),
     ],
 )
 def test_stages_in_words(stage, number, words):
-    assert stage_words(PLAN.study, stage, number, list(RepeatReason)) == words
+    assert stage_words(PLAN.study, stage, number) == words
