@@ -382,14 +382,14 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         Basis.AS_GOOD: f"This is the default's code: the best, {results.best_label}, is as good{gain}.",
         Basis.UNKNOWN: "This is the default's code: whether the best, "
         f"{results.best_label}, is faster is not known yet{gain}.",
-        Basis.ALONE: f"The best, {results.best_label}; the default was not measured beside it.",
+        Basis.ALONE: f"The best, {results.best_label}; the default was not measured.",
         Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",
         Basis.NO_CHOICE: "Nothing else was measured: this is the code of what was.",
     }
     told = [words[use.basis], *_also_confirmed(results, use)]
     if use.simpler_than is not None:
         told.append(
-            f"{sentence(results.best_label)} measured no surely faster: what it changes beyond is left out."
+            f"{sentence(results.best_label)} is not shown to be faster: what else it changes is left out."
         )
     told += _one_device_words(results, use)
     if use.default_global_batch_size is not None:

@@ -134,8 +134,8 @@ BASE = (
     "and accumulation."
 )
 AGAIN = (
-    "Intervals are of this run; run it again: what starts of one program differ by is added, with the noise "
-    "of the other run."
+    "Intervals are of this run. \"Run it again\" adds what one start of the workers differs by from another, "
+    "and the noise of the other run."
 )
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
 KEPT_MEMORY = (

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 EXPLORATORY = (
-    "Exploratory: the first of many is flattered by chance, and trials are minutes apart, so drift is "
-    "between them; the confirmation, in the same rounds, is the only claim."
+    "Exploratory: the best of many is flattered by chance. The verdicts against the default hold for all "
+    "settings at once."
 )
 EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from raybench.analysis import analyse
+from raybench.analysis.findings.case import Beside
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import Measured
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -84,6 +86,13 @@ def slowed(
         )
         rounds[place] = rounds[place].model_copy(update={"blocks": tuple(blocks)})
     return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": tuple(rounds)})})
+
+
+def beside(records: Iterable[TrialRecord]) -> Beside:
+    """What the records say of each other, as the diagnosis of a study has it."""
+    records = tuple(records)
+    fit = Measured(records)
+    return Beside.of(records, fit, fit.scaling)
 
 
 def with_others(record: TrialRecord, cores: float, programs: dict[str, float] | None = None) -> TrialRecord:

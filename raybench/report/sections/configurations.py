@@ -139,7 +139,7 @@ def verification_table(results: StudyResults) -> Table:
         Column("n", lambda each: str(each.gain.gain.n) if each.gain else "", right=True),
     ]
     caption = (
-        "Each change in the same rounds as the setting without it, unless its processes are others; 95% "
+        "Each change against the default, in the same rounds where it needs no other processes; 95% "
         "intervals for all at once. Confirmed: more samples/s beyond the interval and by "
         f"{results.study.search.minimum_gain:.0%} at least; less than predicted where the whole interval is "
         "below the prediction's. Refuted: slower, or not confirmed and the whole interval below what was "
@@ -157,7 +157,7 @@ def measured_words(each: Verification) -> str:
     """The gain that was measured; empty where it was not."""
     if each.gain is None:
         return ""
-    apart = "" if each.is_paired else ", apart"
+    apart = "" if each.is_paired else ", in other processes"
     return percent(each.gain.gain, sign=True) + apart
 
 

@@ -82,7 +82,7 @@ def sound_site(random: np.random.Generator) -> Site:
 
 
 def simulate(
-    causes: Sequence[PlantedCause], seed: int, *, louder: float = 1.0
+    causes: Sequence[PlantedCause], seed: int, *, louder: float = 1.0, visits: int = 1
 ) -> tuple[StudyResults, list[FindingName]]:
     """A study with these causes, the first at least twice the second, and the names in that order.
 
@@ -95,11 +95,11 @@ def simulate(
         site = cause.plant(site, site.step_s * share / (1 - share), random)
         share = max(share / 2, LEAST / 2)
     noise = {name: louder * value for name, value in vars(site.noise).items()}
-    return measure(replace(site, noise=Noise(**noise)), seed), [cause.name for cause in causes]
+    return measure(replace(site, noise=Noise(**noise)), seed, visits), [cause.name for cause in causes]
 
 
-def measure(site: Site, seed: int) -> StudyResults:
-    """The study on one device and on all, measured and analysed."""
+def measure(site: Site, seed: int, visits: int = 1) -> StudyResults:
+    """The study on one device and on all, each setting visited so often, measured and analysed."""
     fields = {"name": "planted", "workload": {"name": "mlp"}, "knobs": site.knobs} | site.fields
     study = Study.model_validate(
         fields | {"scaling": {"world_sizes": [1, site.world_size]} | fields.get("scaling", {})}
@@ -116,7 +116,13 @@ def measure(site: Site, seed: int) -> StudyResults:
             for each in requests
             if each.kind == "steps"
         ]
-    records = run_all(runner, requests)[0]
+    every = [
+        each.model_copy(update={"visit": visit})
+        for visit in range(visits)
+        for each in requests
+        if each.kind == "steps"
+    ]
+    records = run_all(runner, every)[0]
     return analyse(plan.study, records, around=Around(environment=_environment(site)))
 
 

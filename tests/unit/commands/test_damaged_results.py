@@ -163,7 +163,7 @@ def test_a_clear_line(name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch)
     shutil.copytree(damaged, other)
     told = make_console(io.StringIO())
     with contextlib.suppress(RequestError):  # and nothing else
-        compare_directories([damaged, other], told, fail_if_slower=None, between_starts=0.07)
+        compare_directories([damaged, other], told, fail_if_slower=None)
 
 
 @pytest.mark.parametrize("name", ["study.toml", "trials.jsonl"])

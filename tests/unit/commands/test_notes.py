@@ -13,7 +13,6 @@ PLAN = make_plan(
     Resources("cpu", 2, "a CPU"),
 )
 TRIALS = tuple(trial.request for trial in PLAN.trials())
-VISITS = tuple(trial.request for trial in PLAN.visits(()))
 BATCH = {"batch_size": 128}
 
 
@@ -23,12 +22,8 @@ BATCH = {"batch_size": 128}
         (Note(NoteKind.NOT_REACHED, Stage.SEARCH, 2, 6), "not reached: 2 of 6 suggestions"),
         (Note(NoteKind.NOT_REACHED, Stage.RETRY, 1), "not reached: 1 suggestion to try again"),
         (
-            Note(NoteKind.NOT_REACHED, Stage.CURVES, total=4, requests=TRIALS),
-            "not reached: 2 of 4 trials of the curves (1 device: 1, 2 devices: 1)",
-        ),
-        (
-            Note(NoteKind.NOT_REACHED, Stage.VISITS, total=4, requests=VISITS),
-            "not reached: 4 of 4 further visits (visit 2: 2, visit 3: 2)",
+            Note(NoteKind.NOT_REACHED, Stage.CURVES, total=4, requests=TRIALS[1:]),
+            "not reached: 3 of 4 trials of the curves (start 1: 1, start 2: 2)",
         ),
         (
             Note(NoteKind.NOT_REACHED, Stage.TRAINING, total=4, requests=TRIALS[:1]),
@@ -87,11 +82,7 @@ def test_every_kind_and_every_stage_has_words():
         (Stage.RETRY, 1, "Trying 1 suggestion again"),
         (Stage.SEARCH, 6, "Searching for the best of 6 suggestions at 2 devices"),
         (Stage.CURVES, 4, "Measuring 4 trials at world sizes 1, 2"),
-        (
-            Stage.VISITS,
-            4,
-            "Visiting the default and the best again: 4 trials, in 2 starts of the workers",
-        ),
+        (Stage.VISITS, 4, "Visiting the default and the best again: 4 trials, in 2 starts of the workers"),
         (Stage.TRAINING, 3, "Training 3 trials to the last epoch"),
         (Stage.VERIFICATION, 2, "Verifying 2 changes that the diagnosis proposes, interleaved"),
     ],

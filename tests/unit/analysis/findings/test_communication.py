@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
-from raybench.analysis.findings.case import Around, Beside, Case
+from raybench.analysis.findings.case import Around, Case
 from raybench.analysis.findings.communication import ExposedTransfers, latency_of
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.findings.unattributed import NotDivided
@@ -18,7 +18,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, Noise, StepCosts
-from tests.unit.studies import SHORT, measured, study
+from tests.unit.studies import SHORT, beside, measured, study
 
 NAMES = (
     FindingName.COMMUNICATION_BOUND,
@@ -131,7 +131,7 @@ def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...
         for each in measured_mb
     ]
     assert record.steps is not None
-    case = replace(Case.of(record, record.steps), beside=Beside.of([record, *others]))
+    case = replace(Case.of(record, record.steps), beside=beside([record, *others]))
     finding = case.finding(ExposedTransfers)
     assert finding is not None
     assert ("measure bucket_cap_mb" in next_step(finding)) is bool(asked)
@@ -150,7 +150,7 @@ def test_a_latency_is_never_below_0() -> None:
             "result": one.steps.model_copy(update={"bucket_bytes": (1 << 20, 1 << 20)}),
         }
     )
-    case = replace(Case.of(one, one.steps), beside=Beside.of([one, two]))
+    case = replace(Case.of(one, one.steps), beside=beside([one, two]))
     found = latency_of(case)
     assert found is not None
     assert found.each_s.low == 0.0

@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from raybench.analysis import analyse
-from raybench.analysis.findings.case import Beside, Case
+from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import Straggler
 from raybench.analysis.findings.finding import FindingName
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
-from tests.unit.studies import grid, measured, study
+from tests.unit.studies import beside, grid, measured, study
 
 
 def with_local_times(record: TrialRecord, times_s: NDArray[np.float64]) -> TrialRecord:
@@ -63,7 +63,7 @@ def straggling(others: list[float], *, taken: float | None = None) -> str:
         rounds = [each.model_copy(update={"other_cores": (taken,) * 2}) for each in record.steps.rounds]
         told = {"rounds": tuple(rounds), "hosts": (0, 0), "host_cores": (2, 2)}
         record = record.model_copy(update={"result": record.steps.model_copy(update=told)})
-    beside = [
+    several = [
         measured(
             StepCosts(plain_s=0.01, offset_s=(0.0, offset_s)),
             steady,
@@ -73,7 +73,7 @@ def straggling(others: list[float], *, taken: float | None = None) -> str:
         for seed, offset_s in enumerate(others, 1)
     ]
     assert record.steps is not None
-    case = replace(Case.of(record, record.steps), beside=Beside.of([record, *beside]))
+    case = replace(Case.of(record, record.steps), beside=beside([record, *several]))
     finding = case.finding(Straggler)
     assert finding is not None
     return evidence(finding)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis.findings.batch import LargerBatch, larger_batch
-from raybench.analysis.findings.case import Beside, Case
+from raybench.analysis.findings.case import Case
 from raybench.analysis.scaling import scaling, waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import FakeHardware, FakeRunner, Noise, StepCosts, truth
-from tests.unit.studies import config, grid, study
+from tests.unit.studies import beside, config, grid, study
 
 HARDWARE = [
     FakeHardware(fixed_s=0.001, sample_s=0.0002, gradient_bytes=8 << 20, latency_s=0.001),
@@ -30,7 +30,7 @@ def predicted(hardware: FakeHardware, batches: list[int], peak: bool = False) ->
     records = [_with_peak(record, hardware) if peak else record for record in records]
     first = records[0]
     assert first.steps is not None
-    return larger_batch(Case(first, first.steps, scaling(first), waterfall(first), Beside.of(records)))
+    return larger_batch(Case(first, first.steps, scaling(first), waterfall(first), beside(records)))
 
 
 def _with_peak(record: TrialRecord, hardware: FakeHardware) -> TrialRecord:
@@ -91,7 +91,7 @@ def test_an_efficiency_that_may_be_nothing_bounds_nothing(low: float) -> None:
     assert first.steps is not None
     assert found.efficiency is not None
     unsure = replace(found, efficiency=replace(found.efficiency, low=low))
-    case = Case(first, first.steps, unsure, waterfall(first), Beside.of(records))
+    case = Case(first, first.steps, unsure, waterfall(first), beside(records))
     assert larger_batch(case) is None
 
 
@@ -116,10 +116,10 @@ def test_a_measured_larger_batch_that_brings_nothing_contradicts_the_prediction(
 
     small, large = grid(spec, [4], FakeRunner(costs, STEADY, seed=3))[0]
     assert small.steps is not None
-    alone = Case(small, small.steps, scaling(small), waterfall(small), Beside.of([small]))
+    alone = Case(small, small.steps, scaling(small), waterfall(small), beside([small]))
     assert larger_batch(alone) is not None
-    beside = replace(alone, beside=Beside.of([small, large]))
-    assert larger_batch(beside) is None
+    together = replace(alone, beside=beside([small, large]))
+    assert larger_batch(together) is None
 
 
 def test_a_measured_larger_batch_that_is_no_faster_contradicts_it_too() -> None:
@@ -132,6 +132,6 @@ def test_a_measured_larger_batch_that_is_no_faster_contradicts_it_too() -> None:
 
     small, large = grid(spec, [4], FakeRunner(costs, STEADY, seed=3))[0]
     assert small.steps is not None
-    case = Case(small, small.steps, scaling(small), waterfall(small), Beside.of([small]))
+    case = Case(small, small.steps, scaling(small), waterfall(small), beside([small]))
     assert larger_batch(case) is not None
-    assert larger_batch(replace(case, beside=Beside.of([small, large]))) is None
+    assert larger_batch(replace(case, beside=beside([small, large]))) is None

@@ -10,13 +10,13 @@ import pytest
 
 from raybench.analysis.findings import configurations
 from raybench.analysis.findings.configurations import better_settings, compared
-from raybench.analysis.reference import InSameRounds
 from raybench.analysis.resolve import resolve
-from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.verdict import Gain, Verdict
+from raybench.analysis.stats.pool import Spreads
+from raybench.analysis.stats.verdict import Verdict
+from raybench.records.record import TrialRecord
 from raybench.spec import Setting
-from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import asked, study
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
+from tests.unit.studies import asked, study, with_anchor
 
 KNOBS: dict[str, list[Any]] = {
     "batch_size": [32, 64, 128, 256, 512],
@@ -36,37 +36,42 @@ def test_what_is_better_is_found_as_by_every_pair() -> None:
     results = resolve(SPEC, records)
     found, every = better_settings(results), compared(results)
     assert sum(map(len, found.values())) > 100
-    pairs = configurations._Pairs(results, InSameRounds(results.buckets), every)
-    for record in compared(results):
-        others = [other for other in records if other.trial_id != record.trial_id]
-        changes = [configurations._change(pairs, record, other) for other in others]
-        least = 1 + SPEC.search.minimum_gain
-        best: dict[frozenset[str], float] = {}
-        for change in changes:
-            if change is not None and change.efficiency_ratio.value >= least:
-                names = frozenset(change.changes)
-                best[names] = max(best.get(names, 0.0), change.efficiency_ratio.value)
-        told = {frozenset(each.changes): each.efficiency_ratio.value for each in found[record.trial_id]}
-        assert told == best
+
+    def efficiency(record: TrialRecord) -> float:
+        known = results.scaling(record).efficiency
+        return known.value if known else 0.0
+
+    least = 1 + SPEC.search.minimum_gain
+    pairs = [(other, one) for one in every for other in every if efficiency(other) >= least * efficiency(one)]
+    best: dict[str, dict[frozenset[str], float]] = {each.trial_id: {} for each in every}
+    efficiencies, rates = results.fit.efficiency_ratios(pairs), results.fit.rate_ratios(pairs)
+    for (other, one), ratio, rate in zip(pairs, efficiencies, rates, strict=True):
+        if min(ratio.low, rate.low) > 1:
+            names = frozenset(other.config.differences(one.config))
+            best[one.trial_id][names] = max(best[one.trial_id].get(names, 0.0), ratio.value)
+    told = {
+        name: {frozenset(each.changes): each.efficiency_ratio.value for each in changes}
+        for name, changes in found.items()
+    }
+    assert told == best
 
 
-def test_what_shared_rounds_is_looked_at_though_two_trials_apart_do_not_tell_it_apart() -> None:
-    """Measured apart the rates do not differ for sure; in the same rounds they do."""
-    costs = {cap: StepCosts(plain_s=0.01, exposed_s=exposed_s) for cap, exposed_s in ((25, 0.01), (1, 0.006))}
-    drifting = Noise(block=0.005, drift_per_minute=12.0)  # which a round shares, and two trials do not
+@pytest.mark.parametrize("is_anchored", [True, False])
+def test_settings_of_one_trial_s_rounds_are_told_apart_where_two_trials_leave_it_open(
+    is_anchored: bool,
+) -> None:
+    """A tenth is more than rounds leave open, and less than what trials differ by."""
+    costs = {cap: StepCosts(plain_s=0.01, exposed_s=exposed) for cap, exposed in ((25, 0.004), (1, 0.0027))}
     spec = study(knobs={"bucket_cap_mb": [25, 1]})
-    settings = [Setting(batch_size=32, bucket_cap_mb=cap) for cap in (25, 1)]
-    runner = FakeRunner(lambda config, setting: costs[setting.bucket_cap_mb], drifting)
-    records, _ = run_all(runner, [asked(spec, "scaling", setting, 2) for setting in settings], spec.name)
-    results = resolve(spec, records)
-    slow, fast = sorted(compared(results), key=lambda each: -each.config.setting.bucket_cap_mb)
-    gain = Estimate(0.4, 0.3, 0.5, 10)
-    apart = better_settings(results, InSameRounds(results.buckets))
-    request = fast.request.model_copy(update={"anchor": slow.config.setting})
-    paired = [(fast.model_copy(update={"request": request}), Gain(gain, Verdict.BETTER))]
-    together = better_settings(results, InSameRounds(results.buckets, paired))
-    assert apart[slow.trial_id] == ()
-    assert [each.trial_id for each in together[slow.trial_id]] == [fast.trial_id]
+    slow, fast = (Setting(batch_size=32, bucket_cap_mb=cap) for cap in (25, 1))
+    runner = FakeRunner(lambda config, setting: costs[setting.bucket_cap_mb], QUIET)
+    measuring = asked(spec, "scaling", fast, 2)
+    requests = [asked(spec, "scaling", slow, 2), with_anchor(measuring, slow) if is_anchored else measuring]
+    results = resolve(spec, run_all(runner, requests, spec.name)[0], Spreads(0.10, 0.01, 0.10, 0.01))
+    (of_slow,) = (each for each in results.references if each.config.setting.bucket_cap_mb == 25)
+    gains = list(results.gains.values())
+    assert [each.verdict is Verdict.BETTER for each in gains] == [is_anchored]
+    assert bool(better_settings(results)[of_slow.trial_id]) is is_anchored
 
 
 def test_of_very_many_settings_the_most_efficient_and_the_headline_are_compared(

@@ -1,11 +1,9 @@
-"""Suggestions and the winner's confirmation."""
+"""Suggestions, and each setting against the default."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from raybench.analysis.results import StudyResults
-from raybench.report.sections.search import confirmation_table, suggestions_table
+from raybench.report.sections.search import gains_table, suggestions_table
 
 
 def test_suggestions_are_ordered_by_speed_and_say_what_batch_means(results: StudyResults) -> None:
@@ -15,13 +13,14 @@ def test_suggestions_are_ordered_by_speed_and_say_what_batch_means(results: Stud
     assert "a choice about speed alone" in table.caption
 
 
-def test_several_winners_have_intervals_for_all_at_once(results: StudyResults) -> None:
-    twice = replace(results, confirmations=results.confirmations * 2)
-    assert "95% interval for all at once" in confirmation_table(twice).caption
-    assert "at once" not in confirmation_table(results).caption
-
-
-def test_the_winner_stands_against_the_default(results: StudyResults) -> None:
-    (row,) = confirmation_table(results).rows
-    assert row[0] == "bf16"
-    assert row[3] == "better"
+def test_every_setting_stands_against_the_default_with_its_verdict(results: StudyResults) -> None:
+    rows = gains_table(results).rows
+    assert len(rows) == len(results.gains) == len(results.rivals) - 1
+    by_label = {row[0]: row for row in rows}
+    for record in results.rivals:
+        gain = results.gain(record)
+        if gain is not None:
+            row = by_label[results.label(record)]
+            assert row[-2:] == (str(gain.verdict), str(len(results.visits(record))))
+    gains = [int(row[-3].split("%")[0]) for row in rows]
+    assert gains == sorted(gains, reverse=True)
