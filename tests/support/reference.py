@@ -25,7 +25,7 @@ from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.findings.verifications import Verified
 from raybench.analysis.scaling import Status
 from raybench.analysis.stats.verdict import Verdict
-from raybench.analysis.summary import TrialSummary
+from raybench.analysis.summary import Summary
 from raybench.launch.metrics import METRICS
 from raybench.records import epochs_csv, measured_csv, record, requests, results
 from raybench.records.step_times import write_step_times
@@ -52,7 +52,7 @@ WORDS = {
 }
 ENUMS: dict[str, type[StrEnum]] = {
     "Status": Status,
-    "Verdict of a confirmation": Verdict,
+    "Verdict": Verdict,
     "Verdict of a verification": Verified,
     "Findings": FindingName,
 }
@@ -153,10 +153,12 @@ def study_fields() -> Iterator[str]:
 
 def columns() -> dict[str, Meanings]:
     """The columns of each file, in their order."""
-    of_summary = meanings(TrialSummary)
+    of_summary = meanings(Summary)
     return {
         "summary.csv": {
-            each.name: of_summary[each.name] for each in fields(TrialSummary) if each.name != "varying"
+            each.name: of_summary[each.name]
+            for each in fields(Summary)
+            if each.name not in ("varying", "scaled")
         },
         "epochs.csv": listed(epochs_csv, "COLUMNS"),
         "communication.csv": meanings(Message.row),
