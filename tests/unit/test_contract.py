@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.analysis.stats import efficiency
-from raybench.analysis.summary import TrialSummary
+from raybench.analysis.scaling import EXCELLENT, GOOD
+from raybench.analysis.summary import Summary
 from raybench.errors import StoreError
 from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
@@ -36,6 +36,7 @@ from tests.unit.sweeps import swept
 CONTRACT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 NO_UNIT = {  # numbers of summary.csv that have none
     *("bucket_cap_mb", "speedup", "efficiency", "efficiency_low", "efficiency_high"),
+    *("efficiency_again_low", "efficiency_again_high"),
     *("communication_fraction", "device_utilization", "accuracy"),
 }
 
@@ -150,7 +151,7 @@ def test_columns_of_the_files(results: Path) -> None:
 
 
 def test_numbers_have_their_unit_in_the_name() -> None:
-    numbers = [each.name for each in fields(TrialSummary) if "float" in str(each.type)]
+    numbers = [each.name for each in fields(Summary) if "float" in str(each.type)]
     without = {name for name in numbers if not name.endswith(("_s", "_per_s", "_bytes", "_joules"))}
     assert without == NO_UNIT
 
@@ -177,11 +178,11 @@ def test_records_of_another_version_are_refused(tmp_path: Path, version: str) ->
 
 
 def test_status_begins_at_round_efficiencies() -> None:
-    assert (efficiency.EXCELLENT, efficiency.GOOD) == (0.9, 0.75)
+    assert (EXCELLENT, GOOD) == (0.9, 0.75)
 
 
 def test_what_is_watched() -> None:
-    assert set(SHOWN) <= {each.name for each in fields(TrialSummary)}
+    assert set(SHOWN) <= {each.name for each in fields(Summary)}
     assert all(metric.name.startswith("raybench_") for metric in METRICS)
     assert {tag for metric in METRICS for tag in metric.tags} <= {
         *("study", "state", "world_size", "strategy", "setting")
