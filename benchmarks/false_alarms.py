@@ -1,8 +1,8 @@
 """How often is one of two equal runs called slower by ``compare``, and by what do starts differ?
 
 Runs pairs of one small study (world sizes 1 and 2), each run a whole command of its own. Prints the standard
-deviation between starts with its interval, and how many of the pairs ``--fail-if-slower`` would have failed:
-by the rounds alone, and with what starts differ by. With ``--starts`` each run is a start of the workers
+deviation between runs with its interval, beside what the intervals say, and how many of the pairs
+``--fail-if-slower`` would have failed. With ``--starts`` each run is a start of the workers
 within a command (``measure.starts``), which is quicker. Runs that ``--output`` has are not measured again.
 
     python -m benchmarks.false_alarms --pairs 20 --output /tmp/false-alarms
@@ -23,7 +23,8 @@ from scipy.stats import chi2
 
 from raybench.analysis import analyse
 from raybench.analysis.comparison import Side, same_trials
-from raybench.analysis.stats.statistics import BETWEEN_STARTS, TRIM, Estimate, t_quantile
+from raybench.analysis.stats.statistics import Estimate, t_quantile
+from raybench.analysis.stats.verdict import Verdict
 from raybench.records.store import ResultsDirectory
 from raybench.spec.study import MOST_STARTS
 
@@ -58,8 +59,7 @@ def main() -> None:
     print(f"{len(sides)} equal runs, each one of {kind}")
     for world_size in (1, 2):
         _print_spread(sides, world_size)
-    _print_alarms(sides, "by the rounds alone", 0.0)
-    _print_alarms(sides, f"with --between-starts {BETWEEN_STARTS:.0%}", BETWEEN_STARTS)
+    _print_alarms(sides)
 
 
 def _runs(folder: Path, number: int, starts: bool) -> Iterator[Side]:
@@ -91,7 +91,7 @@ def _sides(directory: Path, starts: int) -> Iterator[Side]:
 
 
 def _print_spread(sides: Sequence[Side], world_size: int) -> None:
-    """The standard deviation between runs, of it what their rounds tell, and the rest: between starts."""
+    """The standard deviation between runs, and the one that their intervals for another run say."""
     found = {"throughput": list[Estimate](), "efficiency": list[Estimate]()}
     for side in sides:
         record = next(each for each in side.results.measured if each.config.world_size == world_size)
@@ -102,39 +102,37 @@ def _print_spread(sides: Sequence[Side], world_size: int) -> None:
     for name, estimates in found.items():
         if len(estimates) < 2:
             continue
-        errors = [_standard_error(each) for each in estimates]
-        rounds = fmean(error**2 for error in errors)
+        said = math.sqrt(fmean(_standard_deviation(each) ** 2 for each in estimates))
         degrees = len(estimates) - 1
         total = stdev(math.log(each.value) for each in estimates) ** 2
         ends = [total * degrees / float(chi2.ppf(share, degrees)) for share in (0.975, 0.025)]
-        value, low, high = (math.sqrt(max(each - rounds, 0.0)) for each in (total, *ends))
+        value, low, high = (math.sqrt(each) for each in (total, *ends))
         print(
-            f"world size {world_size}, {name}: between starts {value:.1%} [{low:.1%}, {high:.1%}]; "
-            f"of runs {math.sqrt(total):.1%}, of it the rounds' {math.sqrt(rounds):.1%}"
+            f"world size {world_size}, {name}: between runs {value:.1%} [{low:.1%}, {high:.1%}]; "
+            f"by their intervals {said:.1%}"
         )
 
 
-def _standard_error(estimate: Estimate) -> float:
-    """Of the logarithm, of a trimmed mean over n rounds: half its interval over Student's quantile."""
-    trimmed = max(int(TRIM * estimate.n), 1)
-    return estimate.log_half_width / t_quantile(estimate.n - 2 * trimmed - 1)
+def _standard_deviation(estimate: Estimate) -> float:
+    """Of the logarithm from run to run: another run's interval holds the noise of two."""
+    return estimate.again_log_half_width / t_quantile(math.inf) / math.sqrt(2)
 
 
-def _print_alarms(sides: Sequence[Side], words: str, between_starts: float) -> None:
+def _print_alarms(sides: Sequence[Side]) -> None:
     """Each pair both ways: either run may be the one that is asked about."""
     both = list(zip(sides[::2], sides[1::2], strict=True))
     pairs = [*both, *((other, one) for one, other in both)]
-    trials = [trial for one, other in pairs for trial in same_trials(one, other, between_starts)]
+    trials = [trial for one, other in pairs for trial in same_trials(one, other)]
     for world_size in (1, 2):
         there = [trial for trial in trials if trial.record.config.world_size == world_size]
         widths = fmean(trial.speed.log_half_width for trial in there)
+        verdicts = {limit: [trial.slower_by(limit) for trial in there] for limit in LIMITS}
         alarms = ", ".join(
-            f"{sum(trial.is_slower_by(limit) for trial in there)} with --fail-if-slower {limit:.0%}"
-            for limit in LIMITS
+            f"{found.count(Verdict.WORSE)} slower and {found.count(Verdict.UNKNOWN)} unknown "
+            f"with --fail-if-slower {limit:.0%}"
+            for limit, found in verdicts.items()
         )
-        print(
-            f"world size {world_size}, {words}: of {len(there)} comparisons {alarms}; half-width {widths:.1%}"
-        )
+        print(f"world size {world_size}: of {len(there)} comparisons {alarms}; half-width {widths:.1%}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from raybench.analysis import choice
+from raybench.analysis.choice import objective_values
+from raybench.analysis.scaling import scaling
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
@@ -195,8 +196,8 @@ class Case:
             request = plan.search(suggestion)
             record = to_record(request, runner.run(request, lambda _: None), suggestion=suggestion.number)
             search.tell(suggestion, record)
-            (value,) = choice.objective_values(plan.study, record) or (0.0,)
-            measured.append((value, suggestion.setting))
+            found = objective_values(plan.study, record, scaling(record))
+            measured.append((found[0].value if found else 0.0, suggestion.setting))
         chosen = max(measured, key=lambda each: each[0])[1]
         return self.throughputs[chosen] >= (1 - NEAR) * max(self.throughputs.values())
 

@@ -123,7 +123,11 @@ class KnownBuckets:
         setting = self.standing(config.setting, config.world_size)
         if request.kind != "steps" or setting == config.setting:
             return None
-        other = request.model_copy(update={"config": config.model_copy(update={"setting": setting})})
+        changed: dict[str, object] = {"config": config.model_copy(update={"setting": setting})}
+        if request.anchor == setting:  # the default's own trial has no anchor
+            variants = tuple(each for each in request.variants if each != "anchor")
+            changed |= {"anchor": None, "variants": variants}
+        other = request.model_copy(update=changed)
         return None if other.trial_id in self._failed else other
 
     def _first_alike(self, setting: Setting, key: Hashable) -> BucketCap:

@@ -7,18 +7,16 @@ import html
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
-from raybench.analysis.findings.finding import FindingName
-from raybench.analysis.labels import devices_words, difference_words
-from raybench.analysis.load import FAR_APART
+from raybench.analysis.labels import difference_words
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.report.finding_texts import evidence
 from tests.corpus.shown import (
     Figure,
     ShownTable,
@@ -240,25 +238,6 @@ def settings_by_change(drawn: Drawn) -> dict[str, str]:
         for each in results.measured
         if each.config.world_size == results.target_world_size
     }
-
-
-def unnamed_differences(drawn: Drawn) -> list[str]:
-    """Settings with a trial far from the figure that the report has, without the finding that says so."""
-    told = {(each.setting, each.devices): each.figure for each in shown_figures(drawn) if each.kind == RATE}
-    apart = [each for each in drawn.results.findings if each.name is FindingName.MEASUREMENTS_DISAGREE]
-    said = [evidence(each) for each in apart]  # one device may be meant, of a trial on several
-    trials = [drawn.by_id[each.trial_id] for each in apart]
-    named = {(drawn.results.label(each), each.config.world_size) for each in trials}
-    wrong = []
-    for row in drawn.every_trial.rows:
-        setting, devices, own = row["setting"], int(cell_of(row, "devices") or 0), figure_of(row["samples/s"])
-        here = told.get((setting, devices))
-        if own is None or here is None or abs(math.log(own.value / here.value)) < math.log1p(FAR_APART):
-            continue
-        where = f"{setting} on {devices_words(devices)}:"
-        if (setting, devices) not in named and not any(each.startswith(where) for each in said):
-            wrong.append(f"{where} {here.text} samples/s in the report, {own.text} in trial {row['trial']}")
-    return wrong
 
 
 def figures_without_a_trial(drawn: Drawn) -> list[str]:
@@ -593,27 +572,37 @@ def _known_figures(drawn: Drawn) -> Iterator[Figure]:
 
 def rows_that_do_not_match(drawn: Drawn) -> list[str]:
     """Rows of summary.csv, and of the table of every trial, that are not the records."""
-    superseded, wrong = drawn.results.superseded, list[str]()
+    results, wrong = drawn.results, list[str]()
     states = {row["trial_id"]: row["state"] for row in drawn.rows}
-    expected = {each.trial_id: str(each.state) for each in drawn.records if each.trial_id not in superseded}
-    for trial_id in states.keys() ^ expected.keys():
-        wrong.append(f"trial {trial_id} is in one of summary.csv and trials.jsonl only")
-    for trial_id in states.keys() & expected.keys():
-        if states[trial_id] != expected[trial_id]:
-            wrong.append(
-                f"trial {trial_id}: {states[trial_id]} in summary.csv, {expected[trial_id]} in its record"
-            )
+    for trial_id, state in states.items():
+        record = drawn.by_id.get(trial_id)
+        if record is None:
+            wrong.append(f"trial {trial_id} is in summary.csv and not in trials.jsonl")
+        elif state != record.state:
+            wrong.append(f"trial {trial_id}: {state} in summary.csv, {record.state} in its record")
+    rows_of = Counter(
+        results.buckets.key(drawn.by_id[trial_id].config)
+        for trial_id in states
+        if trial_id in drawn.by_id and drawn.by_id[trial_id].steps
+    )
+    for record in drawn.records:
+        number = rows_of[results.buckets.key(record.config)] if record.steps else record.trial_id in states
+        if number != 1:
+            wrong.append(f"trial {record.trial_id}: {number} rows of summary.csv are of its setting")
     shown = {row["trial"]: row for row in drawn.every_trial.rows}
     if shown.keys() != {each.trial_id for each in drawn.records if each.request.kind != "probe"}:
         wrong.append("the table of every trial has others than trials.jsonl")
-    for row in drawn.rows:
-        own = shown.get(row["trial_id"], {})
-        for heading, name, scale in ((STEP, "step_time_s", 1e3), (RATE, "throughput_samples_per_s", 1.0)):
+    for row in results.trials:
+        own = shown.get(row.trial_id, {})
+        for heading, value, scale in (
+            (STEP, row.step_time_s, 1e3),
+            (RATE, row.throughput_samples_per_s, 1.0),
+        ):
             cell = figure_of(own.get(heading, ""))
-            if (cell is not None) != bool(row[name]):
-                wrong.append(f"trial {row['trial_id']}: {heading} is in one of the page and summary.csv only")
-            elif cell is not None and not cell.is_same(exact(scale * float(row[name]), "")):
-                wrong.append(f"trial {row['trial_id']}: {cell.text} in the page, {row[name]} in summary.csv")
+            if (cell is not None) != (value is not None) and own:
+                wrong.append(f"trial {row.trial_id}: {heading} is in one of the page and the results only")
+            elif cell is not None and value is not None and not cell.is_same(exact(scale * value, "")):
+                wrong.append(f"trial {row.trial_id}: {cell.text} in the page, {scale * value:.9g} measured")
     return wrong
 
 
@@ -643,7 +632,7 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
     results, wrong = drawn.results, list[str]()
     measured = [each for each in drawn.records if each.state == "complete" and each.steps]
     ids = {each.trial_id for each in measured}
-    chosen = [*results.winners, *(each.record for each in results.confirmations)]
+    chosen = results.winners
     for each in [*chosen, *([results.best.record] if results.best else [])]:
         if each.trial_id not in ids:
             wrong.append(f"{results.label(each)} is called best, and has no trial")
@@ -654,10 +643,10 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
     for named in _named_best(drawn):
         if named not in changes:
             wrong.append(f"the answer names {named!r}, which has no trial")
-    if not results.pareto and len(set(_named_best(drawn))) > 1:
+    if len(results.chosen) < 2 and len(set(_named_best(drawn))) > 1:
         wrong.append(f"several settings are called the best: {sorted(set(_named_best(drawn)))}")
-    advised = re.search(r"\*\*What to change\*\*:(?:.*?;)? (?P<named>[^;:]*): [^;:]*, confirmed", drawn.box)
-    if advised and use is not None and use.basis is Basis.CONFIRMED and advised["named"] != use.label:
+    advised = re.search(r"\*\*What to change\*\*:(?:.*?;)? (?P<named>[^;:]*): [^;:]*, better", drawn.box)
+    if advised and use is not None and use.basis is Basis.BETTER and advised["named"] != use.label:
         wrong.append(f"the answer advises {advised['named']!r}, the code is of {use.label!r}")
     return [*wrong, *_pasted_values(drawn, measured)]
 

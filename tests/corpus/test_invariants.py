@@ -11,7 +11,6 @@ import pytest
 
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.recommendation import Basis
-from raybench.analysis.results import StudyResults
 from raybench.records.epochs_csv import epochs_csv
 from tests.corpus import invariants
 from tests.corpus.invariants import Drawn
@@ -30,10 +29,6 @@ def test_figures_of_one_setting_are_one(drawn: Drawn) -> None:
 
 def test_figures_of_a_setting_are_those_of_one_of_its_trials(drawn: Drawn) -> None:
     assert invariants.figures_without_a_trial(drawn) == []
-
-
-def test_trials_far_from_the_figure_of_their_setting_are_named(drawn: Drawn) -> None:
-    assert invariants.unnamed_differences(drawn) == []
 
 
 @pytest.mark.parametrize(
@@ -143,34 +138,6 @@ def test_a_figure_of_the_terminal_alone_is_found(default: Drawn) -> None:
     rows[1]["samples/s"] = "12,345"
     planted = replace(default, terminal=replace(default.terminal, rows=tuple(rows)))
     assert len(invariants.different_figures(planted)) == 1
-
-
-def with_rate(drawn: Drawn, trial_id: str, factor: float) -> Drawn:
-    """The same with other samples/s in the row of a trial in the table of every trial, and no findings."""
-    row = next(each for each in drawn.every_trial.rows if each["trial"] == trial_id)
-    rate = row["samples/s"].partition(" ")[0]
-    cell = re.compile(rf"(>{trial_id}</td>.*?>){rate}\b", flags=re.DOTALL)
-    planted = f"{factor * int(rate.replace(',', '')):,.0f}"
-    page = cell.sub(lambda found: found[1] + planted, drawn.page, count=1)
-    return replace(drawn, page=page, results=replace(drawn.results, findings=()))
-
-
-def test_a_trial_far_from_its_setting_without_the_finding_is_found(default: Drawn, headline: str) -> None:
-    for factor, is_far in ((2, True), (1.1, False), (0.6, True)):
-        wrong = invariants.unnamed_differences(with_rate(default, headline, factor))
-        assert any(headline in each for each in wrong) == is_far
-    far = with_rate(default, headline, 2)
-    assert invariants.unnamed_differences(replace(far, results=disagreeing(default))) == []
-
-
-def disagreeing(drawn: Drawn) -> StudyResults:
-    """The results with a finding for every setting that measurements of it disagree."""
-    found = drawn.results.findings[0]
-    findings = [
-        replace(found, name=FindingName.MEASUREMENTS_DISAGREE, trial_id=each.trial_id)
-        for each in drawn.records
-    ]
-    return replace(drawn.results, findings=tuple(findings))
 
 
 @pytest.mark.parametrize(
@@ -309,9 +276,11 @@ def test_a_best_without_a_trial_and_a_second_best_are_found(default: Drawn) -> N
 
 def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
     assert default.results.recommendation is not None
-    use = replace(default.results.recommendation, basis=Basis.CONFIRMED, label="fp32")
+    use = replace(default.results.recommendation, basis=Basis.BETTER, label="fp32")
     for advised, number in (("bf16", 1), ("fp32", 0)):
-        said = f"- **What to change**: {advised}: +9% [8, 10] samples/s, confirmed\n- **Scaling**"
+        said = (
+            f"- **What to change**: {advised}: +9% [8, 10] samples/s, better than the default\n- **Scaling**"
+        )
         planted = replace(
             default,
             markdown=changed(default.markdown, "- **Scaling**", said),

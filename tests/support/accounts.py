@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.stats.efficiency import step_time
-
+from raybench.analysis.stats.rounds import level, step_series
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 
 EXACT_S = 1e-4  # a wait does not end before its time, but the clocks that say so may differ by this
@@ -85,3 +85,11 @@ def question(record: TrialRecord) -> str:
     if request.anchor is not None:
         words += f" against {request.anchor.batch_size}"
     return f"{words}, visit {request.visit}" if request.visit else words
+
+
+def step_time(record: TrialRecord) -> Estimate:
+    """The typical step of a complete record by its own rounds, in s."""
+    assert record.steps is not None
+    values = step_series(record.steps)
+    assert values is not None
+    return level(values)

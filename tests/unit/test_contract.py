@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.analysis import scaling
+from raybench.analysis.scaling import EXCELLENT, GOOD
 from raybench.analysis.summary import Summary
 from raybench.errors import StoreError
 from raybench.launch.metrics import METRICS
@@ -36,6 +36,7 @@ from tests.unit.sweeps import swept
 CONTRACT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 NO_UNIT = {  # numbers of summary.csv that have none
     *("bucket_cap_mb", "speedup", "efficiency", "efficiency_low", "efficiency_high"),
+    *("efficiency_again_low", "efficiency_again_high"),
     *("communication_fraction", "device_utilization", "accuracy"),
 }
 
@@ -177,7 +178,7 @@ def test_records_of_another_version_are_refused(tmp_path: Path, version: str) ->
 
 
 def test_status_begins_at_round_efficiencies() -> None:
-    assert (scaling.EXCELLENT, scaling.GOOD) == (0.9, 0.75)
+    assert (EXCELLENT, GOOD) == (0.9, 0.75)
 
 
 def test_what_is_watched() -> None:

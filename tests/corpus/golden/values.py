@@ -78,7 +78,6 @@ def _of_study(store: ResultsDirectory) -> Sections:
         "findings": _keyed(map(_finding, results.findings)),
         "diagnosis": {"findings": {"sorted": sorted(_finding(each)[0] for each in results.diagnosis)}},
         "choice": _choice(results),
-        "confirmations": _keyed((each.record.trial_id, _gain(each.gain)) for each in results.confirmations),
         "attribution": _attribution(results),
         "costs": _keyed(
             (
@@ -101,8 +100,8 @@ def _choice(results: StudyResults) -> dict[str, Row]:
     best, use = results.best, results.recommendation
     return {
         "best": {"trial_id": best.record.trial_id, "is_default": best.is_default} if best else {},
-        "best_gain": _gain(results.best_gain),
-        "pareto": {"trial_ids": sorted(each.record.trial_id for each in results.pareto)},
+        "gains": {trial_id: _gain(gain) for trial_id, gain in sorted(results.gains.items())},
+        "chosen": {"trial_ids": sorted(each.record.trial_id for each in results.chosen)},
         "recommendation": {
             "basis": use.basis,
             "setting": use.config.setting.model_dump(mode="json"),

@@ -4,7 +4,8 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.stats.statistics import Estimate, geometric
-from raybench.analysis.training import Parity, ToTarget, TrainedRun, parity
+from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.training import ToTarget, TrainedRun, parity
 from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
@@ -40,14 +41,14 @@ def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun
 @pytest.mark.parametrize(
     ("low", "high", "n", "verdict"),
     [
-        (-0.3, 0.2, 3, Parity.SAME),
-        (-0.4, 0.4, 3, Parity.SAME),
-        (-0.5, 0.2, 3, Parity.UNKNOWN),
-        (-2.0, 2.0, 3, Parity.UNKNOWN),
-        (-2.0, -0.5, 3, Parity.DIFFERENT),
-        (0.41, 0.9, 3, Parity.DIFFERENT),
-        (0.1, 0.1, 1, Parity.UNKNOWN),  # one seed has no interval
-        (0.1, 0.1, 2, Parity.UNKNOWN),  # nor have two
+        (-0.3, 0.2, 3, Verdict.AS_GOOD),
+        (-0.4, 0.4, 3, Verdict.AS_GOOD),
+        (-0.5, 0.2, 3, Verdict.UNKNOWN),
+        (-2.0, 2.0, 3, Verdict.UNKNOWN),
+        (-2.0, -0.5, 3, Verdict.WORSE),
+        (0.41, 0.9, 3, Verdict.BETTER),
+        (0.1, 0.1, 1, Verdict.UNKNOWN),  # one seed has no interval
+        (0.1, 0.1, 2, Verdict.UNKNOWN),  # nor have two
     ],
 )
 def test_the_verdict_is_the_whole_intervals(low, high, n, verdict):
@@ -72,7 +73,7 @@ def test_the_interval_over_seeds_is_students_and_paired():
     assert difference is not None
     assert difference.value == pytest.approx(0.4)
     assert difference.half_width == pytest.approx(4.3027 * 0.2 / 3**0.5, rel=1e-4)
-    assert comparison.parity is Parity.UNKNOWN
+    assert comparison.parity is Verdict.UNKNOWN
 
 
 def test_epochs_best_converged_and_to_the_target():
@@ -141,7 +142,7 @@ def test_training_leaves_the_rest_of_the_analysis_as_it_is():
     plan, records = trained_study(FakeLearning())
     steps = [record for record in records if record.steps is not None]
     with_training, without = analyse(plan.study, records), analyse(plan.study, steps)
-    for name in ("headline", "curves", "batch_curves", "best", "confirmations", "findings", "waterfall"):
+    for name in ("headline", "curves", "batch_curves", "best", "gains", "findings", "waterfall"):
         assert getattr(with_training, name) == getattr(without, name)
 
 
@@ -150,7 +151,7 @@ def test_with_one_seed_there_is_no_interval_and_no_verdict():
     found = analyse(plan.study, records).training
     assert found is not None
     (comparison,) = found.comparisons
-    assert comparison.parity is Parity.UNKNOWN
+    assert comparison.parity is Verdict.UNKNOWN
     for estimate in (
         comparison.epoch_speedup,
         comparison.total_speedup,
@@ -266,7 +267,7 @@ def test_a_cure_is_compared_with_the_default_and_with_its_own_one_device() -> No
         assert each.base.changes == ""
         assert each.difference_points is not None
         assert each.difference_points.value == pytest.approx(1.0, abs=0.02)
-        assert each.parity is Parity.DIFFERENT
+        assert each.parity in (Verdict.WORSE, Verdict.BETTER)
         assert each.epoch_speedup is not None
         assert each.epoch_speedup.value == pytest.approx(steps_s[0] / steps_s[1])
 

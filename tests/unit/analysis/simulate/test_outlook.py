@@ -229,14 +229,9 @@ def test_what_another_way_beats_in_both_is_not_on_the_front(tmp_path: Path) -> N
     found = measured_outlook(tmp_path, Prices(1.0))
     assert [way.on_front for way in found.ways] == [True, True, True, False]
     unsure = measured_outlook(tmp_path, Prices(1.0), relative=0.05)
-    assert [way.on_front for way in unsure.ways] == [True, True, True, False]
+    assert not unsure.ways[-1].on_front
     overlapping = measured_outlook(tmp_path, Prices(1.0), relative=0.25)
-    assert [way.on_front for way in overlapping.ways] == [
-        True,
-        True,
-        True,
-        False,
-    ]  # slower, and surely dearer
+    assert not overlapping.ways[-1].on_front  # slower, and surely dearer
 
 
 def test_a_front_of_estimates() -> None:
@@ -250,7 +245,7 @@ def test_a_front_of_estimates() -> None:
     alike = [sure[0], (Estimate(1.1, 0.9, 1.3, 9), Estimate(4.1, 3.9, 4.3, 9))]
     assert on_front(alike) == [True, True]  # noise can turn both around
     either = [sure[0], (Estimate(0.9, 0.7, 1.2, 9), Estimate(5, 4.9, 5.1, 9))]
-    assert on_front(either) == [True, True]
+    assert on_front(either) == [True, False]  # faster by luck, and surely dearer
 
 
 def test_the_cheapest_within_a_time(tmp_path: Path) -> None:
@@ -359,7 +354,7 @@ def test_the_serial_fraction_of_two_world_sizes_is_the_report_s() -> None:
     assert (of_predict.value, of_predict.low, of_predict.high) == pytest.approx(
         (of_report.value, of_report.low, of_report.high)
     )
-    assert of_predict.value == pytest.approx(0.25)
+    assert of_predict.value == pytest.approx(0.25, rel=1e-6)
     (line,) = [each for each in outlook_sentences(found, costs=False) if each.startswith("Amdahl")]
     assert "none: slower than one at global batch 8 by the speed-up on 2 devices" in line
     assert "at global batch 128 by the speed-up on 2 devices" in line
@@ -378,7 +373,8 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     slow = group_of_study(planted({(8,): exactly(0.3)}, "batch_size"))
     assert slow is not None
     line, *_ = bring_words(outlook(forecast(slow, shapes_of((4,), 4)), works(), Prices()))
-    assert line == "each further device brought: -40% of one (1 to 2)"
+    assert line.startswith("each further device brought: -40% [")
+    assert line.endswith("] of one (1 to 2)")
 
 
 def test_devices_of_a_new_node_bring_less(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ def test_of_places_of_one_shape_the_first_speaks() -> None:
     assert group is not None
     assert len(group.points) == 5  # all are fitted
     told = {
-        each.config.world_size: results.reported[each.trial_id]
-        for each in results.tried
+        each.config.world_size: results.scaling(each)
+        for each in results.references
         if "pack" not in str(each.config.placement)
     }
     for each in group.distinct[1:]:
