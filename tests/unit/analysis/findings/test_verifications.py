@@ -19,7 +19,7 @@ DEFAULT = Setting(batch_size=64)
 CHANGED = DEFAULT.model_copy(update={"static_graph": True})
 
 
-def tested(gain: float, *changes: dict[str, KnobValue] | None) -> tuple[Verification, ...]:
+def of_changes(gain: float, *changes: dict[str, KnobValue] | None) -> tuple[Verification, ...]:
     """A headline whose findings propose ``changes``, and one trial of verification: static_graph."""
 
     def costs(config: object, setting: Setting) -> StepCosts:
@@ -44,7 +44,7 @@ def test_a_finding_without_a_change_is_never_held_against_the_headline(
     change: dict[str, KnobValue] | None, gain: float
 ) -> None:
     """Its setting is the headline's own, which has a trial: that is no test of it."""
-    without, other = tested(gain, change, {"static_graph": True})
+    without, other = of_changes(gain, change, {"static_graph": True})
     assert without.verdict is Verified.NEEDS_YOU
     assert (without.record, without.gain, without.ruled_out) == (None, None, False)
     assert other.record is not None
@@ -54,7 +54,7 @@ def test_a_finding_without_a_change_is_never_held_against_the_headline(
 
 
 def test_what_cannot_be_tried_on_this_device_says_why() -> None:
-    (found, _) = tested(0.0, {"precision": "fp16"}, {"static_graph": True})
+    (found, _) = of_changes(0.0, {"precision": "fp16"}, {"static_graph": True})
     assert found.verdict in (Verified.NEEDS_YOU, Verified.NOT_RUN)
     assert bool(found.reason) is (found.verdict is Verified.NEEDS_YOU)
     assert found.record is None
