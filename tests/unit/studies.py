@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -93,6 +94,11 @@ def beside(records: Iterable[TrialRecord]) -> Beside:
     records = tuple(records)
     fit = Measured(records)
     return Beside.of(records, fit, fit.scaling)
+
+
+def without_intervals(words: str) -> str:
+    """The words with their figures alone."""
+    return re.sub(r" \[[^\]]*\]", "", words)
 
 
 def with_others(record: TrialRecord, cores: float, programs: dict[str, float] | None = None) -> TrialRecord:
