@@ -31,6 +31,7 @@ CONTRACT = [
     "device_name",
     "input",
     "trial_id",
+    "visits",
     "role",
     "state",
     "status",
@@ -45,7 +46,6 @@ CONTRACT = [
     "precision",
     "gradient_accumulation",
     "gradient_compression",
-    "VARYING",
     "step_time_s",
     "step_time_low_s",
     "step_time_high_s",
@@ -59,6 +59,8 @@ CONTRACT = [
     "efficiency",
     "efficiency_low",
     "efficiency_high",
+    "efficiency_again_low",
+    "efficiency_again_high",
     "ideal_s",
     "small_batch_s",
     "contention_s",
@@ -88,6 +90,8 @@ CONTRACT = [
     "rounds",
     "starts",
     "wall_time_s",
+    "VARYING",
+    "scaled",
 ]
 
 
