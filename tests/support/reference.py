@@ -156,7 +156,9 @@ def columns() -> dict[str, Meanings]:
     of_summary = meanings(Summary)
     return {
         "summary.csv": {
-            each.name: of_summary[each.name] for each in fields(Summary) if each.name != "varying"
+            each.name: of_summary[each.name]
+            for each in fields(Summary)
+            if each.name not in ("varying", "scaled")
         },
         "epochs.csv": listed(epochs_csv, "COLUMNS"),
         "communication.csv": meanings(Message.row),

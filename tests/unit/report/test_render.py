@@ -46,6 +46,7 @@ CONTRACT = [
     "precision",
     "gradient_accumulation",
     "gradient_compression",
+    "VARYING",
     "step_time_s",
     "step_time_low_s",
     "step_time_high_s",
@@ -90,8 +91,6 @@ CONTRACT = [
     "rounds",
     "starts",
     "wall_time_s",
-    "VARYING",
-    "scaled",
 ]
 
 

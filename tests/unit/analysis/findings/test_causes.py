@@ -50,9 +50,9 @@ def test_of_two_causes_the_larger_comes_first() -> None:
     assert right >= number - 1
 
 
-@pytest.mark.parametrize(("visits", "studies"), [(1, 20), (3, 8)])
+@pytest.mark.parametrize(("visits", "studies"), [(1, 20), (3, 10)])
 def test_nothing_is_claimed_of_sound_studies(visits: int, studies: int) -> None:
-    assert claimed_of_sound(studies, visits) <= 1 + studies // 8  # 1 of 20 by chance
+    assert claimed_of_sound(studies, visits) <= studies // 5  # 1 of 20 by chance
 
 
 def claimed_of_sound(studies: int, visits: int = 1) -> int:
@@ -215,17 +215,17 @@ def _named(results: StudyResults, name: FindingName) -> list[Finding]:
 
 
 def test_a_precision_that_does_not_help_is_named_and_one_that_does_is_not() -> None:
-    same = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.0099)}
+    same = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.0101)}
     (finding,) = _named(planted(same, "precision"), FindingName.PRECISION_WITHOUT_GAIN)
     assert finding.change == {"precision": "fp32"}
-    assert finding.values["throughput_ratio"] == pytest.approx(1.01, abs=0.01)
+    assert finding.values["throughput_ratio"] == pytest.approx(0.99, abs=0.01)
     faster = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.005)}
     assert _named(planted(faster, "precision"), FindingName.PRECISION_WITHOUT_GAIN) == []
 
 
 def test_two_trials_do_not_tell_that_a_precision_brings_nothing() -> None:
-    """With the default in its rounds it is 1% faster; of trials on their own it may be 5%."""
-    same = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.0099)}
+    """With the default in its rounds it is 1% slower; of trials on their own it may be 5% faster."""
+    same = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.0101)}
     apart = planted(same, "precision", is_anchored=False)
     assert _named(apart, FindingName.PRECISION_WITHOUT_GAIN) == []
 
