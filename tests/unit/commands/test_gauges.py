@@ -62,10 +62,10 @@ def test_what_a_trial_does_not_measure_has_no_gauge() -> None:
     values = trial_values(search, scaling(search))
     assert metrics.EFFICIENCY in values
     assert not {metrics.EXPOSED, metrics.BUS_BANDWIDTH} & set(values)
-    confirmation = measured(
-        SIXTEEN_TENTHS, role="confirmation", setting=LARGE, anchor=DEFAULT, variants=("ddp", "anchor")
+    verification = measured(
+        SIXTEEN_TENTHS, role="verification", setting=LARGE, anchor=DEFAULT, variants=("ddp", "anchor")
     )
-    values = trial_values(confirmation, scaling(confirmation, [search]))
+    values = trial_values(verification, scaling(verification))
     assert set(values) == {metrics.STEP_TIME, metrics.THROUGHPUT}
 
 
