@@ -134,7 +134,7 @@ BASE = (
     "and accumulation."
 )
 AGAIN = (
-    "Intervals are of this run. \"Run it again\" adds what one start of the workers differs by from another, "
+    'Intervals are of this run. "Run it again" adds what one start of the workers differs by from another, '
     "and the noise of the other run."
 )
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())

@@ -12,7 +12,7 @@ from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.answer import answer_of
 from raybench.report.finding_texts import evidence, next_step
-from raybench.report.format import count, figures, percent, relative_words
+from raybench.report.format import figures, percent, relative_words
 from raybench.report.sections.configurations import verification_lines
 from raybench.report.sections.search import batch_cell, bound_words, share_cell
 from raybench.report.sections.trials import in_order, label_and_mark
@@ -144,7 +144,7 @@ def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
         return percent(share) if share and record.config.world_size > 1 else ""
 
     def rounds(record: TrialRecord) -> str:
-        return "" if record.steps is None else count(results.scalings[record.trial_id].step_time_s)
+        return "" if record.steps is None else str(results.scalings[record.trial_id].step_time_s.n)
 
     return [
         Column("devices", devices, right=True),

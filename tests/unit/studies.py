@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -96,6 +97,11 @@ def beside(records: Iterable[TrialRecord]) -> Beside:
     return Beside.of(records, fit, fit.scaling)
 
 
+def without_intervals(words: str) -> str:
+    """The words with their figures alone."""
+    return re.sub(r" \[[^\]]*\]", "", words)
+
+
 def with_others(record: TrialRecord, cores: float, programs: dict[str, float] | None = None) -> TrialRecord:
     """The record, had others taken so many of two cores in every round."""
     assert record.steps is not None
@@ -136,9 +142,12 @@ def asked(study: Study, role: str, setting: Setting, size: int, **fields: Any) -
 
 
 def grid(
-    study: Study, sizes: Iterable[int], runner: FakeRunner | None = None
+    study: Study, sizes: Iterable[int], runner: FakeRunner | None = None, is_anchored: bool = False
 ) -> tuple[list[TrialRecord], dict[str, tuple[BlockStepTimes, ...]]]:
-    """Every setting at every world size, nothing twice; all of one start before the next."""
+    """Every setting at every world size, nothing twice; all of one start before the next.
+
+    ``is_anchored``: the default is in the rounds of every trial on the most devices, as a plan has it.
+    """
     runner, sizes = runner or FakeRunner(seed=1), tuple(sizes)
     records, samples = list[TrialRecord](), dict[str, tuple[BlockStepTimes, ...]]()
     for start in range(study.measure.starts):
@@ -149,6 +158,15 @@ def grid(
             for setting in study.knobs.grid()
             for size in sizes
         ]
+        if is_anchored and max(sizes) > 1:
+            default = study.knobs.default()
+            at = {default.at(max(sizes)), default}
+            requests = [
+                with_anchor(each, default)
+                if each.config.world_size == max(sizes) and each.config.setting not in at
+                else each
+                for each in requests
+            ]
         unique = {each.trial_id: each for each in requests}
         found = run_all(runner, unique.values(), study.name)
         records += found[0]
@@ -212,27 +230,37 @@ def exactly_strong(efficiency: float, base_s: float = 0.02) -> StepCosts:
     return StepCosts(plain_s=half_s, base_s=base_s, exposed_s=half_s * (1 / efficiency - 1))
 
 
-def planted(costs: dict[tuple[Any, ...], StepCosts], *knobs: str, **fields: Any) -> StudyResults:
+def planted(
+    costs: dict[tuple[Any, ...], StepCosts], *knobs: str, is_anchored: bool = True, **fields: Any
+) -> StudyResults:
     """A grid on one and two devices; ``costs`` by the values of ``knobs``, the default's first.
 
     A combination without costs was not measured on two.
     """
     values = [list(dict.fromkeys(key[place] for key in costs)) for place in range(len(knobs))]
-    spec = study(knobs=dict(zip(knobs, values, strict=True)), **fields)
+    spec, first = study(knobs=dict(zip(knobs, values, strict=True)), **fields), next(iter(costs.values()))
+    alone = dict[Setting, StepCosts]()  # one device has no buckets
+    for key, each in costs.items():
+        named = dict(zip(knobs, key, strict=True))
+        alone.setdefault(spec.knobs.default().model_copy(update=named).at(1), each)
 
     def model(config: Configuration, setting: Setting) -> StepCosts:
         key = tuple(getattr(setting, name) for name in knobs)
+<<<<<<< HEAD
         if config.world_size > 1:
             return costs[key]
         found = costs.get(key) or next(iter(costs.values()))
         return replace(found, plain_s=found.base_s or found.plain_s)  # one device has the global batch
+=======
+        return costs[key] if key in costs or config.world_size > 1 else alone.get(setting, first)
+>>>>>>> w-tf
 
     def is_planted(request: TrialRequest) -> tuple[State, str] | None:
         config: Any = request.config
         key, several = tuple(getattr(config.setting, name) for name in knobs), config.world_size > 1
         return ("crashed", "not planted") if several and key not in costs else None
 
-    records = grid(spec, (1, 2), FakeRunner(model, QUIET, fail=is_planted))[0]
+    records = grid(spec, (1, 2), FakeRunner(model, QUIET, fail=is_planted), is_anchored)[0]
     return analyse(spec, [record for record in records if record.reason != "not planted"])
 
 

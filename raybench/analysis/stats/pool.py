@@ -80,7 +80,7 @@ class Contrast:
     degrees: float
     n: int  # rounds, of the unit that has fewest
     visits: int  # of the unit that has fewest
-    starts: int
+    starts: int  # of the workers, in which the unit that has fewest was measured
 
     @property
     def half(self) -> float:
@@ -278,6 +278,8 @@ class Pool:
         place = {group: number for number, group in enumerate(self._groups)}
         group_of = np.array([place[each.group] for each in self._visits], dtype=np.int64)
         self._num_visits = np.bincount(self._unit, minlength=len(self.units)).tolist()
+        seen = {(int(group_of[trial]), unit) for trial, unit, _ in rows}
+        self._num_starts = np.bincount([unit for _, unit in seen], minlength=len(self.units)).tolist()
         self._num_rounds = np.bincount(self._unit, rounds, len(self.units)).astype(int).tolist()
         self._pairs: dict[tuple[int, int], int] = {}
         columns = [self._unit, len(self.units) + self._trial]
@@ -427,7 +429,7 @@ class Pool:
             degrees=degrees,
             n=min((self._num_rounds[place] for place in places), default=0),
             visits=min((self._num_visits[place] for place in places), default=0),
-            starts=len(self._groups),
+            starts=min((self._num_starts[place] for place in places), default=0),
         )
 
 

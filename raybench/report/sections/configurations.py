@@ -114,10 +114,9 @@ def configurations_table(results: StudyResults) -> Table:
     configurations = results.configurations
     if not configurations:
         return empty_table(CONFIGURATIONS_TITLE)
-    at_once = f" that holds for all {len(configurations)} at once" if len(configurations) > 1 else ""
     caption = (
         f"On {devices_words(configurations[0].record.config.world_size)}, mean over n rounds with a 95% "
-        f"interval{at_once}. {EXPLORATORY} "
+        f"interval of each. {EXPLORATORY} "
         f"Excellent: efficiency at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower "
         "than one device, its whole interval by itself. "
         "A batch is a choice about speed alone: how many epochs it needs is another question."
@@ -227,7 +226,6 @@ class ConfigurationsPlot:
     efficiency: tuple[Estimate, ...]
     throughput: tuple[Estimate, ...]  # samples/s
     num_left_out: int
-    at_once: int  # configurations that the intervals hold for
     rounds: tuple[int, int]
 
 
@@ -252,7 +250,6 @@ def configurations_plot(results: StudyResults) -> ConfigurationsPlot | None:
         efficiency=tuple(efficiency for _, _, efficiency in shown),
         throughput=throughput,
         num_left_out=len(known) - len(shown),
-        at_once=len(results.configurations),
         rounds=(min(each.n for each in throughput), max(each.n for each in throughput)),
     )
 
@@ -287,9 +284,8 @@ def draw_configurations(plot: ConfigurationsPlot) -> Figure:
         panel.tick_params(axis="y", length=0)
     few_numbers(axes[2])
     note = f" · {plot.num_left_out} configurations between them in diagnosis.md" if plot.num_left_out else ""
-    at_once = f" for all {plot.at_once} at once" if plot.at_once > 1 else ""
     words = (
-        f"Configurations on {plot.world_size} devices: mean, 95% interval{at_once}, "
+        f"Configurations on {plot.world_size} devices: mean and 95% interval of each, "
         f"{n_words(plot.rounds)}{note}"
     )
     write_title(

@@ -241,7 +241,9 @@ def _negative(site: Site, seconds: float, random: np.random.Generator) -> Site:
 
 
 def _slow_device(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    return replace(_straggler(site, seconds, random), variants=("plain", "ddp"))
+    """Rounds enough that each device is alone in several of them."""
+    fields = site.fields | {"measure": {"half_width": 0.01}}
+    return replace(_straggler(site, seconds, random), variants=("plain", "ddp"), fields=fields)
 
 
 def _noisy(site: Site, seconds: float, random: np.random.Generator) -> Site:

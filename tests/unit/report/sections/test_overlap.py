@@ -50,17 +50,16 @@ def test_the_traces_beside_the_stopwatch() -> None:
     assert f"traces/{record.trial_id}/" in table.caption
 
 
-def test_a_confirmation_stands_beside_the_curve_of_its_setting() -> None:
-    curve = scaling()
-    confirmation = with_result(
-        scaling(role="confirmation", measure=PROFILED, variants=("ddp", "anchor"), anchor=Setting()),
+def test_a_profile_without_all_variants_has_the_figures_of_its_setting() -> None:
+    """Of a search's trial, whose setting has a curve; alone it has none to stand against."""
+    searched = with_result(
+        scaling(role="search", measure=PROFILED, variants=("ddp", "anchor"), anchor=Setting()),
         profile=TRACES,
     )
-    (exposed,) = (
-        row for row in overlap_table(of(curve, confirmation)).rows if row[2].startswith("communication")
-    )
+    lines = overlap_table(of(scaling(), searched)).rows
+    (exposed,) = (row for row in lines if row[2].startswith("communication"))
     assert NONE not in exposed
-    alone = overlap_table(of(confirmation)).rows[-1]
+    alone = overlap_table(of(searched)).rows[-1]
     assert alone[3] != NONE
     assert alone[5:] == (NONE, NONE)
 
@@ -80,10 +79,10 @@ def test_nothing_where_nothing_was_asked_for() -> None:
     assert overlap_table(of(scaling())).rows == ()
 
 
-def test_a_profile_stays_where_its_trial_was_measured_again() -> None:
-    """The repeat has none; the stopwatch is that of the repeat, which speaks."""
+def test_a_profile_stays_where_its_setting_was_visited_again() -> None:
+    """The second visit has none; the stopwatch is that of both."""
     first = with_result(scaling(measure=PROFILED), profile=TRACES, missing={"memory_snapshot": "planted"})
-    again = scaling(again=1)
+    again = scaling(visit=1)
     results = of(first, again)
     table = overlap_table(results)
     assert table.rows[0][3] == "13.0 (12.0 to 14.0)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.report.sections.waterfall import phases_table
-from tests.unit.studies import SIXTEEN_TENTHS, planted
+from tests.unit.studies import SIXTEEN_TENTHS, planted, without_intervals
 
 
 def test_phases_per_epoch_where_its_samples_are_known() -> None:
@@ -14,6 +14,6 @@ def test_phases_per_epoch_where_its_samples_are_known() -> None:
         "2 devices, s an epoch",
     ]
     forward = next(row for row in table.rows if row[0] == "forward")
-    assert forward[-2:] == ("0.600 [0.600, 0.600]", "0.345 [0.345, 0.345]")
+    assert [without_intervals(each) for each in forward[-2:]] == ["0.600", "0.345"]
     without = phases_table(planted({(32,): SIXTEEN_TENTHS}, "batch_size"))
     assert len(without.columns) == 5
