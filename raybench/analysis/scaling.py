@@ -102,9 +102,11 @@ class Efficiency:
     base_unit: Unit
 
 
-def says_less(record: TrialRecord) -> bool:
-    """Whether a trial is of a search: one of a curve has all variants, and more beside its rounds."""
-    return record.request.role != "scaling"
+def says_less(record: TrialRecord) -> tuple[bool, bool]:
+    """A trial of a search does; of those of a curve, which have all variants, one has more beside its rounds."""
+    request = record.request
+    beside = request.kind == "steps" and request.measures_beside_rounds
+    return request.role != "scaling", not beside
 
 
 class Measured:

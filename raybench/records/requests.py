@@ -226,8 +226,11 @@ class StepsRequest(_Request):
 
     @property
     def measures_beside_rounds(self) -> bool:
-        """Whether phases, loss parity and the device's peak are measured too, when the rounds are done."""
-        return self.role == "scaling"
+        """Whether phases, loss parity and the device's peak are measured too, when the rounds are done.
+
+        Once for a setting: in its first visit of the curve, where a search has visited it before the second.
+        """
+        return self.role == "scaling" and self.visit <= (self.anchor is not None)
 
     @property
     def timeout_s(self) -> float:

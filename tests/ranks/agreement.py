@@ -7,7 +7,10 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import TypeVar
 
+from raybench.analysis.scaling import Measured
+from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
+from raybench.records.record import TrialRecord
 from raybench.records.results import StepsResult
 
 Found = TypeVar("Found")
@@ -17,8 +20,19 @@ MUCH = 0.3  # of a core, by others: too much to measure beside
 NAMED = 0.03  # of a core, from which on a finding may say so: 2% of two are enough for it
 
 
+# What one trial has of its own is in the clocks that it is held against: errors are of its rounds alone.
+ROUNDS_ALONE = Spreads(1e-6, 1e-6, 1e-6, 1e-6)
+
+
+def by_rounds(record: TrialRecord) -> Measured:
+    """One trial by itself, with the errors of its rounds."""
+    return Measured([record], known=ROUNDS_ALONE, is_certain=True)
+
+
 def standard_error(estimate: Estimate) -> float:
-    """That of an estimate whose 95% interval is Student's over its rounds."""
+    """That of an estimate whose 95% interval is Student's over its rounds, or of the pool normal."""
+    if estimate.again is not None:
+        return estimate.half_width / t_quantile(math.inf)
     degrees = estimate.n - 2 * num_trimmed(estimate.n) - 1
     return estimate.half_width / t_quantile(degrees)
 

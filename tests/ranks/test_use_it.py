@@ -83,7 +83,7 @@ def test_the_pasted_lines_bring_the_gain_of_the_study(
 ) -> None:
     recommended = analyse(SPEC, records).recommendation
     assert recommended is not None
-    assert recommended.basis is Basis.CONFIRMED
+    assert recommended.basis is Basis.BETTER
     assert recommended.gain is not None
     gain = recommended.gain.gain
     study_s = Estimate(1 + gain.value, 1 + gain.low, 1 + gain.high, gain.n)

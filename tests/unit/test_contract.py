@@ -164,24 +164,14 @@ def test_files_of_the_report_of_a_sweep(tmp_path: Path) -> None:
     assert written.split(",") == list(columns()["communication.csv"])
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("version", ["5", '"2.0"'])
 def test_records_of_another_version_are_refused(tmp_path: Path, version: str) -> None:
     assert re.findall(r"schema's\sversion\sis\s([\d.]+\d)", CONTRACT) == [SCHEMA_VERSION]
-=======
-@pytest.mark.parametrize("version", ["0.9", "2.0"])
-def test_records_of_another_version_are_refused(tmp_path: Path, version: str) -> None:
-    assert re.findall(r"schema's\sversion\sis\s(\d+\.\d+)", CONTRACT) == [SCHEMA_VERSION]
->>>>>>> w-tf
     spec = study()
     with ResultsDirectory.create(tmp_path / "other", spec, capture()) as directory:
         directory.append(grid(spec, (1,))[0][0])
     path = tmp_path / "other" / store.TRIALS
-<<<<<<< HEAD
     line = path.read_text().replace(f'"schema_version":"{SCHEMA_VERSION}"', f'"schema_version":{version}')
-=======
-    line = path.read_text().replace(f'"schema_version":"{SCHEMA_VERSION}"', f'"schema_version":"{version}"')
->>>>>>> w-tf
     path.write_text(line)
     with pytest.raises(StoreError, match="schema_version"):
         ResultsDirectory.open_readonly(path.parent)

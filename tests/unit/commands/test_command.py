@@ -401,13 +401,8 @@ def test_report_prints_the_answer_and_writes_the_files(measured, monkeypatch):
     assert done.code == 0, done.errors
     answer = " ".join(done.output.split())  # of one line or several
     assert "2 devices: " in done.output
-<<<<<<< HEAD
-    assert "bf16" in answer
-    assert "over the default" in answer
-=======
     assert "best of 6: " in answer
     assert "samples/s over the default" in answer
->>>>>>> w-tf
     assert not CONTROL.search(done.output)
     directory = measured / "report"
     for name in ("report.html", "report.md", "summary.csv"):

@@ -65,11 +65,7 @@ def test_what_a_trial_does_not_measure_has_no_gauge() -> None:
     verification = measured(
         SIXTEEN_TENTHS, role="verification", setting=LARGE, anchor=DEFAULT, variants=("ddp", "anchor")
     )
-<<<<<<< HEAD
-    values = trial_values(verification, scaling(verification, [search]))
-=======
     values = trial_values(verification, scaling(verification))
->>>>>>> w-tf
     assert set(values) == {metrics.STEP_TIME, metrics.THROUGHPUT}
 
 

@@ -108,8 +108,6 @@ def test_one_device_has_no_speedup() -> None:
     assert line == f"1 device, batch 32: {rate:,.0f} samples/s, n={rounds}"
 
 
-<<<<<<< HEAD
-=======
 def test_a_verification_without_a_baseline_has_its_rate() -> None:
     record = measured(
         SIXTEEN_TENTHS, role="verification", setting=LARGE, anchor=DEFAULT, variants=("ddp", "anchor")
@@ -117,7 +115,6 @@ def test_a_verification_without_a_baseline_has_its_rate() -> None:
     assert " samples/s, " in told(record, scaling(record))
 
 
->>>>>>> w-tf
 def test_a_failed_trial_says_its_state_and_reason() -> None:
     record = failed(asked(STUDY, "search", LARGE, 2), "oom", "rank 1: out of memory")
     assert told(record, None) == "2 devices, batch 512: oom: rank 1: out of memory"
