@@ -37,7 +37,7 @@ def side(
 
     def model(config: Configuration, setting: Setting) -> StepCosts:
         alone_s = plain_s * setting.batch_size / 32
-        taken = {} if others is None else {"other_cores": others, "host_cores": 2}
+        taken: dict[str, Any] = {} if others is None else {"other_cores": others, "host_cores": 2}
         return StepCosts(plain_s=alone_s, base_s=2 * alone_s, exposed_s=exposed_s, **taken)
 
     records, _ = grid(spec, (1, 2), FakeRunner(model, noise, seed=seed))
