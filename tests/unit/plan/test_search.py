@@ -9,10 +9,10 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-
-from raybench.analysis.stats.efficiency import scaling
-from raybench.machine.host import Resources
 from raybench.plan.paired import objective_values
+
+from raybench.analysis.scaling import scaling
+from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
 from raybench.plan.trials import Plan, Suggestion
