@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from raybench.records.record import TrialRecord
 
 EXCELLENT = 0.9
 GOOD = 0.75
-BASELINE = "baseline"  # in place of a status
+ANY_TRIAL = 10.0  # standard deviation of a logarithm: as good as any
 
 
 class Status(StrEnum):
@@ -103,7 +103,7 @@ class Efficiency:
 
 
 def says_less(record: TrialRecord) -> tuple[bool, bool]:
-    """A trial of a search does; of those of a curve, which have all variants, one has more beside its rounds."""
+    """A trial of a search does; of a curve's, which have all variants, one has more beside its rounds."""
     request = record.request
     beside = request.kind == "steps" and request.measures_beside_rounds
     return request.role != "scaling", not beside
@@ -297,8 +297,10 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
     Where they share the default's setting, as anchor of the one, its speed is its ratio to the anchor in the
     same rounds, times that of the default's own trial.
     """
-    known = [default] if default is not None and default.steps is not None else []
-    return Measured([*known, record], is_certain=True).scaling(record)
+    there = [default] if default is not None and default.steps is not None else []
+    # of a single trial nothing is known of how slow it was: the anchor alone says
+    known = replace(TYPICAL[record.config.device], trial=ANY_TRIAL)
+    return Measured([*there, record], known=known, is_certain=True).scaling(record)
 
 
 def waterfall(record: TrialRecord) -> Waterfall | None:

@@ -10,10 +10,10 @@ from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, StepsRequest
+from raybench.records.requests import Configuration, StepsRequest, Variant
 from raybench.spec import Setting, Study
-from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
-from tests.unit.studies import asked, config, failed, request, searched, study
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
+from tests.unit.studies import asked, config, failed, measured, request, searched, study
 
 BATCHES = {"knobs": {"batch_size": [32, 64, 128]}}
 
@@ -131,13 +131,9 @@ def test_one_suggestion_is_nothing_to_choose_from() -> None:
 
 def test_a_candidate_has_a_value_for_every_objective_or_is_none() -> None:
     spec = study(**BATCHES, search={"objectives": ["efficiency", "peak_memory"]})
-    with_base, without = (
-        run_all(
-            FakeRunner(lambda request, setting, missing=missing: StepCosts(plain_s=0.01, missing=missing)),
-            [request(role="search", variants=("plain", "ddp"))],
-        )[0][0]
-        for missing in ({}, {"plain": "out of memory"})
-    )
+    gone: dict[Variant, str] = {"plain": "out of memory"}
+    costs = (StepCosts(plain_s=0.01), StepCosts(plain_s=0.01, missing=gone))
+    with_base, without = (measured(each, Noise(), role="search", variants=("plain", "ddp")) for each in costs)
     found = choice.candidate(spec, with_base, scaling(with_base))
     assert found is not None
     efficiency, memory = found.values

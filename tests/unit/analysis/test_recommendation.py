@@ -10,8 +10,8 @@ from raybench.analysis import analyse
 from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.stats.verdict import Verdict
 from raybench.spec import Setting
-from tests.support.planted import FakeRunner, Noise, StepCosts
-from tests.unit.studies import QUIET, grid, searched, study
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts
+from tests.unit.studies import grid, searched, study
 
 KNOBS = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 50]}
 SPEC = study(knobs=KNOBS, search={"method": "optuna", "trials": 3})

@@ -9,22 +9,29 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-from raybench.analysis.stats.efficiency import scaling
-from raybench.plan.paired import objective_values
 
+from raybench.analysis import choice
+from raybench.analysis.scaling import alongside, scaling
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.search import Search
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
-from raybench.spec import Setting
+from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, StepCosts, run_all, to_record
 from tests.unit.calls import calls
 from tests.unit.studies import study
 
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25], "precision": ["fp32", "bf16"]}
+
+
+def objective_values(study: Study, record: TrialRecord, default: TrialRecord | None) -> tuple[float, ...]:
+    """As the search takes them: by the trial and the default's alone."""
+    values = choice.objective_values(study, record, alongside(record, default))
+    assert values is not None
+    return tuple(each.value for each in values)
 
 
 def plan(devices: int = 2, **fields: object) -> Plan:

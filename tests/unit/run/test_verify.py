@@ -78,8 +78,8 @@ def propose(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plant what the headline's diagnosis proposes, whatever the records say."""
 
     def plant(*proposed: tuple[FindingName, dict[str, Any] | None, Estimate | None]) -> None:
-        def diagnose(base: Any, confirmed: Any, around: Any, *doubts: Any) -> Diagnosis:
-            found = diagnosing.diagnose_study(base, confirmed, around, *doubts)
+        def diagnose(base: Any, around: Any) -> Diagnosis:
+            found = diagnosing.diagnose_study(base, around)
             at = base.headline.trial_id if base.headline else ""
             first = tuple(
                 Finding(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from raybench.analysis.stats.pool import Array, Pool, Spreads, Visit
+from raybench.analysis.stats.pool import Array, Pool, Spreads, Unit, Visit, Weights
 
 KNOWN = Spreads(trial=0.03, unit=0.012, start=0.065, start_unit=0.018)
 ROUNDS = 20
@@ -37,28 +37,28 @@ class Machine:
         trial = self.spreads.trial * draw()
         start = self._starts.setdefault(group, self.spreads.start * draw())
         shared = self.shared * draw(rounds)
-        logs = dict[str, Array]()
+        logs = dict[Unit, Array]()
         for unit in units:
             of_start = self._of_starts.setdefault((group, unit), self.spreads.start_unit * draw())
             level = self.logs[unit] + trial + self.spreads.unit * draw() + start + of_start
             logs[unit] = level + shared + self.block * draw(rounds)
-        return Visit(group, dict(logs))
+        return Visit(group, logs)
 
     def visits(self, *each: Iterable[str], group: int = 0) -> list[Visit]:
         """One for each of these lists of units."""
         return [self.visit(*units, group=group) for units in each]
 
-    def in_run(self, weights: Mapping[str, float], groups: Iterable[int]) -> float:
+    def in_run(self, weights: Weights, groups: Iterable[int]) -> float:
         """The truth of a contrast in the run of these starts."""
         listed = list(groups)
         return sum(
             weight
             * (
-                self.logs[unit]
+                self.logs[str(unit)]
                 + float(
                     np.mean(
                         [
-                            self._starts.get(group, 0.0) + self._of_starts.get((group, unit), 0.0)
+                            self._starts.get(group, 0.0) + self._of_starts.get((group, str(unit)), 0.0)
                             for group in listed
                         ]
                     )

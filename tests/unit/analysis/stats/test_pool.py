@@ -106,7 +106,8 @@ def test_three_visits_have_a_narrower_interval_than_one() -> None:
     visits = machine.visits(*[("alone", "default")] * 3)
     one, three = pooled(visits[:1]), pooled(visits)
     assert (one.visits("alone"), three.visits("alone")) == (1, 3)
-    for weights in (EFFICIENCY, {"default": 1.0}):
+    asked: tuple[Weights, ...] = (EFFICIENCY, {"default": 1.0})
+    for weights in asked:
         assert three.contrast(weights).half < 0.8 * one.contrast(weights).half
 
 
