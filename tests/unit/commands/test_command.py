@@ -401,10 +401,14 @@ def test_report_prints_the_answer_and_writes_the_files(measured, monkeypatch):
     # paths as short as they are from where the command was typed
     assert f"\nReport:  {Path(measured.name) / 'report' / 'report.html'}\n" in done.output
     assert done.output.endswith(f"\nResults: {measured.name}\n")
-    with (directory / "summary.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    settings, rows = (
+        list(csv.DictReader((directory / name).read_text().splitlines()))
+        for name in ("summary.csv", "trials.csv")
+    )
     assert len(rows) == len(ResultsDirectory.open_readonly(measured).latest())
-    assert {row["role"] for row in rows} == {"search", "scaling", "confirmation"}
+    assert {row["role"] for row in rows} == {"search", "scaling"}
+    assert sum(int(row["visits"]) for row in settings) == len(rows)
+    assert list(rows[0]) == list(settings[0])
     assert list(rows[0])[:5] == ["study", "model", "device_name", "input", "trial_id"]
 
 

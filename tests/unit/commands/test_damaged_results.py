@@ -127,7 +127,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no line is one": (lambda p: (p / "trials.jsonl").write_text("a\nb\n"), "no whole record"),
     "another schema": (
         lambda p: replace(p, '"schema_version":"1.0"', '"schema_version":"9.0"'),
-        "schema_version 9.0",
+        'schema_version "9.0"',
     ),
     "an older schema": (
         lambda p: replace(p, '"schema_version":"1.0"', '"schema_version":5'),
