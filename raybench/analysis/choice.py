@@ -48,7 +48,7 @@ def default_environment(study: Study) -> dict[str, str]:
 
 
 def default_placement(study: Study, world_size: int) -> Placement:
-    """The placement of suggestions, of the confirmation and of training: the first that is asked for."""
+    """The placement of suggestions and of training: the first that is asked for."""
     return placements(study, world_size)[0]
 
 

@@ -221,7 +221,7 @@ def _profiled(results: Facts, record: TrialRecord) -> Profiled:
 
 
 def _waterfall(results: Facts, record: TrialRecord) -> Waterfall | None:
-    """Of the trial; where it has no parts (a confirmation) or was replaced, its setting's on the curve."""
+    """Of the trial; where it has no parts (a verification) or was replaced, its setting's on the curve."""
     alike = [other for other in results.measured if other.config == record.config]
     found = (results.waterfalls.get(each.trial_id) for each in (record, *alike))
     return next((each for each in found if each and each.parts.exposed_communication), None)

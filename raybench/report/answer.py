@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNTOLD = 0.1  # of a step: worth more rounds
-FAR_APART = 0.1  # of a logarithm: measurements further apart are worth a word at once
 SENTENCES_APART = ". "
 MOST_CHANGES = 2  # proposals that the first screen has room for
 MOST_TRAINED = 2  # changed settings whose training it has room for

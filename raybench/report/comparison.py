@@ -195,8 +195,8 @@ def change_table(first: Side, other: FurtherSide) -> Table:
             f"{quiet.load.taken:.2f} beside {quiet.name}" if quiet.load else f"{quiet.name} does not tell"
         )
         caption += (
-            f" {loaded.name} was measured under load: {load_words(loaded.load)} meanwhile, {beside} beside "
-            f"{quiet.name}. Any of this may be due to that."
+            f" {loaded.name} was measured under load: {load_words(loaded.load)} meanwhile, {beside}. "
+            "Any of this may be due to that."
         )
     return make_table(title, caption, _CHANGE_COLUMNS, _change_rows(change))
 

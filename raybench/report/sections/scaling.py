@@ -310,8 +310,8 @@ def draw_batches(plot: BatchPlot) -> Figure:
     axes.set_ylabel(f"scaling efficiency on {plot.world_size} devices (%)")
     where = "" if plot.crossover is None else f" (about batch {rounded_batch(plot.crossover)}, interpolated)"
     where = f" (passed {plot.brackets} times)" if plot.brackets > 1 else where
-    of = f", for {plot.at_once} a batch at once" if plot.at_once > 1 else " of each"
-    words = f"Efficiency against batch: mean and 95% interval{of}, {n_words(plot.rounds)}"
+    of = f", {plot.at_once} a batch at once" if plot.at_once > 1 else " of each"
+    words = f"Efficiency by batch: mean and 95% interval{of}, {n_words(plot.rounds)}"
     write_title(figure, f"{words}\nshaded: slower than one device{where}")
     if len(plot.lines) > 1:
         legend_below(figure, axes)

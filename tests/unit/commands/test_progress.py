@@ -112,7 +112,7 @@ def test_a_verification_without_a_baseline_has_its_rate() -> None:
     record = measured(
         SIXTEEN_TENTHS, role="verification", setting=LARGE, anchor=DEFAULT, variants=("ddp", "anchor")
     )
-    assert " samples/s, " in told(record, scaling(record))
+    assert " samples/s with the change, n=" in told(record, scaling(record))
 
 
 def test_a_failed_trial_says_its_state_and_reason() -> None:

@@ -71,4 +71,4 @@ def test_the_title_says_whose_interval_it_is(results: StudyResults) -> None:
     assert plot is not None
     assert "95% interval of each, n" in draw_batches(plot).get_suptitle()
     best = replace(plot, at_once=5)
-    assert "95% interval for up to 5 a batch at once, n" in draw_batches(best).get_suptitle()
+    assert "95% interval, 5 a batch at once, n" in draw_batches(best).get_suptitle()
