@@ -517,16 +517,13 @@ def _loss(case: Case, lost: Estimate) -> list[str]:
 def _(rule: NoisyMeasurement) -> Text:
     visits, needed = plural(rule.num_visits, "visit"), rule.needed_visits
     step = f"about {needed} visits would reach it (--visits), or a quieter machine"
-    if needed > MOST_TIMES * rule.asked_visits:
+    if needed > MOST_TIMES * rule.num_visits:
         programs = stoppable(rule.case.steps)
         named = f": {programs_words(programs)}" if programs else " (top)"
         step = (
             "noise is the matter, not time: see what else uses the machine and stop it, or measure when "
             f"it is done{named}"
         )
-    elif rule.num_visits < rule.asked_visits:
-        asked = plural(rule.asked_visits, "visit")
-        step = f"the time budget left {rule.num_visits} of {asked}: --resume goes on"
     return Text(f"the half-width is {rule.reached:.1%} after {visits}, {rule.asked:.1%} was asked", step)
 
 

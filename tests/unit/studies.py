@@ -220,13 +220,15 @@ def failed(asked: StepsRequest, state: State = "oom", reason: str = "out of memo
 
 def exactly(efficiency: float, plain_s: float = 0.01) -> StepCosts:
     """Costs of this efficiency in weak scaling, all of the loss in transfers."""
-    return StepCosts(plain_s=plain_s, exposed_s=plain_s * (1 / efficiency - 1))
+    exposed_s = plain_s * (1 / efficiency - 1)
+    return StepCosts(plain_s=plain_s, exposed_s=exposed_s, replay_s=max(exposed_s, 1e-5))
 
 
 def exactly_strong(efficiency: float, base_s: float = 0.02) -> StepCosts:
     """The same in strong scaling on two devices; ``base_s``: one device at the global batch."""
     half_s = base_s / 2
-    return StepCosts(plain_s=half_s, base_s=base_s, exposed_s=half_s * (1 / efficiency - 1))
+    exposed_s = half_s * (1 / efficiency - 1)
+    return StepCosts(plain_s=half_s, base_s=base_s, exposed_s=exposed_s, replay_s=max(exposed_s, 1e-5))
 
 
 def planted(

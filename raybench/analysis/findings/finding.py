@@ -83,8 +83,8 @@ class FindingName(StrEnum):
     # what is to be said against the measurement
     #: more workers than cores
     OVERSUBSCRIBED = "oversubscribed"
-    #: the half-width that was asked for was not reached by all visits together; where that would take more
-    #: than ten times as many, noise is to be stopped instead
+    #: the half-width that was asked of so many visits was not reached; where that would take more than ten
+    #: times as many, noise is to be stopped instead
     NOISY_MEASUREMENT = "noisy measurement"
     #: the mean step over all rounds is more than 3% above the typical one: the slow steps that the estimator
     #: trims are part of every total (time, cost, energy)

@@ -21,13 +21,12 @@ MOST_TIMES = 10  # the visits that were asked for: to ask for more of them is no
 
 @dataclass(frozen=True)
 class NoisyMeasurement(OfTrial):
-    """The half-width that was asked for was not reached by all visits together."""
+    """The half-width that was asked of so many visits was not reached."""
 
     name = FindingName.NOISY_MEASUREMENT
     severity = Severity.WARNING  # the numbers are less sure than was asked
     reached: float  # half-widths, relative
-    asked: float
-    asked_visits: int  # of the study; the time budget may have left fewer
+    asked: float  # of so many visits
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
@@ -36,11 +35,11 @@ class NoisyMeasurement(OfTrial):
         assert request.kind == "steps"  # it has a measurement of steps
         measure, found = request.measure, case.scaling.efficiency
         estimate = found if found is not None and not case.scaling.is_baseline else case.scaling.step_time_s
-        # what one visit is asked for is more by the root of their number
-        asked = asked_half_width(measure, request.config.device) / math.sqrt(measure.visits)
+        # one visit is asked for the study's half-width times the root of their number
+        asked = asked_half_width(measure, request.config.device) / math.sqrt(len(case.visits))
         if measure.steps is not None or estimate.log_half_width <= asked:
             return None
-        return cls(case, estimate.log_half_width, asked, measure.visits)
+        return cls(case, estimate.log_half_width, asked)
 
     @property
     def num_visits(self) -> int:

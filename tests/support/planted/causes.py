@@ -82,7 +82,7 @@ def sound_site(random: np.random.Generator) -> Site:
 
 
 def simulate(
-    causes: Sequence[PlantedCause], seed: int, *, louder: float = 1.0, visits: int = 1
+    causes: Sequence[PlantedCause], seed: int, *, louder: float = 1.0, visits: int = 3
 ) -> tuple[StudyResults, list[FindingName]]:
     """A study with these causes, the first at least twice the second, and the names in that order.
 
@@ -98,11 +98,13 @@ def simulate(
     return measure(replace(site, noise=Noise(**noise)), seed, visits), [cause.name for cause in causes]
 
 
-def measure(site: Site, seed: int, visits: int = 1) -> StudyResults:
+def measure(site: Site, seed: int, visits: int = 3) -> StudyResults:
     """The study on one device and on all, each setting visited so often, measured and analysed."""
     fields = {"name": "planted", "workload": {"name": "mlp"}, "knobs": site.knobs} | site.fields
     study = Study.model_validate(
-        fields | {"scaling": {"world_sizes": [1, site.world_size]} | fields.get("scaling", {})}
+        fields
+        | {"scaling": {"world_sizes": [1, site.world_size]} | fields.get("scaling", {})}
+        | {"measure": {"visits": visits} | fields.get("measure", {})}
     )
     runner = FakeRunner(
         site.hardware.costs, site.noise, seed=seed, num_devices=site.world_size, device=site.device
@@ -116,13 +118,7 @@ def measure(site: Site, seed: int, visits: int = 1) -> StudyResults:
             for each in requests
             if each.kind == "steps"
         ]
-    every = [
-        each.model_copy(update={"visit": visit})
-        for visit in range(visits)
-        for each in requests
-        if each.kind == "steps"
-    ]
-    records = run_all(runner, every)[0]
+    records = run_all(runner, requests)[0]
     return analyse(plan.study, records, around=Around(environment=_environment(site)))
 
 
