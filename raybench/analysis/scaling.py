@@ -10,14 +10,13 @@ from functools import cached_property
 from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import TYPICAL, Pool, Spreads, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
-from raybench.analysis.units import baseline_unit, step_unit, visits
+from raybench.analysis.units import baseline_unit, step_unit, visits, with_setting
 from raybench.analysis.waterfall import Waterfall
 from raybench.analysis.waterfall import waterfall as pooled_waterfall
 from raybench.records.record import TrialRecord
 
 EXCELLENT = 0.9
 GOOD = 0.75
-ANY_TRIAL = 10.0  # standard deviation of a logarithm: as good as any
 
 
 class Status(StrEnum):
@@ -292,15 +291,28 @@ def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
 
 
 def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
-    """How the setting of a complete record scales by its trial and the default's: what the two know.
+    """How the setting of a complete record scales: its own trial, set right by the anchor in its rounds.
 
-    Where they share the default's setting, as anchor of the one, its speed is its ratio to the anchor in the
-    same rounds, times that of the default's own trial.
+    Its speed is its ratio to the anchor in the same rounds, times that of the default in ``default``, its own
+    trial: what made the one slower than the other is in neither.
     """
-    there = [default] if default is not None and default.steps is not None else []
-    # of a single trial nothing is known of how slow it was: the anchor alone says
-    known = replace(TYPICAL[record.config.device], trial=ANY_TRIAL)
-    return Measured([*there, record], known=known, is_certain=True).scaling(record)
+    fit = Measured([record], is_certain=True)
+    found, request = fit.scaling(record), record.request
+    if default is None or default.steps is None or request.kind != "steps" or request.anchor is None:
+        return found
+    anchor = step_unit(with_setting(record.config, request.anchor), fit.buckets)
+    if not fit.pool.has(anchor):
+        return found
+    reference_s = Measured([default], is_certain=True).scaling(default).step_time_s.value
+    factor = reference_s / fit.pool.time(anchor).value
+    tokens = found.throughput_tokens_per_s
+    return replace(
+        found,
+        step_time_s=found.step_time_s.scaled(factor),
+        mean_step_s=found.mean_step_s.scaled(factor),
+        throughput_samples_per_s=found.throughput_samples_per_s.scaled(1 / factor),
+        throughput_tokens_per_s=tokens and tokens.scaled(1 / factor),
+    )
 
 
 def waterfall(record: TrialRecord) -> Waterfall | None:

@@ -20,9 +20,9 @@ def figures(value: float) -> str:
     if value == 0 or not abs(value) < float("inf"):
         return f"{value:g}"
     size = abs(value)
-    if size >= 100:
+    if size >= 99.95:  # as it is rounded
         return f"{value:,.0f}"
-    if size >= 10:
+    if size >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
 

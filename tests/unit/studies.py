@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from raybench.analysis import analyse
@@ -247,7 +248,10 @@ def planted(
 
     def model(config: Configuration, setting: Setting) -> StepCosts:
         key = tuple(getattr(setting, name) for name in knobs)
-        return costs[key] if key in costs or config.world_size > 1 else alone.get(setting, first)
+        if config.world_size > 1:
+            return costs[key]
+        found = costs.get(key) or alone.get(setting, first)
+        return replace(found, plain_s=found.base_s or found.plain_s)  # one device has the global batch
 
     def is_planted(request: TrialRequest) -> tuple[State, str] | None:
         config: Any = request.config

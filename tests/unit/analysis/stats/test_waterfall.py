@@ -92,7 +92,7 @@ def test_intervals_of_the_parts_cover() -> None:
 def test_a_constant_straggler_is_named_with_its_delay() -> None:
     record = measured(replace(PLAIN, offset_s=(0.0, 0.0, 0.0015)), NOISE, world_size=3)
     assert record.steps is not None
-    found = straggler(record.steps)
+    found = straggler([record.steps])
     assert found is not None
     rank, ratio, excess_s = found
     assert rank == 2
