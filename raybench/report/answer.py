@@ -291,8 +291,9 @@ def _lost(results: StudyResults) -> list[str]:
     if rest >= LEAST_SHARE:
         words.append(f"{rest:.0%} the rest, not told apart{_more_rounds(results, rest)}")
     of = f"{total:.0%} of the step: " if len(words) > 1 or rest <= -LEAST_SHARE else ""
-    beyond = "; other parts were measured below 0, within the noise" if rest <= -LEAST_SHARE else ""
-    return [f"lost: {of}{', '.join(words)}{beyond}"]
+    if rest <= -LEAST_SHARE:
+        words.append(f"{rest:.0%} the rest, measured below 0")
+    return [f"lost: {of}{', '.join(words)}"]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> str:

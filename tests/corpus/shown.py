@@ -76,6 +76,8 @@ def _number(text: str) -> float:
 def _slack(text: str) -> float:
     digits, _, exponent = text.partition("e")
     decimals = len(digits.partition(".")[2]) - int(exponent or 0)
+    if abs(decimals) > 99:  # digits of an id that look like a power
+        return 0.0
     return 0.5 * 10.0**-decimals
 
 

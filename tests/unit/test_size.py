@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (90, 3),
-    "analysis": (9222, 56),
-    "commands": (2289, 20),
+    "analysis": (9236, 59),
+    "commands": (2580, 21),
     "launch": (2124, 18),
-    "machine": (982, 7),
-    "plan": (1106, 9),
-    "records": (1321, 11),
-    "report": (6270, 29),
-    "run": (1320, 7),
-    "spec": (1413, 12),
-    "worker": (4861, 43),
+    "machine": (992, 7),
+    "plan": (1118, 9),
+    "records": (1332, 11),
+    "report": (6191, 29),
+    "run": (1191, 7),
+    "spec": (1421, 12),
+    "worker": (4903, 43),
     "workloads": (1618, 16),
 }
 ALONE = 15  # modules below 120 lines with one importer

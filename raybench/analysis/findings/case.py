@@ -10,7 +10,6 @@ from typing import Self
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.finding import Finding, Kind, Need, Severity
-from raybench.analysis.load import load_of
 from raybench.analysis.phases import phase_times
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured, Scaling
@@ -326,15 +325,6 @@ def programs_of(steps: StepsResult) -> dict[str, float]:
 def stoppable(steps: StepsResult) -> dict[str, float]:
     """Those that are neither the study's own nor the kernel's."""
     return {name: used for name, used in programs_of(steps).items() if name not in OURS}
-
-
-def taken_by_others(record: TrialRecord) -> float:
-    """Cores that went to what could be stopped, whether it has a name or not; 0 where nobody named any."""
-    load = load_of(record)
-    if load is None or record.steps is None or not record.steps.other_programs:
-        return 0.0
-    ours = sum(used for name, used in record.steps.other_programs.items() if name in OURS)
-    return max(load.taken - ours, 0.0)
 
 
 @dataclass(frozen=True)

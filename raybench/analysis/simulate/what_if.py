@@ -12,9 +12,9 @@ from scipy.optimize import nnls
 from raybench.analysis import choice
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.labels import setting_words
-from raybench.analysis.reference import scaling_first, without_batch
+from raybench.analysis.reference import without_batch
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import scaling
+from raybench.analysis.scaling import Measured
 from raybench.analysis.simulate.network import KnownWire, Note, NoteKind, link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
@@ -238,6 +238,7 @@ def what_if(
     others: Sequence[TrialRecord] = (),
     measured: Sequence[TrialRecord] = (),
     links: Mapping[LinkKey, Link] | None = None,
+    fit: Measured | None = None,
 ) -> WhatIf | None:
     """What ``changes`` of the trial ``record`` would bring; None where it has no gradient timeline.
 
@@ -250,13 +251,14 @@ def what_if(
     compute, wire = compute_of(record), wire_of(record, others, links)
     if compute is None or wire is None:
         return None
-    trial = _Trial.of(record, wire)
+    fit = fit or Measured([record, *measured])
+    trial = _Trial.of(record, wire, fit)
     return WhatIf(
         record=record,
         step_time_s=trial.step_s,
         simulated_s=trial.bare.schedule(trial.cap).step_s,
         wire=wire,
-        points=tuple(trial.predict(change, others, measured) for change in changes),
+        points=tuple(trial.predict(change, others, fit) for change in changes),
         notes=trial.notes(),
     )
 
@@ -292,7 +294,7 @@ class _Trial:
     drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
     @classmethod
-    def of(cls, record: TrialRecord, known: KnownWire) -> _Trial:
+    def of(cls, record: TrialRecord, known: KnownWire, fit: Measured) -> _Trial:
         alone, measurement = compute_of(record), record.steps
         assert alone is not None
         assert measurement is not None
@@ -303,7 +305,7 @@ class _Trial:
             share = _compressed(record)
         most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
         bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
-        step_s, cap = scaling(record).step_time_s, record.config.setting.bucket_cap_mb
+        step_s, cap = fit.scaling(record).step_time_s, record.config.setting.bucket_cap_mb
         bent = [replace(bare, wire=wire) for wire in known.bent()]
         bent += [replace(bare, compute=compute) for compute in alone.bent()]
         models = [way(bare, cap, step_s.value) for way in WAYS]
@@ -315,9 +317,7 @@ class _Trial:
     def cap(self) -> BucketCap:
         return self.record.config.setting.bucket_cap_mb
 
-    def predict(
-        self, change: Change, others: Sequence[TrialRecord], measured: Iterable[TrialRecord]
-    ) -> Predicted:
+    def predict(self, change: Change, others: Sequence[TrialRecord], fit: Measured) -> Predicted:
         config, first = self.record.config, self.models[0]
         setting, is_own_link = change.setting(config.setting), change.link_bits_per_s is None
         at_batch = compute_of_batch(self.record, config.micro_batch(setting), first.compute.after_s, others)
@@ -350,7 +350,7 @@ class _Trial:
         gain = _within(ratio, of_model, self.step_s.n)
         measured_s = None
         if is_own_link:
-            measured_s = self.step_s if not changes else _measured(config, setting, measured)
+            measured_s = self.step_s if not changes else _measured(config, setting, fit)
         return Predicted(
             change=change,
             words=change.words(config.setting),
@@ -442,8 +442,8 @@ def _within(value: float, half: float, n: int) -> Estimate:
     return Estimate(value, value * math.exp(-half), value * math.exp(half), n)
 
 
-def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRecord]) -> Estimate | None:
-    """The step of ``setting`` where ``config`` is, as measured: by the curve before the search."""
+def _measured(config: Configuration, setting: Setting, fit: Measured) -> Estimate | None:
+    """The step of ``setting`` where ``config`` is, as measured."""
     asked = config.model_copy(update={"setting": setting})
 
     def is_there(record: TrialRecord) -> bool:
@@ -453,8 +453,8 @@ def _measured(config: Configuration, setting: Setting, records: Iterable[TrialRe
         same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
         return same_place and other.same_question(asked)
 
-    there = scaling_first(each for each in records if each.steps is not None and is_there(each))
-    return scaling(there[0]).step_time_s if there else None
+    there = next((each for each in fit.records if is_there(each)), None)
+    return fit.scaling(there).step_time_s if there is not None else None
 
 
 USUAL_CAPS: tuple[BucketCap, ...] = ("default", 1.0, 5.0, 25.0, 100.0)  # where a study has one
@@ -493,19 +493,17 @@ def trial_to_ask(results: Facts) -> TrialRecord | None:
     return max(able, key=lambda record: record.config.world_size, default=None)
 
 
-def bucket_choice(
-    study: Study, record: TrialRecord, measured: tuple[TrialRecord, ...] = ()
-) -> BucketChoice | None:
+def bucket_choice(study: Study, record: TrialRecord, fit: Measured | None = None) -> BucketChoice | None:
     """What ``record``, a trial of the default, says of the study's buckets; None where it says nothing.
 
-    ``measured`` is looked at only to compare with the predictions.
+    ``fit`` has the step as it is reported, and is looked at to compare with the predictions.
     """
     if not can_be_asked(record) or not choice.is_default(study, record.config):
         return None
     explored = study.knobs.explored().get("bucket_cap_mb")
     caps = [record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)]
     changes = [Change(bucket_cap_mb=cap) for cap in dict.fromkeys(caps)]
-    found = what_if(record, changes, measured=measured)
+    found = what_if(record, changes, fit=fit)
     return None if found is None else BucketChoice(found)
 
 
@@ -513,7 +511,7 @@ def study_what_if(results: Facts) -> BucketChoice | None:
     """What the first trial of the default that has a gradient timeline says, at the target world size."""
     for record in (*results.references, *results.measured):  # first by the trial whose figures the report has
         if record.config.world_size == results.target_world_size:
-            found = bucket_choice(results.study, record, results.measured)
+            found = bucket_choice(results.study, record, results.fit)
             if found is not None:
                 return found
     return None
