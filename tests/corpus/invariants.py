@@ -598,17 +598,17 @@ def rows_that_do_not_match(drawn: Drawn) -> list[str]:
     shown = {row["trial"]: row for row in drawn.every_trial.rows}
     if shown.keys() != {each.trial_id for each in drawn.records if each.request.kind != "probe"}:
         wrong.append("the table of every trial has others than trials.jsonl")
-    for row in results.trials:
-        own = shown.get(row.trial_id, {})
+    for trial in results.trials:
+        own = shown.get(trial.trial_id, {})
         for heading, value, scale in (
-            (STEP, row.step_time_s, 1e3),
-            (RATE, row.throughput_samples_per_s, 1.0),
+            (STEP, trial.step_time_s, 1e3),
+            (RATE, trial.throughput_samples_per_s, 1.0),
         ):
             cell = figure_of(own.get(heading, ""))
             if (cell is not None) != (value is not None) and own:
-                wrong.append(f"trial {row.trial_id}: {heading} is in one of the page and the results only")
+                wrong.append(f"trial {trial.trial_id}: {heading} is in one of the page and the results only")
             elif cell is not None and value is not None and not cell.is_same(exact(scale * value, "")):
-                wrong.append(f"trial {row.trial_id}: {cell.text} in the page, {scale * value:.9g} measured")
+                wrong.append(f"trial {trial.trial_id}: {cell.text} in the page, {scale * value:.9g} measured")
     return wrong
 
 
