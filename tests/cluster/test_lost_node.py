@@ -33,7 +33,7 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(
         if lost == "power":
             _goes_on_with_one_node(nodes, tmp_path)
     assert study.code == 0, study.words
-    once = [record["request"] | record for record in study.records() if not record["request"].get("again")]
+    once = [record["request"] | record for record in study.records() if not record["request"].get("visit")]
     ended = [(record["config"]["world_size"], record["state"]) for record in once]
     assert ended.count((1, "complete")) == 4
     assert set(ended) <= {(2, "complete"), (2, "crashed"), (1, "complete")}
@@ -56,7 +56,7 @@ def _goes_on_with_one_node(nodes: LocalNodes, folder: Path) -> None:
 
 
 def _trial_ids(folder: Path) -> list[str]:
-    """Of the records, but for those of a setting that was measured again."""
+    """Of the first visit of each setting."""
     lines = (folder / "out" / "trials.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    return [record["trial_id"] for record in records if not record["request"].get("again")]
+    return [record["trial_id"] for record in records if not record["request"].get("visit")]

@@ -30,7 +30,7 @@ def test_the_trials_beside_it_are_kept_and_the_rest_is_measured_on_the_other_nod
     assert study.code == 0, study.words
     records = study.records()
     curve = [record for record in records if record["request"]["role"] == "scaling"]
-    once = [record for record in curve if not record["request"].get("again")]
+    once = [record for record in curve if not record["request"].get("visit")]
     assert sorted(each["request"]["config"]["setting"]["batch_size"] for each in once) == BATCHES
     states = [record["state"] for record in once]
     assert set(states) <= {"complete", "crashed"}

@@ -279,7 +279,7 @@ TEAMS = {
     "0 1 2": ((0, 1, 2), ALL),
     "0 1 2 3": ((0, 1, 2, 3), ALL),
     "2": ((2,), ("plain",)),
-    "2 confirms": ((2,), ("ddp", "anchor")),
+    "2 beside another": ((2,), ("ddp", "anchor")),
     "1 2 3": ((1, 2, 3), ALL),
 }
 
@@ -289,9 +289,9 @@ def test_teams_of_four_workers_one_after_the_other(four: Ranks) -> None:
         name: (_request(world_size=len(ranks), variants=variants, oversubscribed=True), ranks)
         for name, (ranks, variants) in TEAMS.items()
     }
-    confirms, ranks = requests["2 confirms"]
+    beside, ranks = requests["2 beside another"]
     anchor = {"role": "verification", "anchor": Setting(batch_size=16, num_threads=1)}
-    requests["2 confirms"] = (confirms.model_copy(update=anchor), ranks)
+    requests["2 beside another"] = (beside.model_copy(update=anchor), ranks)
     failing = _request({"fault": "error", "ranks": [3], "after": 9, "wrapper": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests

@@ -34,7 +34,7 @@ def test_a_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
     found = {
         record["request"]["config"]["setting"]["batch_size"]: record
         for record in curve
-        if not record["request"].get("again")  # where others took the cores
+        if not record["request"].get("visit")  # further ones are of the default and the best
     }
     states = {batch: record["state"] for batch, record in found.items()}
     assert states == {

@@ -26,7 +26,7 @@ def test_each_trial_has_its_own_processes_and_a_crash_costs_one(tmp_path: Path) 
     budget.took(budget.GROUPS, 2)
     assert command.wait(600) == 0, command.output
     assert command.survivors(ENDS_S) == []
-    records = [record for record in read_records(tmp_path) if not record["request"].get("again")]
+    records = [record for record in read_records(tmp_path) if not record["request"].get("visit")]
     found = [(each["request"]["config"]["setting"]["batch_size"], each["state"]) for each in records]
     assert found == [(faulty.FINE, "complete"), (faulty.KILLED, "crashed")]
     assert records[1]["reason"].startswith("rank 1: its process died")
@@ -62,7 +62,7 @@ def test_ctrl_c_then_resume_to_the_report(tmp_path: Path) -> None:
     assert records[: len(kept)] == kept
     assert len({record["trial_id"] for record in records}) == len(records)
     curve = [record for record in records if record["request"]["role"] == "scaling"]
-    once = [record for record in curve if not record["request"].get("again")]
+    once = [record for record in curve if not record["request"].get("visit")]
     assert [each["request"]["config"]["setting"]["batch_size"] for each in once] == batches
     groups = [record["group"] for record in records[len(kept) :]]
     assert len(set(groups)) == len(groups)  # each in processes of its own

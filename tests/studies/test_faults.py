@@ -23,7 +23,7 @@ def faults_of(folder: Path, batches: dict[int, State], **study: object) -> dict[
     found = {
         record["request"]["config"]["setting"]["batch_size"]: record
         for record in read_records(folder)
-        if not record["request"].get("again")  # under load a trial may be repeated
+        if not record["request"].get("visit")  # further ones are of the default and the best
     }
     assert {batch: record["state"] for batch, record in found.items()} == batches, command.output
     assert all((record["result"] is None) == (record["state"] != "complete") for record in found.values())
@@ -101,7 +101,7 @@ def test_a_group_that_ends_with_a_failure_loses_and_invents_no_trial(tmp_path: P
     found = {
         record["request"]["config"]["setting"]["batch_size"]: record
         for record in read_records(tmp_path)
-        if not record["request"].get("again")
+        if not record["request"].get("visit")
     }
     assert sorted(found) == sorted(batches)
     states = {batch: record["state"] for batch, record in found.items()}
