@@ -594,7 +594,9 @@ def rows_that_do_not_match(drawn: Drawn) -> list[str]:
         if scaling is not None and not math.isclose(
             float(row["step_time_s"]), scaling.step_time_s.value, rel_tol=1e-6
         ):
-            wrong.append(f"trial {row['trial_id']}: {row['step_time_s']} s in summary.csv is not its setting's")
+            wrong.append(
+                f"trial {row['trial_id']}: {row['step_time_s']} s in summary.csv is not its setting's"
+            )
     shown = {row["trial"]: row for row in drawn.every_trial.rows}
     if shown.keys() != {each.trial_id for each in drawn.records if each.request.kind != "probe"}:
         wrong.append("the table of every trial has others than trials.jsonl")
