@@ -35,8 +35,11 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(
     assert study.code == 0, study.words
     once = [record["request"] | record for record in study.records() if not record["request"].get("visit")]
     ended = [(record["config"]["world_size"], record["state"]) for record in once]
-    assert ended.count((1, "complete")) == 4
-    assert set(ended) <= {(2, "complete"), (2, "crashed"), (1, "complete")}
+    # what runs when the node is lost ends with its group, on one device too: one of its ranks was there
+    crashed = [size for size, state in ended if state == "crashed"]
+    assert len(crashed) <= 1
+    assert {state for _, state in ended} <= {"complete", "crashed"}
+    assert ended.count((1, "complete")) + crashed.count(1) == 4
     assert ended.count((2, "complete")) < 4
     assert "not measured, since nodes are gone: 2 devices, batch 32" in study.words
     assert "waiting up to 3 s for 2 places" in study.words

@@ -196,7 +196,9 @@ class Planted:
             kind = "ddp" if id(model) == CLOCK.real else "local"
         else:
             kind = "concurrent" if contended else "plain"
-        begin, plant = CLOCK.next_step(kind), self._plant
+        plant = self._plant
+        # where two batches are compared, each is a variant: both are wrapped, and send
+        begin = CLOCK.next_step(str(len(batch)) if plant.forward_by_batch_s else kind)
         CLOCK.stamp()
         CLOCK.deadline = begin + plant.forward(len(batch)) + self._late(contended, wrapped)
         loss: torch.Tensor = model(batch).mean()

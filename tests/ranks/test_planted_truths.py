@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from raybench.analysis.findings.diagnose import findings
+from raybench.analysis.findings.case import Case
+from raybench.analysis.findings.diagnose import diagnose
 from raybench.analysis.findings.evenness import straggler
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
@@ -26,17 +27,19 @@ from raybench.records.results import StepsResult
 from raybench.report.finding_texts import evidence
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.strategies.stepper import Stepper
 from tests.ranks.agreement import agrees, by_rounds, may_name_others, measured_undisturbed
-from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, blocks_aligned
+from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, blocks_aligned, build
 from tests.ranks.ranks import Ranks, run_ranks
 from tests.ranks.trials import ALL, complete, run_trials
 from tests.unit import studies
 
-# What a step takes beside what is planted is Python's, the optimizer's, raybench's own: so much at most.
+# What a step takes beside what is planted is torch's, which a loop written by hand pays as well, and
+# raybench's own: so much at most.
 OWN_S = 0.001
 # The truth is what the workload's own clock saw; whose seconds it saw differ a little from those that were
 # timed, by the first and last step of each block. A planted part is eight times as large, or more.
@@ -61,7 +64,7 @@ ALONE = {  # each is in "all" too, or is rare
 # what these compare are whole steps: their transfers are planted too, real ones would be most of the noise
 STRONG = Plant(forward_s=0.006, per_sample_s=0.024 / GLOBAL_BATCH, backward_s=(0.004, 0.004), link_s=0.004)
 STEP_S = 0.024  # of the gains
-# throughput over that of the anchor, whose batch is one less
+# throughput over that of the anchor: whose batch is one less, or whose gradients lie elsewhere
 GAINS = {"gain": 1.05, "no_gain": 1.0}
 CASES = [*PLANTS, *(pytest.param(name, marks=pytest.mark.long) for name in ALONE)]
 
@@ -87,19 +90,19 @@ def _request(name: str, stamps: str, **fields: Any) -> StepsRequest:
         "setting": setting,
         "world_size": 2,
         "variants": ALL,
-        # as many rounds that plain is on every rank as often as on the others
-        "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=10, warmup_steps=2),
+        # so many that plain is on every rank as often as on the others; of ten rounds a part had a standard
+        # error of up to 0.38 ms, of the real hand-over to the link on a slow machine
+        "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=24, warmup_steps=2),
     }
-    if name == "null":  # its all-reduces are real: a part of ten rounds had a standard error of up to 0.35 ms
-        given["measure"] = MeasureSpec(half_width=0.001, steps=3, min_rounds=24, warmup_steps=2)
     if name == "strong":
         whole = setting.model_copy(update={"batch_size": GLOBAL_BATCH})
         given |= {"scaling": "strong", "setting": whole, "variants": ("base", *ALL[:-1])}
     if name in GAINS:
+        apart = {"batch_size": BATCH - 1} if name == "gain" else {"gradient_as_bucket_view": True}
         given |= {
             "role": "verification",
-            "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=40, warmup_steps=2),
-            "anchor": setting.model_copy(update={"batch_size": BATCH - 1}),
+            "measure": MeasureSpec(half_width=0.001, steps=3, min_rounds=80, warmup_steps=2),
+            "anchor": setting.model_copy(update=apart),
             "variants": ("ddp", "anchor"),
         }
     return studies.request(**(given | fields))
@@ -111,6 +114,7 @@ class Seen:
 
     step_s: dict[str, dict[tuple[int, int], float]]
     own_s: dict[str, dict[tuple[int, int], float]]
+    by_hand_s: float  # of a step of the same workload in a loop written by hand: what came after its plant
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,11 @@ class Measured:
         found = by_rounds(self.record).waterfall(self.record)
         assert found is not None
         return found
+
+    @property
+    def by_hand_s(self) -> float:
+        """What a step written by hand takes beside what is planted."""
+        return fmean(each.by_hand_s for each in self.seen)
 
     def level(self, kind: str, of_ranks: Callable[[list[float]], float] = max) -> float:
         """The step of a variant by the clocks: over ranks, the steps of a block, and blocks, trimmed."""
@@ -156,11 +165,26 @@ class Measured:
         return [fmean(steps) for steps in blocks.values()]
 
 
+def _by_hand_s(request: StepsRequest) -> float:
+    """The median over steps, of what torch and the machine take beside what is planted."""
+    spec = request.config.workload
+    assert isinstance(spec, FactorySpec)
+    workload = build(**spec.arguments)
+    model, batch = workload.model(), workload.batch(BATCH, torch.Generator().manual_seed(0))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    for _ in range(25):
+        workload.loss(model, batch).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return median(seconds for steps in CLOCK.own_s.values() for seconds in steps.values())
+
+
 def _measure(request: StepsRequest, late_s: float = 0.0) -> tuple[Outcome, Seen]:
     """On each rank: the trial's result, and what the clock saw; ``late_s`` is lost in each of its steps."""
     torch.set_num_threads(1)
     communicators = Communicators("gloo")
     step, rounds, seen = Stepper.step, MeasuringLoop.run, list[Seen]()
+    by_hand_s = _by_hand_s(request)
 
     def late_step(self: Stepper, *arguments: Any) -> None:
         time.sleep(late_s)
@@ -170,7 +194,7 @@ def _measure(request: StepsRequest, late_s: float = 0.0) -> tuple[Outcome, Seen]
         """Without the warm-up, and what is measured beside: by one rank alone, some of it."""
         CLOCK.step_s, CLOCK.own_s = {}, {}
         loop = rounds(self)
-        seen.append(Seen(CLOCK.step_s, CLOCK.own_s))
+        seen.append(Seen(CLOCK.step_s, CLOCK.own_s, by_hand_s))
         CLOCK.step_s, CLOCK.own_s = {}, {}
         return loop
 
@@ -280,7 +304,8 @@ def _own_shares(case: Measured) -> dict[str, float]:
     shares = {kind: case.own_s(kind) for kind in ("plain", "concurrent", "local")}
     if _plant(case.name).link_s:
         shares["ddp"] = case.own_s("ddp", max)
-    print(case.name, "own share", {kind: f"{1e3 * share:.2f} ms" for kind, share in shares.items()})
+    words = {kind: f"{1e3 * share:.2f} ms" for kind, share in shares.items()}
+    print(f"{case.name}: own share {words}, by hand {1e3 * case.by_hand_s:.2f} ms")
     return shares
 
 
@@ -293,15 +318,16 @@ def test_two_ranks_give_back_what_was_planted(name: str, case_of: CaseOf) -> Non
 @pytest.mark.promise("overhead")
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_takes_what_is_planted_and_less_than_a_millisecond_more(name: str, case_of: CaseOf) -> None:
-    for kind, share in _own_shares(case_of(name)).items():
-        assert 0 <= share < OWN_S, kind
+    case = case_of(name)
+    for kind, share in _own_shares(case).items():
+        assert 0 <= share < case.by_hand_s + OWN_S, kind
 
 
 def test_two_milliseconds_more_in_each_step_are_seen(pair: Ranks, stamps: str) -> None:
     """That the limit above can be exceeded: planted around the steps, where raybench's own cost would be."""
     measure = MeasureSpec(half_width=0.001, steps=3, min_rounds=4, warmup_steps=2)
     case = _measured("hidden", _request("hidden", stamps, measure=measure), pair.call, late_s=0.002)
-    assert all(share > OWN_S for share in _own_shares(case).values())
+    assert all(share > case.by_hand_s + OWN_S for share in _own_shares(case).values())
 
 
 def test_with_nothing_planted_nothing_is_lost_but_to_the_machine(case_of: CaseOf) -> None:
@@ -349,7 +375,8 @@ def _planted_findings(case: Measured) -> list[Finding]:
         granted.add(FindingName.OTHER_PROCESSES)
     if not _plant(case.name).link_s:
         granted.add(FindingName.COMMUNICATION_BOUND)
-    return [each for each in findings(case.record) if each.name not in granted]
+    found = diagnose(Case.of(case.record, case.steps, by_rounds(case.record)))
+    return [each for each in found if each.name not in granted]
 
 
 @pytest.mark.parametrize(
@@ -410,10 +437,13 @@ def test_a_change_of_five_percent_is_seen_and_none_is_not_claimed(
     assert record.request.anchor is not None
     fit = by_rounds(record)
     anchor = step_unit(with_setting(record.config, record.request.anchor), fit.buckets)
-    ratio = fit.pool.contrast({anchor: 1.0, fit.unit(record): -1.0}).ratio(BATCH / (BATCH - 1))
-    found = gain_of(ratio, 0.02)
-    # of 10 rounds the error was 0.002 to 0.007 (n = 4); here are four times as many
-    agrees("gain", found.gain, GAINS[name] - 1, floor=0.005, most_error=0.006)
+    samples = BATCH / record.request.anchor.batch_size
+    ratio = fit.pool.contrast({anchor: 1.0, fit.unit(record): -1.0}).ratio(samples)
+    found, truth = gain_of(ratio, 0.02), GAINS[name]
+    if name == "gain":  # what a step costs beside the plant weighs more in the smaller batch
+        truth = case_of(name).level(str(BATCH - 1)) / case_of(name).level(str(BATCH)) * samples
+        assert GAINS[name] <= truth < GAINS[name] + 0.03
+    agrees("gain", found.gain, truth - 1, floor=0.005, most_error=0.006)
     assert found.verdict is verdict if verdict else found.verdict is not Verdict.BETTER
 
 

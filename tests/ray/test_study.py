@@ -79,7 +79,8 @@ def smoke() -> Iterator[Smoke]:
         with running_prometheus(folder) as prometheus:
             began = time.time()
             command = SeenFirst(
-                *("scaling", "--smoke", "--output", "out"),
+                # it waits for what is looked at in its midst
+                *("scaling", "--smoke", "--output", "out", "--time-budget", "20m"),
                 folder=folder,
                 variables={**VARIABLES, "RAY_TMPDIR": str(folder)},
             )

@@ -155,11 +155,11 @@ class Case:
         return self._found[kind]
 
     @staticmethod
-    def of(record: TrialRecord, steps: StepsResult) -> Case:
+    def of(record: TrialRecord, steps: StepsResult, fit: Measured | None = None) -> Case:
         """A trial by itself, without the study around it."""
         has_step = any(each.block("ddp") or each.block("plain") for each in steps.rounds)
         assert has_step, "a complete trial has steps"
-        fit = Measured([record])
+        fit = fit or Measured([record])
         beside = Beside.of([record], fit, fit.scaling)
         return Case(record, steps, fit.scaling(record), fit.waterfall(record), beside)
 

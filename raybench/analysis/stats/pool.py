@@ -35,7 +35,7 @@ Weights = Mapping[Unit, float]  # of units: a contrast
 Array = NDArray[np.float64]
 
 TRIMMED_FROM = 10  # rounds, from which on 10% are left out at each end
-POOLED_DEGREES = 6.0  # with which a unit's own noise is drawn to that of the whole study
+POOLED_DEGREES = 6.0  # with which the noise of a quiet unit is drawn to the study's median
 PRIOR_LOG_SD = 0.7  # of the spreads: a factor of two either way is likely
 NODES = (-2.0, -4 / 3, -2 / 3, 0.0, 2 / 3, 4 / 3, 2.0)  # of the grid, in standard deviations of the prior
 NEGLIGIBLE = 1e-3  # probability of a node that is left out
@@ -98,16 +98,9 @@ class Contrast:
     def sum(self, value: float, scale: float = 1.0) -> Estimate:
         """The contrast as a difference around ``value``, both times ``scale``."""
         half, again = self.half, max(t_quantile(self.degrees) * self.sd_again, self.half)
-        around = Estimate(
-            value,
-            value - half,
-            value + half,
-            self.n,
-            self.starts,
-            self.visits,
-            (value - again, value + again),
-        )
-        return around.scaled(scale)
+        ends = value - again, value + again
+        found = Estimate(value, value - half, value + half, self.n, self.starts, self.visits, ends)
+        return found.scaled(scale)
 
 
 @dataclass(frozen=True)
@@ -164,10 +157,6 @@ class Pool:
     def has(self, *units: Unit) -> bool:
         """Whether all of these were measured."""
         return all(unit in self._place for unit in units)
-
-    def visits(self, unit: Unit) -> int:
-        """How many trials measured a unit."""
-        return self._num_visits[self._place[unit]] if unit in self._place else 0
 
     def log(self, unit: Unit) -> float:
         """The mean of the logarithm of a unit's step time, in s."""
@@ -266,8 +255,9 @@ class Pool:
         degrees = np.array([level.degrees for _, _, level in rows])
         own = np.array([level.variance for _, _, level in rows])
         rounds = np.array([level.rounds for _, _, level in rows], dtype=np.float64)
-        pooled = float((own * degrees).sum() / degrees.sum()) if degrees.sum() else 0.0
-        noise = (POOLED_DEGREES * pooled + degrees * own) / (POOLED_DEGREES + degrees)
+        typical = np.median(own) if len(own) else 0.0
+        drawn = (POOLED_DEGREES * typical + degrees * own) / (POOLED_DEGREES + degrees)
+        noise = np.maximum(own, drawn)  # a replay may be ten times as noisy, and stays so
         self._noise = self._inflation * noise / rounds
         common = np.array([each for each, _ in levels])
         self._common = (
@@ -435,31 +425,40 @@ class Pool:
 
 def _levels(visit: Visit) -> tuple[float, dict[Unit, _Level]]:
     """The variance that rounds have in common, and the level of each unit."""
-    units = list(visit.logs)
-    table = np.stack([visit.logs[unit] for unit in units], axis=1)  # (rounds, units)
-    levels, clipped, cut = [], np.array(table), np.ones(len(units))
-    for column in range(len(units)):
-        present = np.isfinite(table[:, column])
-        values = np.sort(table[present, column])
-        trimmed = len(values) // 10 if len(values) >= TRIMMED_FROM else 0
-        inner = values[trimmed : len(values) - trimmed]
-        levels.append(float(inner.mean()))
-        clipped[present, column] = np.clip(table[present, column], inner[0], inner[-1])
-        cut[column] = 1 - 2 * trimmed / len(values)
-    apart = clipped - np.nanmean(clipped, axis=0)
-    rounds, number = np.isfinite(table).sum(axis=0), len(units)
-    shared = np.nanmean(apart, axis=1, keepdims=True) if number > 1 else np.zeros((len(apart), 1))
-    share = number / (number - 1) if number > 1 else 1.0
-    squares = np.nansum((apart - shared) ** 2, axis=0) * share / cut**2
-    degrees = np.maximum((rounds - 1) / share, 0.0)
-    variances = np.where(rounds > 1, squares / np.maximum(rounds - 1, 1), 0.0)
-    of_shared = float((shared**2).sum() / max(len(shared) - 1, 1))
-    common = max(of_shared - float(variances.mean()) / number, 0.0) if number > 1 else 0.0
-    found = {
-        unit: _Level(levels[place], float(variances[place]), float(degrees[place]), int(rounds[place]))
-        for place, unit in enumerate(units)
-    }
-    return common, found
+    logs = np.stack(list(visit.logs.values()), axis=1)  # (rounds, units)
+    means, apart = [], np.full(logs.shape, np.nan)
+    for column, values in enumerate(logs.T):
+        present = np.isfinite(values)
+        ordered = np.sort(values[present])
+        trimmed = len(ordered) // 10 if len(ordered) >= TRIMMED_FROM else 0
+        inner = ordered[trimmed : len(ordered) - trimmed]
+        means.append(float(inner.mean()))
+        clipped = np.clip(values[present], inner[0], inner[-1])
+        apart[present, column] = (clipped - clipped.mean()) / (1 - 2 * trimmed / len(ordered))
+    shared, weights = _shared(apart)
+    rounds = np.isfinite(logs).sum(axis=0)
+    degrees = (rounds - 1) * (1 - weights)
+    variances = np.nansum((apart - shared[:, None]) ** 2, axis=0) / degrees
+    common = float((shared**2).sum() / max(len(shared) - 1, 1) - (weights**2 * variances).sum())
+    found = map(_Level, means, variances.tolist(), degrees.tolist(), rounds.tolist())
+    return max(common, 0.0), dict(zip(visit.logs, found, strict=True))
+
+
+def _shared(apart: Array) -> tuple[Array, Array]:
+    """What the units of each round have in common, and the weights that they have in it.
+
+    ``apart``: deviations from each unit's mean, shape ``(rounds, units)``. A unit that is noisier than the
+    median one has less weight, so that one noisy variant does not make all others look so.
+    """
+    if apart.shape[1] < 2:
+        return np.zeros(len(apart)), np.zeros(apart.shape[1])
+    variances = np.nanmean(apart**2, axis=0)
+    typical = float(np.median(variances)) or 1.0
+    weights = 1 / np.maximum(variances, typical)
+    weights = weights / weights.sum()
+    present = np.isfinite(apart)
+    shared = np.where(present, apart, 0.0) @ weights / np.maximum(present @ weights, 1e-9)
+    return shared, weights
 
 
 def _inflation(visits: Iterable[Visit]) -> float:
@@ -476,10 +475,11 @@ def _inflation(visits: Iterable[Visit]) -> float:
         table = table[np.isfinite(table).all(axis=1)]
         if len(table) < 3:
             continue
-        ratios = table - table.mean(axis=1, keepdims=True)
+        apart = table - np.median(table, axis=0)
+        ratios = apart - _shared(apart)[0][:, None]
         ratios = ratios - np.median(ratios, axis=0)
-        spread = np.median(np.abs(ratios), axis=0) * 3
-        ratios = np.clip(ratios, -spread, spread)
+        spread = np.median(np.abs(ratios), axis=0)
+        ratios = np.clip(ratios / np.where(spread > 0, spread, 1.0), -3, 3)  # alike, whatever their noise
         ratios = ratios - ratios.mean(axis=0)
         products += float((ratios[1:] * ratios[:-1]).sum())
         squares += float((ratios**2).sum())

@@ -74,8 +74,8 @@ def test_the_anchor_is_the_defaults_real_step() -> None:
     assert step_unit(suggested.config, NONE) in visit.logs
     assert unit != step_unit(suggested.config, NONE)
     pool = Measured([default, suggested]).pool
-    assert pool.visits(unit) == 2
-    assert pool.visits(step_unit(suggested.config, NONE)) == 1
+    assert pool.time(unit).visits == 2
+    assert pool.time(step_unit(suggested.config, NONE)).visits == 1
 
 
 def test_one_device_of_a_group_is_that_of_a_trial_of_its_own() -> None:
@@ -85,7 +85,7 @@ def test_one_device_of_a_group_is_that_of_a_trial_of_its_own() -> None:
     assert step_unit(one.config, NONE) == baseline_unit(two.config) == baseline_unit(small.config)
     assert baseline_unit(recorded(OTHER).config) != baseline_unit(two.config)
     assert baseline_unit(recorded(Setting(batch_size=32)).config) != baseline_unit(two.config)
-    assert Measured([two, one, small]).pool.visits(baseline_unit(two.config)) == 3
+    assert Measured([two, one, small]).pool.time(baseline_unit(two.config)).visits == 3
 
 
 def test_a_named_device_is_another_than_whichever() -> None:
@@ -113,7 +113,7 @@ def test_bucket_sizes_that_give_the_same_buckets_are_one_unit() -> None:
     assert large == larger
     assert len({default, one, large}) == 3
     fit = Measured(records, buckets)
-    assert fit.pool.visits(large) == 2
+    assert fit.pool.time(large).visits == 2
     assert [each.trial_id for each in fit.visits(records[3])] == [each.trial_id for each in records[2:]]
 
 
@@ -194,4 +194,4 @@ def test_the_same_trial_asked_twice_has_one_name_for_what_it_measures() -> None:
     runner = FakeRunner(lambda config, setting: COSTS, QUIET)
     records = run_all(runner, [asked(spec, "scaling", DEFAULT, 2, visit=visit) for visit in range(3)])[0]
     assert len({record.trial_id for record in records}) == 3
-    assert Measured(records).pool.visits(step_unit(records[0].config, NONE)) == 3
+    assert Measured(records).pool.time(step_unit(records[0].config, NONE)).visits == 3

@@ -39,7 +39,7 @@ def test_a_steady_trial_has_no_findings() -> None:
 
 def test_a_half_width_not_reached_says_how_many_visits_reach_it() -> None:
     asked = MeasureSpec(half_width=0.02, max_seconds=4)
-    finding = found(measured(COSTS, Noise(block=0.05, step=0.0), measure=asked))[
+    finding = found(measured(COSTS, Noise(block=0.04, step=0.0), measure=asked))[
         FindingName.NOISY_MEASUREMENT
     ]
     values = finding.values

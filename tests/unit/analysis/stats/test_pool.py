@@ -78,7 +78,7 @@ def test_one_trial_recovers_its_levels_exactly() -> None:
     found = pooled([quiet.visit(*STEP_S)])
     for unit, seconds in STEP_S.items():
         assert found.time(unit).value == pytest.approx(seconds, rel=1e-9)
-        assert found.visits(unit) == 1
+        assert found.time(unit).visits == 1
     assert found.contrast(EFFICIENCY).ratio().value == pytest.approx(0.8)
 
 
@@ -105,7 +105,7 @@ def test_three_visits_have_a_narrower_interval_than_one() -> None:
     machine = Machine(STEP_S, NO_STARTS)
     visits = machine.visits(*[("alone", "default")] * 3)
     one, three = pooled(visits[:1]), pooled(visits)
-    assert (one.visits("alone"), three.visits("alone")) == (1, 3)
+    assert (one.time("alone").visits, three.time("alone").visits) == (1, 3)
     asked: tuple[Weights, ...] = (EFFICIENCY, {"default": 1.0})
     for weights in asked:
         assert three.contrast(weights).half < 0.8 * one.contrast(weights).half
@@ -259,7 +259,7 @@ def test_without_visits_the_spreads_are_what_is_known() -> None:
     assert pooled([]).spreads == KNOWN
     assert pooled([]).units == ()
     assert not pooled([]).has("alone")
-    assert pooled([]).visits("alone") == 0
+    assert not pooled([]).has("alone")
 
 
 def test_spreads_that_are_certain_are_not_learned() -> None:
