@@ -16,53 +16,10 @@ from raybench.report.sections.training import points_words, seen_words
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
-    from raybench.analysis.curves import BatchCurve
     from raybench.analysis.results import StudyResults
 
 
 LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
-
-
-def crossover_words(results: StudyResults) -> list[str]:
-    """Of the first batch curve, over one device; empty where every batch is faster, or there is none."""
-    scaling = results.headline_scaling
-    if (
-        scaling is None
-        or scaling.speedup is None
-        or scaling.baseline is None
-        or scaling.baseline.world_size > 1
-    ):
-        return []
-    for curve in results.batch_curves[:1]:
-        words = _crossover_of(curve)
-        if words:
-            return [words]
-    if results.headline is not None and results.headline.config.world_size > 1 and scaling.speedup.high < 1:
-        return ["slower than one"]
-    return []
-
-
-def _crossover_of(curve: BatchCurve) -> str:
-    passage = curve.crossover
-    if passage is not None:
-        with_what = "" if curve.is_headline else f", with {curve.label}"
-        several = passages_words(passage)
-        if several:
-            return f"{several}{with_what}"
-        if not passage.is_slower:
-            at = "" if passage.is_wide else "at "
-            return (
-                "not slower than one beyond the intervals; 1.00x is passed "
-                f"{at}{passage_words(passage, with_what)}"
-            )
-        below = "a batch somewhere " if passage.is_wide else ""
-        return f"slower than one below {below}{passage_words(passage, with_what)}"
-    if all(point.speedup.high < 1 for point in curve.points):
-        return (
-            f"slower than one at every batch measured ({curve.points[0].batch_size:,} to "
-            f"{curve.points[-1].batch_size:,})"
-        )
-    return ""
 
 
 def when_to_use(results: StudyResults) -> str:
@@ -161,20 +118,6 @@ def combined_words(combined: CombinedEffect) -> str:
     return f"{changes_words(combined.together.changes)}: {_brings(combined)}"
 
 
-def short_combined_words(combined: CombinedEffect) -> str:
-    """The same for a terminal: each name once, and of a larger batch how much of its speed learns."""
-    words = f"all {len(combined.together.changes)} changes together: {_brings(combined)}"
-    if combined.batch_ratio < LARGER_BATCH:
-        return words
-    told = (
-        [f"{plain_times(combined.goodput_ratio)} the goodput"] if combined.goodput_ratio is not None else []
-    )
-    if combined.trained is not None and combined.trained.difference_points is not None:
-        told.append(f"{points_words(combined.trained.difference_points)} points of accuracy")
-    learns = ", ".join(told) or "what that does to learning was not measured"
-    return f"{words}; with {combined.batch_ratio:,.3g} times the samples in a step: {learns}"
-
-
 def _brings(combined: CombinedEffect) -> str:
     together = combined.together
     size = devices_words(together.record.config.world_size)
@@ -234,14 +177,6 @@ def _accuracy_words(combined: CombinedEffect) -> str:
         f"{points_words(difference)} points of accuracy after {plural(group.num_epochs, 'epoch')} "
         f"({seen_words(trained.num_seeds, group)})"
     )
-
-
-def passage_words(passage: Crossover, with_what: str = "") -> str:
-    """Where a speed-up passes 1: a batch, or of neighbours far apart these alone."""
-    between = f"between {passage.below:,} and {passage.above:,}"
-    if passage.is_wide:
-        return f"{between} (none between them was measured{with_what})"
-    return f"{passage_batch(passage)} (interpolated {between}{with_what})"
 
 
 def passage_batch(passage: Crossover) -> str:

@@ -1,20 +1,22 @@
-"""The study's answer in plain words: one line, its clauses separated by semicolons."""
+"""The study's answer: a sentence or two each on scaling, why, what to change, more devices, trust."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
-from raybench.analysis.labels import devices_words, weights_words
+from raybench.analysis.labels import changes_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
+from raybench.analysis.simulate.outlook import FEWEST_WORLD_SIZES
 from raybench.analysis.stats.verdict import Gain, Verdict
-from raybench.report.advice import combined_words, crossover_words, larger_batch_words, short_combined_words
+from raybench.report.advice import LARGER_BATCH, passage_batch, passages_words
 from raybench.report.finding_texts import next_step
-from raybench.report.format import interval, percent, times
+from raybench.report.format import aligned, factor, interval, sentence, times
+from raybench.report.prediction import refusal_words
 from raybench.report.sections.configurations import measured_words, verdict_cell
 from raybench.report.sections.search import objectives_words
 from raybench.report.sections.training import changed_words, parity_words, trained_words
@@ -24,66 +26,13 @@ from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
-    from raybench.analysis.curves import BatchPoint
-    from raybench.analysis.findings.finding import Finding
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
+    from raybench.records.requests import Configuration
 
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
-MUCH_UNTOLD = 0.1  # of a step: worth more rounds
-SENTENCES_APART = ". "
-MOST_CHANGES = 2  # proposals that the first screen has room for
+MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_TRAINED = 2  # changed settings whose training it has room for
-
-
-def answer_of(results: StudyResults) -> str:
-    """What the study found, whatever was and was not measured."""
-    if not results.records:
-        return "; ".join(nothing_fits(results)) or "nothing was measured"
-    if not results.complete:
-        return f"no trial completed: {failures_words(results.failed)}"
-    weights, trained = filter(None, [weights_words(results.study)]), _training(results)
-    if results.headline is None:
-        return "; ".join([*weights, *_best(results), *trained]) or "no setting was measured"
-    doubts = [
-        *_under_load(results),
-        *_trained_apart(results),
-    ]
-    if results.combined_effect is not None:  # of the default without them the report's box tells
-        lost = [f"without them {words}" for words in _lost(results)]
-        together = [short_combined_words(results.combined_effect), *missing_target(results), *lost]
-        return "; ".join([*weights, *together, *_best(results), *doubts])
-    steps = [*missing_target(results), _speed(results), *crossover_words(results), *_lost(results)]
-    return "; ".join([*weights, *steps, *_best(results), *doubts, *trained])
-
-
-def _under_load(results: StudyResults) -> list[str]:
-    """What other processes took from the headline, where that is much."""
-    headline = results.headline
-    if headline is None:
-        return []
-    found = (
-        each
-        for each in results.diagnosis
-        if each.name == FindingName.OTHER_PROCESSES and each.trial_id == headline.trial_id
-    )
-    where = f"{results.headline_label} on {devices_words(headline.config.world_size)}"
-    return [
-        f"{where} may be faster by up to {each.values['lost_ratio']:.0%} of its step: other processes took "
-        f"{each.values['other_cores']:.2f} of {each.values['host_cores']:.0f} cores meanwhile"
-        for each in found
-        if each.severity is Severity.WARNING
-    ]
-
-
-def _trained_apart(results: StudyResults) -> list[str]:
-    """Epochs of the headline that took another time than its steps say."""
-    of_headline = (each for each in results.trained_times if each.record is results.headline)
-    return [
-        f"{trained_words(results, each)}: what a run takes and costs is told as trained"
-        for each in of_headline
-        if each.differs
-    ]
 
 
 @dataclass(frozen=True)
@@ -94,187 +43,136 @@ class Clause:
     words: str
 
 
-def answer_box(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
-    """The same for the top of a page: does it scale, where the time goes, what to change, what that brings.
+def answer_of(results: StudyResults) -> str:
+    """The whole answer in one line."""
+    return " ".join(each.words for each in answer(results))
 
-    ``left_out``: what was asked and not measured, in words.
+
+def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
+    """What the study found, whatever was and was not measured.
+
+    ``left_out``: what was requested and not measured, in words.
     """
-    late = [Clause("Left out", "; ".join(left_out))] if left_out else []
-    if not results.records or not results.complete:
-        return [Clause("Result", answer_of(results)), *late]
-    clauses = _combined_clauses(results)
-    if results.headline is not None:
-        scales = [*missing_target(results), _speed(results), *crossover_words(results)]
-        clauses.append(Clause("Scaling", "; ".join(scales)))
-        clauses += [Clause("Lost", words.removeprefix("lost: ")) for words in _lost(results)]
-        clauses += [Clause("What to change", words) for words in _to_change(results)]
-    clauses += [Clause("Measured gain", words) for words in _best(results)]
-    clauses += [
-        Clause("Not sure", words)
-        for words in (
-            *_under_load(results),
-            *_trained_apart(results),
-        )
-    ]
-    clauses += [Clause("Goodput", words) for words in _goodput(results)]
-    trained = [*filter(None, [weights_words(results.study)]), *_training(results)]
-    clauses += [Clause("Training", "; ".join(trained))] if trained else []
+    late = [Clause("Left out", _sentences(left_out))] if left_out else []
+    if not results.records:
+        return [Clause("Result", _sentences(nothing_fits(results) or ["nothing was measured"])), *late]
+    if not results.complete:
+        return [
+            Clause("Result", _sentences([f"no trial completed: {failures_words(results.failed)}"])),
+            *late,
+        ]
     failed = [record for record in results.failed if record.request.kind != "probe"]
-    clauses += [Clause("Failed", failures_words(failed))] if failed else []
-    return [*clauses, *late] or [Clause("Result", answer_of(results))]
+    clauses = {
+        "Weights": [*filter(None, [weights_words(results.study)])],
+        "All changes together": _combined(results),
+        "Scaling": _scaling(results),
+        "Why": _why(results),
+        "What to change": _to_change(results),
+        "More devices": _more_devices(results),
+        "Training": _training(results),
+        "Goodput": _goodput(results),
+        "Trust": _trust(results),
+        "Failed": [failures_words(failed)] if failed else [],
+    }
+    found = [Clause(question, _sentences(words)) for question, words in clauses.items() if words]
+    return [*found, *late] or [Clause("Result", "No setting was measured.")]
 
 
-def _combined_clauses(results: StudyResults) -> list[Clause]:
-    """What an ablation was asked: it comes first."""
+def _sentences(words: Sequence[str]) -> str:
+    """Each with a full stop, and a capital but for what is a value, such as bf16."""
+    begun = (sentence(each) if each.split(maxsplit=1)[0].strip(",:").isalpha() else each for each in words)
+    return " ".join(each if each[-1] in ".!?" else f"{each}." for each in begun)
+
+
+def devices(number: int, config: Configuration) -> str:
+    """2 GPUs, 1 device."""
+    return plural(number, "GPU" if config.device == "cuda" else "device")
+
+
+def _verb(number: int, words: str) -> str:
+    """The words with the verb for one device or for several: "{trains}" is "train"."""
+    return words.format(trains="trains" if number == 1 else "train", are="is" if number == 1 else "are")
+
+
+# --- how well does it scale
+
+
+def _combined(results: StudyResults) -> list[str]:
+    """What an ablation was asked: what all of its changes bring, and the largest share of it."""
     combined = results.combined_effect
     if combined is None:
         return []
-    batch = larger_batch_words(combined)
-    clauses = [Clause("All changes together", combined_words(combined))]
-    return [*clauses, Clause("Its batch", batch)] if batch else clauses
+    together = combined.together
+    named = changes_words(together.changes)
+    if not together.efficiency_ratio.excludes(1.0):
+        return [f"{named}: no certain change of the efficiency"]
+    many = devices(together.record.config.world_size, together.record.config)
+    words = f"{named}: {together.efficiency_ratio.value:.2f} times the efficiency on {many}"
+    if combined.speedup is not None and combined.default_speedup is not None:
+        words += f", {factor(combined.default_speedup)} becomes {factor(combined.speedup)}"
+    said = [words]
+    if combined.shares:
+        most = max(combined.shares, key=lambda each: each.share.value)
+        said.append(f"{most.share.value:.0%} of that is {changes_words(most.effect.changes)} on its own")
+    learned = combined.trained and combined.trained.difference_points
+    if combined.batch_ratio >= LARGER_BATCH:
+        unknown = "what that does to accuracy was not measured"
+        points = f"accuracy changes by {learned.value:+.1f} points" if learned else unknown
+        said.append(f"a step then has {combined.batch_ratio:,.3g} times the samples: {points}")
+    return said
 
 
-def _to_change(results: StudyResults) -> list[str]:
-    """What was measured to be faster, then what the first findings propose, each proposal once.
-
-    A cause that may explain nothing proposes something only where nothing else does; of a study that loses
-    little, nothing.
-    """
+def _scaling(results: StudyResults) -> list[str]:
+    """The headline's speed-up, and where more devices do not pay."""
     headline, scaling = results.headline, results.headline_scaling
-    gained = _gained(results)
-    doubted = [next_step(each) for each in results.diagnosis if each.comes_first]
-    every = [each for each in results.diagnosis if each.explains is not None]
-    sure = [each for each in every if each.explains is not None and each.explains.low > 0]
-    causes = sure if sure or gained or doubted else every
-    tests = [verification_of(each, results.verifications) for each in causes]
-    left = [(each, test) for each, test in zip(causes, tests, strict=True) if not (test and test.ruled_out)]
-    left = [(each, test) for each, test in left if not _is_part_of_gained(each, results)]
-    left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
-    named = [one for one in left if one[0].change is not None] or left
-    steps = list(dict.fromkeys([*doubted, *gained, *(_change_words(each, test) for each, test in named)]))
-    if steps:
-        return ["; ".join(_without_repeats(steps[:MOST_CHANGES]))]
-    if headline is None or headline.config.world_size == 1:
+    if headline is None or scaling is None:
         return []
-    broken = [test for test in tests if test is not None and test.verdict is Verified.FAILED]
-    if broken:
-        return [f"not known: what the findings propose could not be measured ({broken[0].reason})"]
-    if causes:
-        return ["nothing: what the findings propose was tried and is no gain"]
-    if scaling is None or scaling.efficiency is None:
-        return ["not known: without an efficiency no loss can be told"]
-    return ["nothing: no loss is large and certain enough to act on"]
-
-
-def _gained(results: StudyResults) -> list[str]:
-    """The setting that is recommended, where it is surely faster than the default."""
-    use = results.recommendation
-    if use is None or use.gain is None or use.basis not in (Basis.BETTER, Basis.VERIFIED):
-        return []
-    return [f"{use.label}: {percent(use.gain.gain, sign=True)} samples/s, measured"]
-
-
-def _is_part_of_gained(finding: Finding, results: StudyResults) -> bool:
-    """Whether the recommended setting, which is named before it, has all that the finding would change."""
-    change, use = finding.change, results.recommendation
-    return bool(change and use and _gained(results) and use.config.has(change))
-
-
-def _without_repeats(steps: Sequence[str]) -> list[str]:
-    """Each sentence where it is said first: two causes may have one larger batch as their next step."""
-    said, kept = set[str](), []
-    for step in steps:
-        sentences = [each for each in step.split(SENTENCES_APART) if each not in said]
-        said.update(sentences)
-        kept += [SENTENCES_APART.join(sentences)] if sentences else []
-    return kept
-
-
-def _change_words(finding: Finding, test: Verification | None) -> str:
-    if test is None or test.gain is None:
-        return next_step(finding)
-    return f"{next_step(finding)} ({verdict_cell(test)}, {measured_words(test)} samples/s)"
-
-
-def _goodput(results: StudyResults) -> list[str]:
-    """Useful samples: the most of any batch, the headline's and the recommended setting's.
-
-    Empty where no noise scale was measured.
-    """
-    training = results.training
-    most = training.most_goodput if training is not None else None
-    if training is None or most is None:
-        return []
-    if not training.is_scaled:
-        return [
-            "not known, as the learning rate does not grow with the batch (training.learning_rate_scaling): "
-            "the table has its bounds"
-        ]
-    words = (
-        f"most at {results.label(most.record)} on {devices_words(most.record.config.world_size)}: "
-        f"{interval(most.goodput_samples_per_s)} useful samples/s, counted in those of the reference batch "
-        f"{training.reference_batch:,}, of {interval(most.throughput_samples_per_s)}"
-    )
-    if training.num_as_good:
-        others = plural(len(training.goodput) - 1, "other")
-        words += f" (not told apart from {training.num_as_good:,} of {others})"
-    headline = results.headline
-    own = next((each for each in training.goodput if headline and each.record is headline), None)
-    if own is not None and own is not most:
-        words += f"; the default has {interval(own.goodput_samples_per_s)}"
-    use, of_use = results.recommendation, results.used_goodput
-    if use is not None and of_use is not None and of_use.used is not most:
-        words += f"; {use.label} on {devices_words(use.config.world_size)} has "
-        words += interval(of_use.used.goodput_samples_per_s)
-        if of_use.ratio is not None:
-            slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
-            words += f", {times(of_use.ratio)} the default's{slower}"
-    return [words]
-
-
-def _speed(results: StudyResults) -> str:
-    """The headline's speed-up, and the other end of the batches."""
-    headline, scaling = results.headline, results.headline_scaling
-    assert headline is not None
-    assert scaling is not None
-    config = headline.config
-    mark = "oversubscribed, so not to be relied on: " if config.oversubscribed else ""
+    config, steps = headline.config, missing_target(results)
+    if config.oversubscribed:
+        steps = [*steps, "workers share cores here, so the figures say nothing of devices of their own"]
     of_all = "global " if config.scaling == "strong" else ""
     at = f"at {of_all}batch {config.setting.batch_size:,}"
-    devices = devices_words(config.world_size)
-    rate = f"{interval(scaling.throughput_samples_per_s)} samples/s"
-    if config.world_size == 1:
-        alone = "" if results.target_world_size > 1 else "; one device only, so nothing to scale over"
-        return f"{mark}{devices}: {rate} {at}{alone}"
-    if scaling.speedup is None or scaling.baseline is None:
-        return f"{mark}{devices}: {rate} {at}, with no smaller world size to compare with"
-    over = "" if scaling.baseline.world_size == 1 else f" over {devices_words(scaling.baseline.world_size)}"
-    words = f"{mark}{devices}: {times(scaling.speedup)}{over} {at}"
-    others = [
-        f"{times(point.speedup)} at {of_all}batch {point.batch_size:,}" for point in _further_batches(results)
-    ]
-    return ", ".join([words, *others])
+    many, size = devices(config.world_size, config), config.world_size
+    rate = _verb(size, f"{many} {{trains}} {scaling.throughput_samples_per_s.value:,.0f} samples/s {at}")
+    if size == 1:
+        alone = [] if results.target_world_size > 1 else ["with one device there is nothing to scale over"]
+        return [*steps, rate, *alone]
+    speedup, efficiency = scaling.speedup, scaling.efficiency
+    if speedup is None or efficiency is None or scaling.baseline is None:
+        return [*steps, rate, "no smaller number of devices was measured to compare with"]
+    base = scaling.baseline.world_size
+    few = "one" if base == 1 else f"{base:,}"
+    how = "train" if speedup.high >= 1 else f"are slower than {few}: they train"
+    than = f" as {few}" if speedup.high >= 1 else ""
+    words = f"{many} {how} {speedup.value:.2f} times as fast{than} ({efficiency.value:.0%} efficiency) {at}"
+    return [*steps, words, *_other_batches(results)]
 
 
-def _further_batches(results: StudyResults) -> list[BatchPoint]:
-    """The other batch of the headline's setting that lies furthest from the headline's speed-up."""
-    assert results.headline is not None
-    here = results.headline.config.setting.batch_size
-    points = [
-        point
-        for curve in results.batch_curves
-        if curve.is_headline
-        for point in curve.points
-        if point.batch_size != here
-    ]
-    if not points or results.headline_scaling is None or results.headline_scaling.speedup is None:
+def _other_batches(results: StudyResults) -> list[str]:
+    """Below which batch more devices are slower than one."""
+    scaling, curves = results.headline_scaling, results.batch_curves[:1]
+    if not curves or scaling is None or scaling.baseline is None or scaling.baseline.world_size > 1:
         return []
-    speedup = results.headline_scaling.speedup.value
-    return [max(points, key=lambda point: abs(point.speedup.value - speedup))]
+    curve, passage = curves[0], curves[0].crossover
+    with_what = "" if curve.is_headline else f" with {curve.label}"
+    if passage is not None and (several := passages_words(passage)):
+        return [f"{several}{with_what}"]
+    if passage is not None and passage.is_slower:
+        where = passage_batch(passage)
+        if passage.is_wide:
+            where = f"a batch somewhere between {passage.below:,} and {passage.above:,}"
+        return [f"below {where} they are slower than one{with_what}"]
+    if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
+        least, most = curve.points[0].batch_size, curve.points[-1].batch_size
+        return [f"so they are at every batch measured, {least:,} to {most:,}"]
+    return []
 
 
-def _lost(results: StudyResults) -> list[str]:
-    """All that is lost, as shares of the step: the certain parts, the largest first, and the rest."""
+# --- why not better
+
+
+def _why(results: StudyResults) -> list[str]:
+    """The share of the step that is lost, and the part of it that is certain."""
     waterfall = results.waterfall
     if waterfall is None or waterfall.world_size == 1:
         return []
@@ -282,76 +180,213 @@ def _lost(results: StudyResults) -> list[str]:
     shares.pop(PART_WORDS["ideal"], None)
     total, sure = sum(part.value for part in shares.values()), certain(shares, LEAST_SHARE)
     if not shares or total < LEAST_SHARE:
-        return ["nothing lost that could be measured"]
-    rest = total - sum(share.value for _, share in sure)
+        return ["nothing is lost that could be measured"]
+    lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
+    more = _more_rounds(results, rest)
     if not sure:
-        more = _more_rounds(results, total)
-        return [f"lost: {total:.0%} of the step, in parts that the intervals do not tell from 0{more}"]
-    words = [f"{share.value:.0%} {name}" for name, share in sure]
-    if rest >= LEAST_SHARE:
-        words.append(f"{rest:.0%} the rest, not told apart{_more_rounds(results, rest)}")
-    of = f"{total:.0%} of the step: " if len(words) > 1 or rest <= -LEAST_SHARE else ""
-    if rest <= -LEAST_SHARE:
-        words.append(f"{rest:.0%} the rest, measured below 0")
-    return [f"lost: {of}{', '.join(words)}"]
+        return [f"{lost}, to causes that the measurement does not separate", *more]
+    (name, first), *others = sure
+    if len(others) == 0 and rest < LEAST_SHARE:
+        return [f"{lost}, all of it to {name}"]
+    if first.value > total / 2:
+        return [f"{lost}, most of it to {name} ({first.value:.0%})", *more]
+    parts = " and ".join(f"{share.value:.0%} to {part}" for part, share in sure[:2])
+    return [f"{lost}: {parts}", *more]
 
 
-def _more_rounds(results: StudyResults, rest: float) -> str:
-    """What would tell a large rest apart, where the rounds were ended by the clock."""
+def _more_rounds(results: StudyResults, rest: float) -> list[str]:
+    """What would separate a large rest, where the rounds were ended by the clock."""
     steps = results.headline.steps if results.headline else None
-    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNTOLD:
-        return ""
-    number = plural(len(steps.rounds), "round")
-    return f" ({number}: more of them need a larger measure.max_seconds or --time-budget)"
+    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN:
+        return []
+    return ["longer trials would separate them (measure.max_seconds, --time-budget)"]
 
 
-def _best(results: StudyResults) -> list[str]:
-    """The best setting, and how sure it is that it is better than the default."""
-    best = results.best
+# --- what to change
+
+
+def _to_change(results: StudyResults) -> list[str]:
+    """What was measured to be faster; else what the first cause proposes that is not ruled out."""
+    return [*_choice(results), *_proposal(results)]
+
+
+def _choice(results: StudyResults) -> list[str]:
+    best, use = results.best, results.recommendation
+    if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
+        many = devices(use.config.world_size, use.config)
+        return [f"{use.label} makes {many} {1 + use.gain.gain.value:.2f} times as fast as the default"]
     if best is None:
         return []
-    size, objectives = best.record.config.world_size, results.study.search.objectives
-    where = "" if size == results.target_world_size else f" on {devices_words(size)}"
-    among = f"{_among(best)}{where}: {results.best_label}"
+    size = best.record.config.world_size
+    among = _among(best)
+    if size != results.target_world_size:
+        among += f" on {devices(size, best.record.config)}"
     if best.is_default:
-        return [among]
-    gain = results.gain(best.record)
+        return [f"keep the default: it is the {among}"]
+    gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
         rate = interval(results.scaling(best.record).throughput_samples_per_s)
         failure = results.default_failure
-        why = f", which has no numbers itself ({failure.state})" if failure else ""
-        return [f"{among}, {rate} samples/s, not held against the default{why}"]
-    amount = percent(gain.gain, sign=True)
-    if not OF_SPEED.issuperset(objectives):  # what is slower may be what was asked for
-        chosen = f"{among}, chosen for {objectives_words(objectives)}"
-        return [f"{chosen}: {amount} samples/s against the default"]
-    return [f"{among}, {amount} samples/s over the default{verdict_words(gain)}{_simpler(results)}"]
+        why = f": it has no numbers itself ({failure.state})" if failure else ""
+        return [f"{results.best_label} is the {among}, {rate} samples/s, not compared with the default{why}"]
+    if not OF_SPEED.issuperset(objectives):  # what is slower may be what was requested
+        chosen = f"{results.best_label} is the {among} for {objectives_words(objectives)}"
+        return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
+    return [f"keep the default: {results.best_label}, the {among}, {verdict_words(gain)}"]
 
 
 def verdict_words(gain: Gain) -> str:
-    """What follows from a gain that is not shown: empty where it is."""
+    """That a setting is not shown to be faster, and what would show it."""
     if gain.verdict is Verdict.AS_GOOD:
-        return ": as good, so keep the default"
-    if gain.verdict is Verdict.UNKNOWN:
-        more = f"; about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
-        return f": not known yet, so keep the default{more}"
-    return ""
-
-
-def _simpler(results: StudyResults) -> str:
-    use = results.recommendation
-    if use is None or use.simpler_than is None or use.gain is None:
-        return ""
-    return f"; {use.label} is simpler and not shown to be slower ({percent(use.gain.gain, sign=True)})"
+        return "is as good"
+    more = f", about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
+    return f"is not known to be faster{more}"
 
 
 def _among(best: Best) -> str:
     """Of how many settings it is the best, and that others have no numbers."""
-    if not best.num_failed:
-        return f"best of {best.num_suggestions:,}"
     measured = best.num_suggestions - best.num_failed
-    words = f"{measured:,} of {plural(best.num_suggestions, 'setting')} could be measured"
-    return f"{words}, the best of these" if measured > 1 else words
+    failed = f" that could be measured, {best.num_failed:,} could not" if best.num_failed else ""
+    return f"best of {plural(measured, 'setting')}{failed}"
+
+
+def _proposal(results: StudyResults) -> list[str]:
+    """What the first cause proposes that is neither ruled out nor part of the setting to use."""
+    headline, use = results.headline, results.recommendation
+    # what others take is part of the trust
+    every = [
+        each
+        for each in results.diagnosis
+        if each.explains is not None and each.name != FindingName.OTHER_PROCESSES
+    ]
+    sure = [each for each in every if each.explains is not None and each.explains.low > 0]
+    gained = use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED)
+    tests = [
+        (each, verification_of(each, results.verifications)) for each in sure or (not gained and every) or ()
+    ]
+    left = [(each, test) for each, test in tests if not (test and test.ruled_out)]
+    if gained and use is not None:
+        left = [(each, test) for each, test in left if not (each.change and use.config.has(each.change))]
+    left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
+    changing = [one for one in left if one[0].change is not None] or ([] if gained else left)
+    if changing:
+        finding, test = changing[0]
+        return [f"to try: {next_step(finding, is_short=True)}{_tested(test)}"]
+    if results.best is not None or headline is None or headline.config.world_size == 1:
+        return []
+    broken = [test for _, test in tests if test is not None and test.verdict is Verified.FAILED]
+    if broken:
+        return [f"what the findings propose could not be measured ({broken[0].reason})"]
+    if tests:
+        return ["nothing: what the findings propose was tried and is no gain"]
+    if results.headline_scaling is None or results.headline_scaling.efficiency is None:
+        return ["not known: without an efficiency no loss can be seen"]
+    return ["nothing: no loss is large and certain enough to act on"]
+
+
+def _tested(test: Verification | None) -> str:
+    if test is None or test.gain is None:
+        return ""
+    return f" ({verdict_cell(test)}, {measured_words(test)} samples/s)"
+
+
+# --- what more devices would bring
+
+
+def _more_devices(results: StudyResults) -> list[str]:
+    """The next number of devices that a prediction reaches, at the headline's batch; or why none does."""
+    outlook, headline = results.outlook, results.headline
+    if headline is None or headline.config.world_size == 1:
+        return []
+    if outlook is None:
+        needed = f"measurements on {FEWEST_WORLD_SIZES} numbers of devices"
+        return [f"what more devices would bring is not predicted: that takes {needed}"]
+    batch, forecast = int(headline.config.setting.batch_size), outlook.forecast
+    later = [each for each in forecast.predicted if each.batch_size == batch]
+    known = [each for each in later if each.efficiency is not None and each.efficiency.high > 0]
+    if known:
+        each = min(known, key=lambda one: one.shape.world_size)
+        size, share = each.shape.world_size, each.efficiency
+        assert share is not None
+        low, high = share.low * size, share.high * size
+        return [f"{devices(size, headline.config)} would train {low:.2g} to {high:.2g} times as fast as one"]
+    reasons = list(dict.fromkeys(refusal_words(each, forecast) for each in later))
+    return [f"what more devices would bring is not predicted: {reasons[0]}"] if reasons else []
+
+
+# --- how far to trust it
+
+
+def _trust(results: StudyResults) -> list[str]:
+    """What another run would find, and what made this one slower."""
+    headline, scaling = results.headline, results.headline_scaling
+    if headline is None or scaling is None:
+        return []
+    again, words = scaling.efficiency.again if scaling.efficiency else None, []
+    if again is not None:
+        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency if you run it again"]
+    elif scaling.throughput_samples_per_s.again is not None:
+        rate = scaling.throughput_samples_per_s
+        assert rate.again is not None
+        _, low, high = aligned(rate.value, *rate.again)
+        words = [f"expect {low} to {high} samples/s if you run it again"]
+    return [*words, *_under_load(results), *_trained_otherwise(results)]
+
+
+def _under_load(results: StudyResults) -> Iterator[str]:
+    """What other processes took from the headline, where that is much."""
+    for each in results.diagnosis:
+        of_headline = results.headline is not None and each.trial_id == results.headline.trial_id
+        if each.name == FindingName.OTHER_PROCESSES and of_headline and each.severity is Severity.WARNING:
+            values = each.values
+            yield (
+                f"other processes took {values['other_cores']:.2f} of {values['host_cores']:.0f} cores: "
+                f"without them a step may be up to {values['lost_ratio']:.0%} shorter"
+            )
+
+
+def _trained_otherwise(results: StudyResults) -> Iterator[str]:
+    """Epochs of the headline that took another time than its steps say."""
+    for each in results.trained_times:
+        if each.record is results.headline and each.differs:
+            yield f"{trained_words(results, each)}: time and cost of a run are those of the training"
+
+
+# --- what was trained
+
+
+def _goodput(results: StudyResults) -> list[str]:
+    """Useful samples: the most of any batch, and the headline's.
+
+    Empty where no noise scale was measured.
+    """
+    training = results.training
+    most = training.most_goodput if training is not None else None
+    if training is None or most is None:
+        return []
+    if not training.is_scaled:  # then there are bounds only, in the table
+        return []
+    at = f"{results.label(most.record)} on {devices(most.record.config.world_size, most.record.config)}"
+    words = [
+        f"{at} has the most useful samples: {interval(most.goodput_samples_per_s)} of "
+        f"{interval(most.throughput_samples_per_s)} a second count as much as those of the reference batch "
+        f"{training.reference_batch:,}"
+    ]
+    if training.num_as_good:
+        others = plural(len(training.goodput) - 1, "other")
+        words.append(f"{training.num_as_good:,} of {others} may be as good")
+    own = next((each for each in training.goodput if each.record is results.headline), None)
+    if own is not None and own is not most:
+        words.append(f"the default has {interval(own.goodput_samples_per_s)}")
+    use, of_use = results.recommendation, results.used_goodput
+    if use is not None and of_use is not None and of_use.used is not most:
+        has = f"{use.label} on {devices(use.config.world_size, use.config)} has "
+        has += interval(of_use.used.goodput_samples_per_s)
+        if of_use.ratio is not None:
+            slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
+            has += f", {times(of_use.ratio)} the default's{slower}"
+        words.append(has)
+    return words
 
 
 def _training(results: StudyResults) -> list[str]:
@@ -376,5 +411,6 @@ def _training(results: StudyResults) -> list[str]:
         return [f"trained {plural(most.group.num_epochs, 'epoch')}: {', and '.join(verdicts)}"]
     group = training.groups[0]
     accuracy = group.final_accuracy
-    words = f"{devices_words(group.world_size)} trained {plural(group.num_epochs, 'epoch')}"
+    many = devices(group.world_size, group.runs[0].record.config)
+    words = f"{many} trained {plural(group.num_epochs, 'epoch')}"
     return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]

@@ -11,7 +11,7 @@ from typing import Any
 from raybench.analysis.history import SHOWN
 from raybench.analysis.results import StudyResults
 from raybench.report import render
-from raybench.report.answer import answer_box, answer_of
+from raybench.report.answer import answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.contents import draw_all, make_sections, make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
@@ -38,7 +38,7 @@ def write_report(
     was asked and not measured, in words, ``spreads`` what it has shown of them. Raises ``OSError`` where the
     directory cannot be written.
     """
-    plots, tables, answer = draw_all(results, samples_dir), make_tables(results), answer_of(results)
+    plots, tables = draw_all(results, samples_dir), make_tables(results)
     findings = grouped(results.findings, results.diagnosis)
     pages = make_pages(
         directory,
@@ -46,7 +46,7 @@ def write_report(
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
         name=results.study.name,
         about=measured_words(results, environment),
-        box=answer_box(results, left_out),
+        box=answer(results, left_out),
         sections=make_sections(tables.places, plots),
         findings=findings,
         no_findings=no_findings_words(results),
@@ -60,7 +60,7 @@ def write_report(
     )
     contents: dict[str, str | bytes] = {
         **pages,
-        "diagnosis.md": exploratory_once(diagnosis_markdown(results, tables, answer, findings)),
+        "diagnosis.md": exploratory_once(diagnosis_markdown(results, tables, answer_of(results), findings)),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
         "summary.tex": render.to_tex(tables.summary, results.study.name),

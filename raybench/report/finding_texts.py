@@ -108,8 +108,11 @@ def evidence_among(findings: Sequence[Finding]) -> Callable[[Finding], str]:
     return words
 
 
-def next_step(finding: Finding) -> str:
-    """What to do about the finding: a better setting, measured or predicted, else what its rule says."""
+def next_step(finding: Finding, *, is_short: bool = False) -> str:
+    """What to do about the finding: a better setting, measured or predicted, else what its rule says.
+
+    ``is_short``: without what the setting itself has.
+    """
     rule, better = finding.rule, finding.better
     if rule is None:
         return changes_words(finding.change or {})
@@ -117,16 +120,19 @@ def next_step(finding: Finding) -> str:
     efficiency = rule.case.scaling.efficiency if isinstance(rule, OfTrial) else None
     if better is None or efficiency is None:
         return own
+    this = "" if is_short else f"; this has {pct(efficiency)}"
     if isinstance(better, Change):
         return (
             f"{changes_words(better.changes)}: measured at {pct(better.efficiency)} efficiency, "
-            f"{factor(better.throughput_ratio)} the samples/s; this has {pct(efficiency)}"
+            f"{factor(better.throughput_ratio)} the samples/s{this}"
         )
+    why = "" if is_short else f" ({_BOUNDS[better.bounded_by]})"
     words = (
         f"{knob_words('batch_size', better.batch_size)}: {pct_range(better.efficiency)} efficiency "
-        f"predicted, {factor_range(better.throughput_ratio)} the samples/s; this has {pct(efficiency)} "
-        f"({_BOUNDS[better.bounded_by]})"
+        f"predicted, {factor_range(better.throughput_ratio)} the samples/s{this}{why}"
     )
+    if is_short:
+        return words if rule.remedy.change is None else own
     if rule.remedy.change is not None:
         return f"{own}; or {words}"
     return f"{own}. {words[0].upper()}{words[1:]}"

@@ -10,7 +10,7 @@ from raybench.analysis.findings.of_study import FAILED
 from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
-from raybench.report.answer import answer_of
+from raybench.report.answer import answer
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import figures, percent, relative_words
 from raybench.report.sections.configurations import verification_lines
@@ -48,7 +48,8 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     for line in verification_lines(results):
         console.print(Text(line))
     _print_failures(results, console, commands)
-    console.print(Text(answer_of(results), style="bold"))
+    for each in answer(results):
+        console.print(Text(each.words, style="bold"))
 
 
 def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:

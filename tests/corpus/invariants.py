@@ -423,12 +423,12 @@ def _shown_cost(drawn: Drawn, row: dict[str, str]) -> Iterator[str]:
 
 
 def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
-    """The shares that the answer names are all of what is lost, to within rounding."""
-    for whole, parts in re.findall(r"(\d+% of the step): ([^;\n]*)", drawn.box):
-        named = re.sub(r"\([^)]*\)", "", parts)
-        cells = [each.text for each in figures_of(named) if each.unit == "%"]
-        if cells:
-            yield from _rounded_sum("what the answer says is lost", cells, whole)
+    """What the answer says is lost is the step less its ideal part."""
+    waterfall = drawn.results.waterfall
+    for whole in re.findall(r"(\d+)% of each step is lost", drawn.box):
+        lost = 1 - waterfall.parts.ideal.value / waterfall.step_time_s.value if waterfall else 0.0
+        if abs(100 * lost - float(whole)) > 0.51:  # rounded to a percent
+            yield f"{whole}% is lost in the answer, {lost:.2%} in the parts"
 
 
 def _shares_of_cure(drawn: Drawn) -> Iterator[str]:
@@ -485,14 +485,15 @@ def estimates(value: object, where: str) -> Iterator[tuple[str, Estimate]]:
 
 # What the answer may say that a finding has, and no table.
 IN_FINDINGS = {
-    r"[^.;\n]*\bpredicted\b[^;\n]*": "a prediction, with its assumptions",
-    r"had [\d,.]+ \[[^]]*\] samples/s[^;\n]*": "two measurements that disagree",
+    r"To try: [^\n]*?\.(?=\s|$)": "a proposal, with its assumptions",
 }
 # What it may say that nothing else in the report has, and why.
 NOWHERE = {
-    r"may be faster than told, by up to \d+% of its step": "a bound, by the load while a trial ran",
-    r"\d+% the rest, not told apart": "a sum of parts of the waterfall, which is checked as a sum",
-    r"shares of it: [^;\n]*": "shares of a logarithm, whose sum is checked",
+    r"a step may be up to \d+% shorter": "a bound, by the load while a trial ran",
+    r"\d+% of each step is lost": "a sum of parts of the waterfall, which is checked as a sum",
+    r"\d+% of that is ": "a share of a logarithm, whose sum is checked",
+    r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
+    r"accuracy changes by [-+.\d]+ points": "of the table of trainings, without its interval",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
     r"[\d.]+x \[[^]]*\] the (?:goodput|default's)": "a ratio of goodputs: `different_goodput_ratios`",
 }
@@ -502,6 +503,7 @@ def figures_without_a_table(drawn: Drawn) -> list[str]:
     """Figures of the answer that no table of the report and no row of summary.csv has."""
     known, wrong = list(_known_figures(drawn)), list[str]()
     for name, text in (("the box", drawn.box), ("the terminal", drawn.answer)):
+        text = re.sub(r"(\d) times (?=as fast|the efficiency)", r"\1x ", text)
         for pattern in NOWHERE:
             text = re.sub(pattern, " ", text)
         of_findings = [found for pattern in IN_FINDINGS for found in re.findall(pattern, text)]
@@ -513,6 +515,24 @@ def figures_without_a_table(drawn: Drawn) -> list[str]:
                 if _is_figure(each) and not any(_is_it(each, other) for other in there):
                     wrong.append(f"{name}: {each.text}")
     return wrong
+
+
+def what_another_run_gives(drawn: Drawn) -> list[str]:
+    """The efficiency that the answer expects of another run is that of the headline's row."""
+    headline = drawn.results.headline
+    row = next((each for each in drawn.rows if headline and each["trial_id"] == headline.trial_id), None)
+    said = {found for text in (drawn.box, drawn.answer) for found in EXPECTED.findall(text)}
+    if row is None or not row["efficiency_again_low"]:
+        return [f"{ends} expected, and no row has it" for ends in said]
+    own = [100 * float(row[f"efficiency_again_{end}"]) for end in ("low", "high")]
+    return [
+        f"{ends} expected, {own[0]:.1f} to {own[1]:.1f} in summary.csv"
+        for ends in said
+        if any(abs(float(end) - there) > 0.51 for end, there in zip(ends, own, strict=True))
+    ]
+
+
+EXPECTED = re.compile(r"[Ee]xpect (\d+) to (\d+)% efficiency")
 
 
 def _findings(drawn: Drawn) -> str:
@@ -538,6 +558,8 @@ def _known_figures(drawn: Drawn) -> Iterator[Figure]:
             yield each
             if each.unit == "x" and each.low is not None:  # a ratio is said as a gain, too
                 yield _as_percent(each)
+            if each.unit == "%" and each.low is not None:  # and a gain as a ratio
+                yield replace(each, unit="x", value=1 + each.value / 100, slack=each.slack / 100)
     for row in drawn.every_trial.rows:  # a speed-up is the efficiency times the devices
         devices, share = int(cell_of(row, "devices") or 0), figure_of(row["efficiency"])
         if share is not None and share.low is not None and share.high is not None:
@@ -653,20 +675,22 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
             wrong.append(f"the answer names {named!r}, which has no trial")
     if len(results.chosen) < 2 and len(set(_named_best(drawn))) > 1:
         wrong.append(f"several settings are called the best: {sorted(set(_named_best(drawn)))}")
-    advised = re.search(r"\*\*What to change\*\*:(?:.*?;)? (?P<named>[^;:]*): [^;:]*, better", drawn.box)
-    if advised and use is not None and use.basis is Basis.BETTER and advised["named"] != use.label:
-        wrong.append(f"the answer advises {advised['named']!r}, the code is of {use.label!r}")
+    advised = _named_best(replace(drawn, answer=""))
+    if advised and use is not None and use.basis is Basis.BETTER and advised[0] != use.label:
+        wrong.append(f"the answer advises {advised[0]!r}, the code is of {use.label!r}")
     return [*wrong, *_pasted_values(drawn, measured)]
 
 
 BEST = re.compile(
-    r"best of (?:these|[\d,]+)(?: on \d+ devices?)?: (?P<named>.*?), (?:[+-]\d|no |but |[\d,.]+ \[)"
+    r"(?:^|\. |\*\*: )(?P<named>(?:[^.:*\n]|\.\d)*?) makes \d+ \w+ [\d.,]+ times as fast as the default",
+    re.MULTILINE,
 )
 
 
 def _named_best(drawn: Drawn) -> list[str]:
     """What the box and the terminal call best."""
-    return [found["named"] for text in (drawn.box, drawn.answer) for found in BEST.finditer(text)]
+    named = [found["named"] for text in (drawn.box, drawn.answer) for found in BEST.finditer(text)]
+    return [f"{each[0].lower()}{each[1:]}" for each in named]
 
 
 PASTED = {

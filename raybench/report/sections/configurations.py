@@ -16,8 +16,9 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD
 from raybench.analysis.stats.statistics import Estimate
+from raybench.report.advice import combined_words, larger_batch_words
 from raybench.report.finding_texts import next_step
-from raybench.report.format import count, percent, times
+from raybench.report.format import count, percent, sentence, times
 from raybench.report.pages import EXPLORATORY
 from raybench.report.plot import (
     COLORS,
@@ -95,6 +96,8 @@ def attribution_table(results: StudyResults) -> Table:
         "The workload is one within a study: how much a larger model "
         "does, the command compare tells of two results directories."
     )
+    if (combined := results.combined_effect) is not None:
+        caption += f" {combined_words(combined)}. {sentence(larger_batch_words(combined))}"
     rows = [_Row(effect, "one knob") for effect in attribution.singles]
     rows += [_Row(effect, f"{len(effect.changes)} knobs together") for effect in attribution.together]
     return make_table(EFFECTS_TITLE, caption, _COLUMNS, rows)

@@ -15,7 +15,8 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
 from raybench.report.advice import combined_words
-from raybench.report.answer import answer_box, answer_of
+from raybench.report.answer import answer, answer_of
+from raybench.report.sections.configurations import attribution_table
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import exactly, planted, study
@@ -107,21 +108,20 @@ def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
 
 
 def test_the_answer_begins_with_the_cure() -> None:
-    box = answer_box(ablation(training=LEARNING))
-    assert [each.question for each in box[:2]] == ["All changes together", "Its batch"]
-    assert "shares of it: 46% [" in box[0].words
-    assert "a step has 64 times the samples" in box[1].words
-    assert "the goodput (useful samples/s)" in box[1].words
-    assert "points of accuracy after 2 epochs (3 seeds, 10,000 test samples)" in box[1].words
+    box = answer(ablation(training=LEARNING))
+    assert [each.question for each in box[:2]] == ["All changes together", "Scaling"]
+    assert "times the efficiency on 2 devices, 0.40x becomes 1.80x. 46% of that is " in box[0].words
+    assert "A step then has 64 times the samples: accuracy changes by " in box[0].words
 
 
-def test_the_terminal_has_a_few_lines_of_it() -> None:
-    answer = answer_of(ablation(training=LEARNING))
-    assert answer.startswith("all 3 changes together: 0.40x becomes 1.80x")
-    assert "fp16 compression takes back 7%" in answer  # no share is below 0
-    assert "the goodput, " in answer
-    assert "points of accuracy; without them lost: 80% communication" in answer
-    assert len(textwrap.wrap(answer, 80)) <= 7
+def test_its_shares_and_what_its_batch_does_stand_below_the_table_of_effects() -> None:
+    caption = attribution_table(ablation(training=LEARNING)).caption
+    assert "shares of it: 46% [" in caption
+    assert "fp16 compression takes back 7%" in caption  # no share is below 0
+    assert "A step has 64 times the samples" in caption
+    assert "the goodput (useful samples/s)" in caption
+    assert "points of accuracy after 2 epochs (3 seeds, 10,000 test samples)" in caption
+    assert len(textwrap.wrap(answer_of(ablation(training=LEARNING)), 80)) <= 16
 
 
 def test_changes_that_overlap_bring_less_together() -> None:
@@ -136,8 +136,9 @@ def test_without_a_certain_effect_there_is_nothing_to_share() -> None:
     results = ablation(Noise(block=2.0))
     assert results.combined_effect is not None
     assert (results.combined_effect.shares, results.combined_effect.rest) == ((), None)
-    words = answer_box(results)[0].words
-    assert "no certain difference, so there is nothing to share out; each alone: " in words
+    assert "no certain change of the efficiency" in answer(results)[0].words
+    caption = attribution_table(results).caption
+    assert "no certain difference, so there is nothing to share out; each alone: " in caption
 
 
 def test_no_other_search_asks_for_a_cure() -> None:

@@ -203,7 +203,7 @@ def test_what_fails_beside_the_output_is_said_as_it_is(
 def test_few_trials_are_said_as_they_are(kept: int, damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (damaged / "trials.jsonl").read_text().splitlines(keepends=True)
     (damaged / "trials.jsonl").write_text("".join(lines[:kept]))
-    assert ("nothing was measured" in said(damaged, monkeypatch)) == (kept == 0)
+    assert ("Nothing was measured" in said(damaged, monkeypatch)) == (kept == 0)
 
 
 def test_the_command_ends_with_2_and_no_traceback(damaged: Path) -> None:

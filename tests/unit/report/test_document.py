@@ -10,7 +10,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
-from raybench.report.answer import Clause, answer_box
+from raybench.report.answer import Clause, answer
 from raybench.report.document import write_report
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.pages import make_pages
@@ -83,14 +83,15 @@ def test_html_needs_nothing_else(directory: Path) -> None:
 
 
 def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> None:
-    box = answer_box(analyse(SPEC, records))
+    box = answer(analyse(SPEC, records))
     page, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
-    assert [each.question for each in box] == ["Scaling", "Lost", "What to change", "Measured gain", "Failed"]
+    questions = ["Scaling", "Why", "What to change", "More devices", "Trust", "Failed"]
+    assert [each.question for each in box] == questions
     about = "mlp on 2 x fake cpu, gloo · torch 2.14.1 · 2026-01-01 00:00 UTC"
     assert markdown.splitlines()[2:5:2] == [about, f"- **Scaling**: {box[0].words}"]
     assert f"<title>{SPEC.name}: {about} · raybench</title>" in page
     body = page[page.index("<body>") :]
-    assert body.index("2 devices: ") < body.index('id="causes"') < body.index("<figure>")
+    assert body.index("2 devices ") < body.index('id="causes"') < body.index("<figure>")
 
 
 def test_what_one_types_is_code_in_the_page_and_what_is_between_is_no_html() -> None:
@@ -171,13 +172,13 @@ def test_a_second_report_replaces_the_first(records: list[TrialRecord], tmp_path
     assert all(path.is_file() for path in paths)
     assert paths[0] == tmp_path / "report/report.html"
     assert not list((tmp_path / "report/plots").iterdir())
-    assert "no trial completed: 1 crashed (gone)" in paths[0].read_text()
+    assert "No trial completed: 1 crashed (gone)." in paths[0].read_text()
     assert not [path for path in (tmp_path / "report").iterdir() if path.name.startswith(".")]
 
 
 def test_a_report_of_nothing_is_written(tmp_path: Path) -> None:
     paths = write_report(tmp_path, analyse(SPEC, []), {})
-    assert "nothing was measured" in paths[0].read_text()
+    assert "Nothing was measured." in paths[0].read_text()
 
 
 def test_one_device_and_four(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
     text = printed(results)
     use = results.recommendation
     assert use is not None
-    assert text.rindex("best of 6: ") > text.rindex("\u2500")
-    assert "samples/s over the default" in " ".join(text.split()).rpartition("best of 6: ")[2]
+    assert text.rindex(" efficiency) at batch ") > text.rindex("\u2500")
+    assert "times as fast as the default." in " ".join(text.split()).rpartition("% of each step is lost")[2]
 
 
 def test_failures_are_in_the_terminal_table(wide: StudyResults) -> None:
@@ -85,7 +85,7 @@ def test_the_error_of_a_broken_study_is_told_to_its_end() -> None:
     )
     spec = study(knobs={"batch_size": [32]})
     record = failed(asked(spec, "scaling", Setting(batch_size=32), 2), "crashed", error)
-    assert answer_of(analyse(spec, [record])) == f"no trial completed: 1 crashed ({error})"
+    assert answer_of(analyse(spec, [record])) == f"No trial completed: 1 crashed ({error})."
 
 
 CALL = "return cross_entropy(self.model(batch.inputs), batch.labels, reduction=self.how)"

@@ -229,7 +229,7 @@ def test_a_model_that_does_not_fit_at_all_is_told_in_a_line_and_numbers_go_on(me
     results = analyse(plan.study, store.records)
     assert results.complete == ()
     assert "the model alone needs 30 GiB" in answer_of(results)
-    assert answer_of(results).startswith("no trial completed: no batch fits in memory")
+    assert answer_of(results).startswith("No trial completed: no batch fits in memory")
     assert "\n" not in answer_of(results)
 
     # 6 million combinations of knobs that change neither memory nor what can be
@@ -345,7 +345,7 @@ def test_the_report_and_the_records_on_disk(tmp_path, capsys):
     with ResultsDirectory.create(tmp_path / "none", plan.study, here) as store:
         run_plan(plan, fake(fail=lambda request: ("oom", "planted")), store)
         assert write_and_print(store, make_console(), quiet=True) == NOTHING_COMPLETED
-    assert "no trial completed: no batch fits in memory" in capsys.readouterr().out
+    assert "No trial completed: no batch fits in memory" in capsys.readouterr().out
 
 
 def test_the_terminal_names_every_memory_knob_that_the_study_explores(capsys):

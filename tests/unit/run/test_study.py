@@ -365,7 +365,7 @@ def test_a_study_whose_every_trial_fails_ends_with_that():
     _, store, _ = run(plan, FakeRunner(fail=lambda _: ("timeout", "no luck")))
     assert {record.state for record in store.records} == {"timeout"}
     assert {record.request.role for record in store.records} == {"search", "scaling"}
-    assert answer_of(analyse(plan.study, store.records)).startswith("no trial completed")
+    assert answer_of(analyse(plan.study, store.records)).startswith("No trial completed")
 
 
 def test_impossible_settings_are_recorded_without_a_worker():

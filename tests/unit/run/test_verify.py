@@ -30,7 +30,7 @@ from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.store import ResultsDirectory
-from raybench.report.answer import answer_box
+from raybench.report.answer import answer
 from raybench.report.code import hint, use_it
 from raybench.report.document import write_report
 from raybench.report.sections.configurations import advice_of, verification_lines, verification_table
@@ -327,8 +327,8 @@ def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: 
     plan = planned()
     _, store, _ = studied(plan)
     results = analyse(plan.study, store.records)
-    change = next(each.words for each in answer_box(results) if each.question == "What to change")
-    assert re.fullmatch(r"bf16 compression: \+\d\d% \[\d\d, \d\d\] samples/s, measured", change)
+    change = next(each.words for each in answer(results) if each.question == "What to change")
+    assert re.fullmatch(r"bf16 compression makes 2 devices 1\.\d\d times as fast as the default\.", change)
     write_report(tmp_path, results, {})
     diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
     assert "Try: `--set knobs.gradient_compression=bf16`" in diagnosis
@@ -341,8 +341,8 @@ def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: 
 
     propose((BATCH, PLACEBO, ratio(1.2)))
     _, store, _ = studied(plan)
-    clauses = {each.question: each.words for each in answer_box(analyse(plan.study, store.records))}
-    assert clauses["What to change"] == "nothing: what the findings propose was tried and is no gain"
+    clauses = {each.question: each.words for each in answer(analyse(plan.study, store.records))}
+    assert clauses["What to change"] == "Nothing: what the findings propose was tried and is no gain."
 
 
 def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.advice import when_to_use
-from raybench.report.answer import answer_box
+from raybench.report.answer import answer
 from raybench.report.sections.cost import cost_table
 from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, trained
@@ -66,9 +66,9 @@ def test_epochs_that_were_trained_speak_for_an_epoch_and_a_run_and_steps_that_di
     assert not point.costs[0].is_trained  # a million samples are of steps
     (found,) = [each for each in results.trained_times if each.record.config.world_size == 2]
     assert found.differs
-    words = " ".join(clause.words for clause in answer_box(results) if clause.question == "Not sure")
+    words = " ".join(clause.words for clause in answer(results) if clause.question == "Trust")
     assert "as trained (1 seed), " in words
-    assert "what a run takes and costs is told as trained" in words
+    assert "time and cost of a run are those of the training" in words
     assert "cannot be told" in when_to_use(results)
 
 
