@@ -272,7 +272,7 @@ def _proposal(results: StudyResults) -> list[str]:
     if changing:
         finding, test = changing[0]
         return [f"to try: {next_step(finding, is_short=True)}{_tested(test)}"]
-    if results.best is not None or headline is None or headline.config.world_size == 1:
+    if gained or results.best is not None or headline is None or headline.config.world_size == 1:
         return []
     broken = [test for _, test in tests if test is not None and test.verdict is Verified.FAILED]
     if broken:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from raybench.analysis.results import StudyResults
 from raybench.report.plot import DrawnPlot, drawn
@@ -58,6 +59,9 @@ from raybench.report.sections.waterfall import (
 )
 from raybench.report.table import MOST_ROWS, Table, first_rows, without_constant
 
+# A section stands before the causes, below them, or is folded where they have been read.
+Level = Literal["first", "shown", "folded"]
+
 
 @dataclass(frozen=True)
 class Section:
@@ -68,6 +72,7 @@ class Section:
     plots: tuple[DrawnPlot, ...] = ()
     tables: tuple[Table, ...] = ()
     folded: tuple[Table, ...] = ()
+    level: Level = "shown"
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Place:
     plots: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     folded: tuple[Table, ...] = ()
+    level: Level = "shown"
 
 
 def make_sections(places: Mapping[str, Place], plots: Sequence[DrawnPlot]) -> tuple[Section, ...]:
@@ -92,6 +98,7 @@ def make_sections(places: Mapping[str, Place], plots: Sequence[DrawnPlot]) -> tu
             tuple(by_name[each] for each in place.plots if each in by_name),
             _shown(place.tables),
             _shown(place.folded),
+            place.level,
         )
         for name, place in places.items()
     ]
@@ -138,23 +145,34 @@ def make_tables(results: StudyResults) -> ReportTables:
     suggestions = suggestions_table(results, MOST_ROWS if scaling.rows else None)
     failures = failures_table(results)
     places = {
-        "failures": Place("What failed", tables=(failures,)),
-        "time": Place(
-            "Where the time goes",
-            ("waterfall",),
-            (waterfall_table(results), overlap_table(results)),
-            (communication_table(results), overheads_table(results), phases_table(results)),
-        ),
-        "what-if": Place(
-            "What if", tables=(model_buckets_table(results), buckets_table(results), hiding_table(results))
-        ),
+        "failures": Place("What failed", tables=(failures,), level="first"),
+        "scaling": Place("How it scales", ("scaling",), (scaling,), level="first"),
+        "time": Place("Where the time goes", ("waterfall",), level="first"),
         "predictions": Place(
             "More devices",
             ("prediction",),
             (prediction_table(results.outlook, refusals=True), tradeoff_table(results.outlook)),
         ),
         "cost": Place("What it costs", tables=(cost_table(results),)),
-        "scaling": Place("How it scales", ("scaling", "batches", "batch_scaling"), (scaling,)),
+        "training": Place(
+            "Training",
+            ("training", "epoch_times"),
+            (training_table(results), changes_table(results), goodput_table(results)),
+            (epochs_table(results), ranks_table(results)),
+        ),
+        "published": Place("Published and measured", tables=(published_table(results),)),
+        "parts": Place(
+            "The parts of a step",
+            tables=(
+                waterfall_table(results),
+                overlap_table(results),
+                communication_table(results),
+                overheads_table(results),
+                phases_table(results),
+            ),
+            level="folded",
+        ),
+        "batches": Place("Batches", ("batches", "batch_scaling"), level="folded"),
         "settings": Place(
             "What the settings change",
             ("configurations", "search"),
@@ -165,15 +183,14 @@ def make_tables(results: StudyResults) -> ReportTables:
                 largest_table(results),
             ),
             (suggestions, strategies_table(results), compression_table(results)),
+            level="folded",
         ),
-        "training": Place(
-            "Training",
-            ("training", "epoch_times"),
-            (training_table(results), changes_table(results), goodput_table(results)),
-            (epochs_table(results), ranks_table(results)),
+        "what-if": Place(
+            "What if",
+            tables=(model_buckets_table(results), buckets_table(results), hiding_table(results)),
+            level="folded",
         ),
-        "published": Place("Published and measured", tables=(published_table(results),)),
-        "steps": Place("Step times", ("step_times",)),
+        "steps": Place("Step times", ("step_times",), level="folded"),
     }
     return ReportTables(
         places=places,

@@ -27,6 +27,7 @@ EXPLORATORY = (
 EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 
 MOST_FINDINGS = 20  # of one name, in a page
+MOST_CAUSES = 3  # further ones are folded
 COMMAND = re.compile("`([^`]*)`")
 
 
@@ -51,6 +52,7 @@ def make_pages(
         "no_findings": "None: the measurements are steady and the devices alike.",
         "not_examined": "",
         "most_findings": MOST_FINDINGS,
+        "most_causes": MOST_CAUSES,
         "duration": duration_words,
         "trials": None,
         "environment": environment_lines(environment),

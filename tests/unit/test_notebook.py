@@ -66,7 +66,7 @@ def test_every_cell_reads_a_results_directory(
         names, printed = run(code_cells(), capsys)
         plt.close("all")
     answer, reasons, asked_nothing, speedup = (text for text in printed if text)
-    assert answer.startswith("2 devices train ")
+    assert answer.startswith("2 devices ")
     assert reasons == "dp: invalid: strategy dp exists on GPUs only\n"
     assert asked_nothing == "what if: no trial was taken apart\n"  # simulated trials have no gradients
     assert (names["more"].low_s < names["more"].measured_s).all()

@@ -91,7 +91,7 @@ def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> 
     assert markdown.splitlines()[2:5:2] == [about, f"- **Scaling**: {box[0].words}"]
     assert f"<title>{SPEC.name}: {about} · raybench</title>" in page
     body = page[page.index("<body>") :]
-    assert body.index("2 devices ") < body.index('id="causes"') < body.index("<figure>")
+    assert body.index("2 devices ") < body.index("<figure>") < body.index('id="causes"')
 
 
 def test_what_one_types_is_code_in_the_page_and_what_is_between_is_no_html() -> None:
@@ -113,7 +113,7 @@ def test_causes_stand_in_every_document(directory: Path, records: list[TrialReco
 def test_sections_are_read_in_their_order(directory: Path) -> None:
     page = (directory / "report/report.html").read_text()
     order = re.findall(r'<section id="([^"]*)"', page)
-    wanted = ["causes", "time", "what-if", "cost", "scaling", "settings", "environment", "trials", "use"]
+    wanted = ["scaling", "time", "causes", "cost", "settings", "what-if", "environment", "trials", "use"]
     assert [name for name in order if name in wanted] == wanted
     assert not re.search(r"<section[^>]*>\s*<h2>[^<]*</h2>\s*</section>", page)  # none is empty
     for target in re.findall(r'href="#([^"]*)"', page):

@@ -96,7 +96,7 @@ def test_a_study_finds_it_first_and_uses_it_like_a_number(search):
     assert {point.batch_size for curve in results.batch_curves for point in curve.points} == {32, expected()}
     assert results.best.num_suggestions == 4
     assert results.best.record.config.setting.batch_size == expected()
-    assert f"batch {expected():,}" in answer_of(results)
+    assert f"batch {expected():,}" in answer_of(results).lower()
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 3}], ids=str)
