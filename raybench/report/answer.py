@@ -178,7 +178,8 @@ def _why(results: StudyResults) -> list[str]:
         return []
     shares = shares_of_step(waterfall)
     shares.pop(PART_WORDS["ideal"], None)
-    total, sure = sum(part.value for part in shares.values()), certain(shares, LEAST_SHARE)
+    total = sum(part.value for part in shares.values())
+    sure = [each for each in certain(shares, LEAST_SHARE) if each[0] != PART_WORDS["undivided"]]
     if not shares or total < LEAST_SHARE:
         return ["nothing is lost that could be measured"]
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
@@ -186,7 +187,7 @@ def _why(results: StudyResults) -> list[str]:
     if not sure:
         return [f"{lost}, to causes that the measurement does not separate", *more]
     (name, first), *others = sure
-    if len(others) == 0 and rest < LEAST_SHARE:
+    if not others and rest < LEAST_SHARE:
         return [f"{lost}, all of it to {name}"]
     if first.value > total / 2:
         return [f"{lost}, most of it to {name} ({first.value:.0%})", *more]
@@ -310,7 +311,7 @@ def _more_devices(results: StudyResults) -> list[str]:
         assert share is not None
         low, high = share.low * size, share.high * size
         return [f"{devices(size, headline.config)} would train {low:.2g} to {high:.2g} times as fast as one"]
-    reasons = list(dict.fromkeys(refusal_words(each, forecast) for each in later))
+    reasons = [words for each in later if (words := refusal_words(each, forecast))]
     return [f"what more devices would bring is not predicted: {reasons[0]}"] if reasons else []
 
 
