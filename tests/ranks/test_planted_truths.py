@@ -278,7 +278,8 @@ def _check(case: Measured, plant: Plant) -> None:
     sends = MOST_ERROR_S if plant.link_s else REAL_ERROR_S
     _part_agrees("step time", found.step_time_s, step_s, most=sends)
     for part, seen in truth.items():
-        most = sends if part == "exposed_communication" else MOST_ERROR_S
+        # the ideal part is a share of the step, and has its error
+        most = sends if part in ("exposed_communication", "ideal") else MOST_ERROR_S
         _part_agrees(part, present[part], seen, most=most)
         if planted[part]:
             assert present[part].low > 0, f"{part} was not seen"
