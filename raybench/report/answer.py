@@ -89,11 +89,6 @@ def devices(number: int, config: Configuration) -> str:
     return plural(number, "GPU" if config.device == "cuda" else "device")
 
 
-def _verb(number: int, words: str) -> str:
-    """The words with the verb for one device or for several: "{trains}" is "train"."""
-    return words.format(trains="trains" if number == 1 else "train", are="is" if number == 1 else "are")
-
-
 # --- how well does it scale
 
 
@@ -133,7 +128,8 @@ def _scaling(results: StudyResults) -> list[str]:
     of_all = "global " if config.scaling == "strong" else ""
     at = f"at {of_all}batch {config.setting.batch_size:,}"
     many, size = devices(config.world_size, config), config.world_size
-    rate = _verb(size, f"{many} {{trains}} {scaling.throughput_samples_per_s.value:,.0f} samples/s {at}")
+    verb = "trains" if size == 1 else "train"
+    rate = f"{many} {verb} {scaling.throughput_samples_per_s.value:,.0f} samples/s {at}"
     if size == 1:
         alone = [] if results.target_world_size > 1 else ["with one device there is nothing to scale over"]
         return [*steps, rate, *alone]
