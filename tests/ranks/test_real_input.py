@@ -133,9 +133,11 @@ def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(found):
     for variant in VARIANTS:  # after a rank's pause too, in which its loader read ahead
         assert 0.93 * batch_s <= step_s(result, variant) <= 1.5 * batch_s, variant
     for variant in ("plain", "local"):
-        waits = [block.seconds["data"] for block in result.phases if block.variant == variant]
+        blocks = [block.seconds for block in result.phases if block.variant == variant]
+        # what is left of a batch's time when the step has computed, which a slow machine does more slowly
+        left_s = [batch_s - (sum(seconds.values()) - seconds["data"]) for seconds in blocks]
         # a busy machine brings batches later, never earlier
-        assert 0.8 <= median(waits) / (batch_s - NEARLY_S) <= 2.5, variant
+        assert 0.8 <= median(seconds["data"] for seconds in blocks) / median(left_s) <= 2.5, variant
 
 
 def test_a_slow_loader_is_the_first_finding(found):
