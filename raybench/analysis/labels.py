@@ -23,6 +23,32 @@ def label(study: Study, config: Configuration) -> str:
     return ", ".join([words, *_placement(study, config)])
 
 
+def short_labels(study: Study, configs: Sequence[Configuration]) -> list[str]:
+    """What tells ``configs`` from one another: the explored knobs, variables and places that differ."""
+    knobs = [
+        name
+        for name in _explored_knobs(study)
+        if len({getattr(config.setting, name) for config in configs}) > 1
+    ]
+    if not configs or (not knobs and len(study.scaling.placement) == 1 and not study.environment):
+        return [label(study, config) for config in configs]
+    variables = [_explored_variables(study, config) for config in configs]
+    differ = [name for name in variables[0] if len({each[name] for each in variables}) > 1]
+    return [
+        ", ".join(
+            [
+                setting_words(
+                    config.setting,
+                    shown_knobs(config.setting, knobs, config.world_size),
+                    {name: values[name] for name in differ},
+                ),
+                *_placement(study, config),
+            ]
+        )
+        for config, values in zip(configs, variables, strict=True)
+    ]
+
+
 def label_without_batch(study: Study, config: Configuration) -> str:
     """The same but for the batch; "default" where nothing else is explored."""
     words, placement = label_wherever(study, config), _placement(study, config)

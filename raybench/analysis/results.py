@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 
 from raybench.analysis import choice
 from raybench.analysis.attribution import Attribution, attribution
-from raybench.analysis.batch_lines import BatchLine, batch_lines
 from raybench.analysis.combined_effect import CombinedEffect, combined_effect
 from raybench.analysis.cost import (
     CostPoint,
@@ -37,7 +36,7 @@ from raybench.analysis.overlap import (
 from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.search import SearchHistory, search_history
+from raybench.analysis.settings import ShownSetting, shown_settings
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
@@ -67,8 +66,7 @@ class StudyResults(Facts):
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None
     combined_effect: CombinedEffect | None  # of an ablation: all its changes together
-    search_history: SearchHistory | None
-    batch_lines: tuple[BatchLine, ...]
+    settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     overlaps: BatchOverlaps
     what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
@@ -132,8 +130,7 @@ def analyse(
         configurations=diagnosis.configurations,
         attribution=attributed,
         combined_effect=combined_effect(base, attributed, training),
-        search_history=search_history(base),
-        batch_lines=batch_lines(base),
+        settings=shown_settings(base),
         overlaps=batch_overlaps(base),
         what_if=study_what_if(base),
         phases=phases,

@@ -140,6 +140,8 @@ class Summary:
     restart_s: float | None = None
     #: floating-point operations a second that one device achieves
     flops_per_s: float | None = None
+    #: the same as a share of what large matrix products reach on the device in the setting's precision
+    mfu: float | None = None
     #: memory as torch counts it, of the rank that takes most
     peak_memory_bytes: int | None = None
     #: memory as the device (on CPUs the process) counts it, of the rank that takes most
@@ -267,7 +269,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
         **_of_memory(record.steps),
         **_of_parts(divided),
         **_of_phases(phases, restart_time(record)),
-        **_of_devices(record.steps, scaled),
+        **_of_devices(record.steps, scaled, record.config.device),
     }
 
 
@@ -374,12 +376,15 @@ def _of_phases(phases: Mapping[Phase, Estimate], restart_s: Estimate | None) -> 
     }
 
 
-def _of_devices(result: StepsResult, scaled: Scaling) -> Values:
+def _of_devices(result: StepsResult, scaled: Scaling, device: str) -> Values:
     """What the devices sent, computed and used."""
     flops = result.flops_per_step
+    # on CPUs the peak is no constant of the device: shared cores, clocks
+    peak = result.matrix_peak_flops_per_s if device == "cuda" else None
     return {
         "gradient_bytes": result.gradient_bytes,
         "flops_per_s": flops / scaled.step_time_s.value if flops else None,
+        "mfu": flops / scaled.step_time_s.value / peak if flops and peak else None,
         "device_utilization": _mean_known(result.device_utilization),
         "energy_joules": result.energy_joules,
         "plain_energy_joules": result.plain_energy_joules,

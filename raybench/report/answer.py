@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from raybench.analysis.results import StudyResults
     from raybench.records.requests import Configuration
 
+SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_TRAINED = 2  # changed settings whose training it has room for

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from raybench.report.contents import Place, make_sections
 from raybench.report.format import count, figures, interval, milliseconds, percent, times
 from raybench.report.method import began_words, hardware_words, method_words
 from raybench.report.pages import make_pages, write_files
-from raybench.report.plot import MOST_CURVES, DrawnPlot, Line, drawn, fewest_and_most
+from raybench.report.plot import MOST_CURVES, Line, drawn, fewest_and_most
 from raybench.report.sections.scaling import (
     BatchPlot,
     ScalingPlot,
@@ -28,9 +27,10 @@ from raybench.report.sections.scaling import (
     draw_scaling,
     scaling_plot,
     scaling_table,
+    seen_words,
 )
 from raybench.report.sections.trials import failures_words
-from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.sections.waterfall import WaterfallPlot, draw_waterfall, waterfall_plot
 from raybench.report.table import (
     NONE,
     Column,
@@ -114,10 +114,7 @@ def over_another_table(studies: SideBySide) -> Table:
 
 def every_scaling_table(studies: SideBySide) -> Table:
     """The trials of every side's curves, or of its search, as one table with a column for the side."""
-    tables = [
-        table if (table := scaling_table(side.results)).rows else scaling_table(side.results, "search")
-        for side in studies.sides
-    ]
+    tables = [scaling_table(side.results) for side in studies.sides]
     # some sides have columns that others have not
     columns = max((table.columns for table in tables), key=len)
     columns += tuple({each: None for table in tables for each in table.columns if each not in columns})
@@ -256,20 +253,17 @@ def _values(difference: Difference) -> Iterator[str]:
 
 
 def defaults_plot(sides: Sequence[Side]) -> ScalingPlot | None:
-    """The first curve of each side, its default's; None where no side has two world sizes."""
-    plots = [(side.name, plot) for side in sides if (plot := scaling_plot(side.results)) is not None]
-    if not plots:
-        return None
-    shown = plots[:MOST_CURVES]
-    throughput = tuple(_named(name, plot.throughput) for name, plot in shown)
-    return ScalingPlot(
-        world_sizes=tuple(sorted({size for _, plot in shown for size in plot.world_sizes})),
-        throughput=throughput,
-        efficiency=tuple(_named(name, plot.efficiency) for name, plot in shown if plot.efficiency),
-        ideal=shown[0][1].ideal,
-        num_left_out=len(plots) - len(shown),
-        rounds=fewest_and_most(throughput),
-    )
+    """Each side's default over the devices; None where no side has two numbers of them."""
+    plots = [scaling_plot(side.results, side.name) for side in sides]
+    first = tuple(plot.settings[0] for plot in plots if plot is not None)[:MOST_CURVES]
+    return ScalingPlot(seen_words(first), first) if first else None
+
+
+def steps_plot(sides: Sequence[Side]) -> WaterfallPlot | None:
+    """Where the step of each side's default goes."""
+    plots = [waterfall_plot(side.results, side.name) for side in sides]
+    bars = tuple(plot.bars[0] for plot in plots if plot is not None)[:MOST_CURVES]
+    return WaterfallPlot("Where the time of each default's step goes", bars) if bars else None
 
 
 def batches_plot(sides: Sequence[Side]) -> BatchPlot | None:
@@ -307,7 +301,7 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
     plots = [
         *drawn("scaling", "The defaults over the devices", defaults_plot(studies.sides), draw_scaling),
         *drawn("batches", "Efficiency against batch", batches_plot(studies.sides), draw_batches),
-        *(plot for side in studies.sides for plot in _waterfall(side)),
+        *drawn("waterfall", "Where the time goes", steps_plot(studies.sides), draw_waterfall),
     ]
     every = every_scaling_table(studies)
     tables = comparison_tables(studies)
@@ -334,12 +328,6 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
         "summary.tex": render.to_tex(every, name),
     }
     return write_files(directory, contents, plots)
-
-
-def _waterfall(side: Side) -> Iterator[DrawnPlot]:
-    title = f"Where the time goes: {side.name}"
-    place = re.sub(r"[^A-Za-z0-9_-]+", "-", side.name).strip("-")
-    yield from drawn(f"waterfall-{place}", title, waterfall_plot(side.results, side.name), draw_waterfall)
 
 
 def _rows(studies: SideBySide) -> list[dict[str, KnobValue]]:

@@ -12,9 +12,7 @@ from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import draw_prediction, prediction_plot, prediction_table, tradeoff_table
 from raybench.report.sections.configurations import (
     attribution_table,
-    configurations_plot,
     configurations_table,
-    draw_configurations,
     verification_table,
 )
 from raybench.report.sections.cost import cost_table
@@ -22,8 +20,7 @@ from raybench.report.sections.overlap import buckets_table, hiding_table, model_
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
     batch_plot,
-    batch_scaling_plot,
-    draw_batch_scaling,
+    curve_table,
     draw_batches,
     draw_scaling,
     overheads_table,
@@ -32,7 +29,6 @@ from raybench.report.sections.scaling import (
 )
 from raybench.report.sections.search import (
     compression_table,
-    draw_search,
     gains_table,
     largest_table,
     strategies_table,
@@ -40,9 +36,7 @@ from raybench.report.sections.search import (
 )
 from raybench.report.sections.training import (
     changes_table,
-    draw_epoch_times,
     draw_training,
-    epoch_time_plot,
     epochs_table,
     goodput_table,
     ranks_table,
@@ -111,19 +105,14 @@ def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
 
 def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
     """Every plot that the records allow; step times from the parquet files of ``samples_dir``."""
-    batch_scaling = "Throughput and speed-up for each batch"
     step_times = step_time_plot(results, samples_dir)
     return [
         *drawn("scaling", "Scaling", scaling_plot(results), draw_scaling),
         *drawn("prediction", "More devices", prediction_plot(results.outlook), draw_prediction),
         *drawn("batches", "Efficiency against batch", batch_plot(results), draw_batches),
-        *drawn("batch_scaling", batch_scaling, batch_scaling_plot(results), draw_batch_scaling),
-        *drawn("configurations", "Configurations", configurations_plot(results), draw_configurations),
         *drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall),
         *drawn("step_times", "Distribution of step times", step_times, draw_step_times),
         *drawn("training", "Training", training_plot(results), draw_training),
-        *drawn("search", "The search", results.search_history, draw_search),
-        *drawn("epoch_times", "Epoch times", epoch_time_plot(results), draw_epoch_times),
     ]
 
 
@@ -146,8 +135,7 @@ def make_tables(results: StudyResults) -> ReportTables:
     failures = failures_table(results)
     places = {
         "failures": Place("What failed", tables=(failures,), level="first"),
-        "scaling": Place("How it scales", ("scaling",), (scaling,), level="first"),
-        "time": Place("Where the time goes", ("waterfall",), level="first"),
+        "scaling": Place("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
         "predictions": Place(
             "More devices",
             ("prediction",),
@@ -156,7 +144,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         "cost": Place("What it costs", tables=(cost_table(results),)),
         "training": Place(
             "Training",
-            ("training", "epoch_times"),
+            ("training",),
             (training_table(results), changes_table(results), goodput_table(results)),
             (epochs_table(results), ranks_table(results)),
         ),
@@ -165,6 +153,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             "The parts of a step",
             tables=(
                 waterfall_table(results),
+                curve_table(results),
                 overlap_table(results),
                 communication_table(results),
                 overheads_table(results),
@@ -172,10 +161,10 @@ def make_tables(results: StudyResults) -> ReportTables:
             ),
             level="folded",
         ),
-        "batches": Place("Batches", ("batches", "batch_scaling"), level="folded"),
+        "batches": Place("Batches", ("batches",), level="folded"),
         "settings": Place(
             "What the settings change",
-            ("configurations", "search"),
+            (),
             (
                 gains_table(results),
                 verification_table(results),

@@ -11,10 +11,10 @@ from typing import Any
 from raybench.analysis.history import SHOWN
 from raybench.analysis.results import StudyResults
 from raybench.report import render
-from raybench.report.answer import answer, answer_of
+from raybench.report.answer import SMOKE, answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.contents import draw_all, make_sections, make_tables
-from raybench.report.diagnosis import diagnosis_markdown, grouped, no_findings_words
+from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import exploratory_once, make_pages, quoted, write_files
@@ -44,12 +44,11 @@ def write_report(
         directory,
         environment,
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
-        name=results.study.name,
+        name=results.study.question or results.study.name,
         about=measured_words(results, environment),
+        mark=SMOKE if results.study.is_smoke else "",
         box=answer(results, left_out),
         sections=make_sections(tables.places, plots),
-        findings=findings,
-        no_findings=no_findings_words(results),
         causes=results.diagnosis,
         advice=partial(advice_of, verified=results.verifications),
         evidence=evidence_among(results.diagnosis),

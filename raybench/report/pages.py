@@ -26,7 +26,6 @@ EXPLORATORY = (
 )
 EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 
-MOST_FINDINGS = 20  # of one name, in a page
 MOST_CAUSES = 3  # further ones are folded
 COMMAND = re.compile("`([^`]*)`")
 
@@ -42,16 +41,14 @@ def make_pages(
 
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``asked_by`` the
     command that measures the same again. ``named`` is by the names that the templates know: name, about
-    (what was measured, on what and when), box, sections, method, and of a study causes, findings and the
-    advice of each, trials.
+    (what was measured, on what and when), box, sections, method, and of a study causes and the advice of
+    each, trials.
     """
     more: dict[str, Any] = {
         "about": "",
+        "mark": "",
         "causes": (),
-        "findings": None,
-        "no_findings": "None: the measurements are steady and the devices alike.",
         "not_examined": "",
-        "most_findings": MOST_FINDINGS,
         "most_causes": MOST_CAUSES,
         "duration": duration_words,
         "trials": None,

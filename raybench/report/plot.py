@@ -54,21 +54,15 @@ def mark_cut(figure: Figure) -> None:
 
 
 def _mark_cut(axes: Axes, ends: Sequence[Any], color: Any) -> None:
-    (x_low, y_low), (x_high, y_high) = ends
-    if x_low == x_high:
-        limits, low, high, markers = axes.get_ylim(), y_low, y_high, ("v", "^")
-    else:
-        limits, low, high, markers = axes.get_xlim(), x_low, x_high, ("<", ">")
-    for edge, leaves, marker in ((0, low < min(limits), markers[0]), (1, high > max(limits), markers[1])):
-        if not leaves:
-            continue
-        across = edge if limits[0] < limits[1] else 1 - edge
-        place = (x_low, across) if x_low == x_high else (across, y_low)
-        transform = axes.get_xaxis_transform() if x_low == x_high else axes.get_yaxis_transform()
-        axes.plot(
-            [place[0]], [place[1]], marker=marker, color=color, markersize=7, linestyle="none",
-            transform=transform, clip_on=False, zorder=4, gid=CUT, scalex=False, scaley=False,
-        )  # fmt: skip
+    (x, low), (_, high) = ends
+    limits = axes.get_ylim()
+    for edge, leaves, marker in ((0, low < min(limits), "v"), (1, high > max(limits), "^")):
+        if leaves:
+            axes.plot(
+                [x], [edge], marker=marker, color=color, markersize=7, linestyle="none",
+                transform=axes.get_xaxis_transform(), clip_on=False, zorder=4, gid=CUT,
+                scalex=False, scaley=False,
+            )  # fmt: skip
 
 
 def log2_axis(axes: Axes, values: Sequence[int]) -> None:
@@ -140,14 +134,6 @@ def log_y(axes: Axes, values: Sequence[float]) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     with_separators(axes.yaxis)
     axes.set_ylim(low, high)
-
-
-def few_numbers(axes: Axes) -> None:
-    """Large numbers with separators, so few that they do not meet."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(3))
-    with_separators(axes.xaxis)
 
 
 def with_separators(axis: Axis) -> None:
@@ -299,26 +285,6 @@ def _power_path(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Any, An
     places, numbers = np.linspace(0, len(x) - 1, (len(x) - 1) * between + 1), np.arange(len(x))
     path_x, path_y = (np.exp(np.interp(places, numbers, np.log(values))) for values in (x, y))
     return path_x, path_y, between
-
-
-def draw_bar(axes: Axes, row: int, start_ms: float, width_ms: float, color: str, hatch: str) -> None:
-    """A part of a horizontal bar, hatched over its colour."""
-    axes.barh(row, width_ms, left=start_ms, height=0.62, color=color, alpha=0.75)
-    # The hatch in a bar of its own: alpha would fade it too.
-    axes.barh(
-        row, width_ms, left=start_ms, height=0.62, color="none", edgecolor="black", hatch=hatch, linewidth=0.7
-    )
-
-
-def draw_whisker(axes: Axes, row: int, low_s: float, value_s: float, high_s: float) -> None:
-    """The interval of a time in s, on an axis in ms."""
-    error = np.array([[value_s - low_s], [high_s - value_s]]) * 1e3
-    axes.errorbar(value_s * 1e3, row, xerr=error, color="black", capsize=3, linewidth=1.1, fmt="none")
-
-
-def write_note(axes: Axes, at_s: float, row: int, text: str) -> None:
-    """Words to the right of a time in s, on an axis in ms."""
-    axes.annotate(text, (at_s * 1e3, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=9)
 
 
 def write_title(figure: Figure, text: str) -> None:

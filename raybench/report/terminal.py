@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.of_study import FAILED
 from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
-from raybench.report.answer import answer
+from raybench.report.answer import SMOKE, answer
 from raybench.report.finding_texts import evidence, next_step
-from raybench.report.format import figures, percent, relative_words
+from raybench.report.format import factor, figures, percent, relative_words
 from raybench.report.sections.configurations import verification_lines
+from raybench.report.sections.scaling import Row, more_settings, scaling_rows
 from raybench.report.sections.search import batch_cell, bound_words, share_cell
-from raybench.report.sections.trials import in_order, label_and_mark
-from raybench.report.table import NONE, Column, Table, devices, make_table, rich_table, width_on
+from raybench.report.table import NONE, Column, known, make_table, rich_table, width_on
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 TERMINAL_WIDTH = 80
-MOST_TERMINAL_ROWS = 12
-ELSEWHERE = {"search": " (in the search)"}  # of a table of curves
+MOST_ROWS, MOST_FAILED = 12, 4
+MOST_WHOLE = 2  # settings with all of their numbers of devices
 FRAME_INDENT = "    "
 # "model.py:31, in loss: return ..." as ``workloads.frames`` has it; a library's after "... 2 frames of torch
 # below it: "
@@ -48,6 +50,8 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     for line in verification_lines(results):
         console.print(Text(line))
     _print_failures(results, console, commands)
+    if results.study.is_smoke:
+        console.print(Text(SMOKE))
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
 
@@ -95,89 +99,52 @@ def frame_lines(frame: str, width: int) -> list[str]:
 
 
 def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) -> RichTable:
-    """The trials for a terminal, ``width`` columns wide; None: as wide as what is in it."""
-    table = _trials_table(results)
+    """The report's first table as far as a screen holds it, trials without numbers last.
+
+    ``width``: in columns; None: as wide as what is in it.
+    """
+    ends = {point.world_size for setting in results.settings for point in (setting.points[0], setting.last)}
+    whole = {point.record.trial_id for setting in results.settings[:MOST_WHOLE] for point in setting.points}
+    shown = [
+        row
+        for row in scaling_rows(results)
+        if row.point.world_size in ends or row.point.record.trial_id in whole
+    ]
+    rows: list[Row | TrialRecord] = [*shown[:MOST_ROWS], *results.failed[:MOST_FAILED]]
+    more = more_settings(results)
+    caption = f"{plural(more, 'setting')} more in report.html" if more else ""
+    table = make_table("", caption, _columns(results), rows)
     drawn = rich_table(table, width, tight=True)
     drawn.caption = table.caption or None
     return drawn
 
 
-def _trials_table(results: StudyResults) -> Table:
-    """As many trials as a screen holds, those without numbers last."""
-    shown = in_order(results, "scaling") or in_order(results, "search")
-    if len(shown) > MOST_TERMINAL_ROWS:
-        shown = _most_telling(results, shown)
-    recommended = _recommended(results)
-    if recommended is not None and not any(each.config == recommended.config for each in shown):
-        shown = [*shown[: MOST_TERMINAL_ROWS - 1], recommended]
-    shown += results.failed[:MOST_TERMINAL_ROWS]
-    total = len(results.complete) + len(results.failed)
-    left_out = total - len(shown)
-    caption = f"{left_out} of {plural(total, 'trial')} more in report.html" if left_out else ""
-    return make_table("", caption, _trial_columns(results), shown)
+def _columns(results: StudyResults) -> list[Column[Row | TrialRecord]]:
+    """Of settings with step times and of failed trials."""
 
+    def of_row(words: Callable[[Scaling], str]) -> Callable[[Row | TrialRecord], str]:
+        return lambda row: words(row.point.scaling) if isinstance(row, Row) else NONE
 
-def _trial_columns(results: StudyResults) -> list[Column[TrialRecord]]:
-    """Of trials with step times and of failed ones."""
-    curve = in_order(results, "scaling")
+    def setting(row: Row | TrialRecord) -> str:
+        return row.short if isinstance(row, Row) else f"{results.label(row)}: {row.state}"
 
-    def setting(record: TrialRecord) -> str:
-        if record.steps is None:
-            return f"{results.label(record)}: {record.state}"
-        where = ELSEWHERE.get(record.request.role, "") if curve else ""
-        return f"{label_and_mark(results, record)}{where}"
+    def size(row: Row | TrialRecord) -> str:
+        return str((row.point.config if isinstance(row, Row) else row.config).world_size)
 
-    def step_time(record: TrialRecord) -> str:
-        if record.steps is None:
-            return NONE
-        step_s = results.scalings[record.trial_id].step_time_s
-        return f"{figures(step_s.value * 1e3)} ms {relative_words(step_s)}"
+    def step_time(found: Scaling) -> str:
+        return f"{figures(found.step_time_s.value * 1e3)} ms {relative_words(found.step_time_s)}"
 
-    def rate(record: TrialRecord) -> str:
-        if record.steps is None:
-            return NONE
-        return figures(results.scalings[record.trial_id].throughput_samples_per_s.value)
+    def speedup(found: Scaling) -> str:
+        return known(found.speedup, factor, "") if not found.is_baseline else ""
 
-    def efficiency(record: TrialRecord) -> str:
-        if record.steps is None:
-            return NONE
-        share = results.scaling(record).efficiency
-        return percent(share) if share and record.config.world_size > 1 else ""
-
-    def rounds(record: TrialRecord) -> str:
-        return "" if record.steps is None else str(results.scalings[record.trial_id].step_time_s.n)
+    def efficiency(found: Scaling) -> str:
+        return known(found.efficiency, percent, "") if not found.is_baseline else ""
 
     return [
-        Column("devices", devices, right=True),
+        Column("devices", size, right=True),
         Column("setting", setting),
-        Column("step time", step_time, right=True),
-        Column("samples/s", rate, right=True),
-        Column("efficiency", efficiency, right=True),
-        Column("n", rounds, right=True),
+        Column("step time", of_row(step_time), right=True),
+        Column("samples/s", of_row(lambda found: figures(found.throughput_samples_per_s.value)), right=True),
+        Column("speed-up", of_row(speedup), right=True),
+        Column("efficiency", of_row(efficiency), right=True),
     ]
-
-
-def _recommended(results: StudyResults) -> TrialRecord | None:
-    """A trial of the setting that the study recommends: of its curve, else the one closest to the default's.
-
-    None where that is the default, or was measured as the change of another setting only.
-    """
-    recommendation = results.recommendation
-    if recommendation is None or recommendation.is_default:
-        return None
-    of_it = [each for each in results.complete if each.steps and each.config == recommendation.config]
-    by_role = {each.request.role: each for each in of_it}
-    return next((by_role[role] for role in ("scaling", "search") if role in by_role), None)
-
-
-def _most_telling(results: StudyResults, shown: list[TrialRecord]) -> list[TrialRecord]:
-    """The default's trials, then the fastest at the target, as many as a screen holds."""
-    default = {point.trial_id for curve in results.curves if curve.is_default for point in curve.points}
-    others = [
-        record
-        for record in shown
-        if record.trial_id not in default and record.config.world_size == results.target_world_size
-    ]
-    fastest = sorted(others, key=lambda record: -results.scaling(record).throughput_samples_per_s.value)
-    first = [record for record in shown if record.trial_id in default][:MOST_TERMINAL_ROWS]
-    return first + fastest[: max(MOST_TERMINAL_ROWS - len(first), 0)]

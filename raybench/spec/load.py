@@ -75,7 +75,9 @@ def load_study(
     Raises:
         RequestError: one line for each fault: the dotted field, the rule, the value received.
     """
-    return resolve(read_toml(path), device=device, smoke=smoke, overrides=overrides)
+    data = read_toml(path)
+    data.setdefault("question", question(path))
+    return resolve(data, device=device, smoke=smoke, overrides=overrides)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -115,6 +117,8 @@ def resolve(
         if not isinstance(table, Mapping):
             raise RequestError(f"{name}: a table of dotted fields and values (received {received(table)})")
         layers += list(flat(table)) if applies else []
+        if name == "smoke" and applies and table:
+            layers.append(("is_smoke", True))
     for field, value in [*layers, *overrides]:
         _put(merged, field, value)
     if isinstance(merged.get("environment"), dict):

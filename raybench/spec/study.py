@@ -196,12 +196,16 @@ class Study(Model):
     # How long to wait and how often, not what to measure: a study that goes on may have them changed.
     MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = (
         "measure.timeout_seconds", "measure.starts", "measure.profile", "measure.memory_snapshot",
-        "training.timeout_seconds", "time_budget_seconds",
+        "training.timeout_seconds", "time_budget_seconds", "question",
     )  # fmt: skip
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(
         description="what the study is called"
     )
+    question: str = Field(
+        "", description="what the study asks, the title of its report; unset: the first line of its file"
+    )
+    is_smoke: bool = Field(False, description="whether [smoke] has replaced values; set by --smoke")
     workload: WorkloadSpec = Field(description="the model and its data")
     optimizer: OptimizerSpec = Field(OptimizerSpec(), description="how weights are updated")
     scaling: ScalingSpec = Field(ScalingSpec(), description="over which devices")

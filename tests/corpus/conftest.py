@@ -13,6 +13,7 @@ from raybench.commands.report import write_and_print
 from raybench.records.store import ResultsDirectory
 from raybench.report import document
 from raybench.report.answer import answer_of
+from raybench.report.sections.scaling import scaling_rows
 from raybench.report.terminal import terminal_table
 from tests.corpus.invariants import Drawn
 from tests.corpus.make import STUDIES, unpack
@@ -64,4 +65,7 @@ def _table_of_terminal(results: StudyResults) -> ShownTable:
     cells = [[str(cell) for cell in column.cells] for column in columns]
     headings = [str(column.header) for column in columns]
     rows = [dict(zip(headings, row, strict=True)) for row in zip(*cells, strict=True)]
+    labels = {(each.short, str(each.point.world_size)): each.label for each in scaling_rows(results)}
+    for row in rows:  # the terminal has room for what differs only
+        row["setting"] = labels.get((row["setting"], row["devices"]), row["setting"])
     return ShownTable("the terminal", "", tuple(rows))

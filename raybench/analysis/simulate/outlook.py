@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.batch_lines import MarginalReturn, marginal_returns
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.objectives import Prices, on_front
+from raybench.analysis.settings import MarginalReturn, marginal_returns
 from raybench.analysis.simulate.predict import AmdahlFit, Fitted, fit
 from raybench.analysis.simulate.steps import (
     NORMAL_95,

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raybench.analysis.batch_lines import MarginalReturn, amdahl_speedup, marginal_returns
-from raybench.analysis.curves import Curve
+from raybench.analysis.labels import devices_words, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
+from raybench.analysis.settings import MarginalReturn, SettingPoint, marginal_returns
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Role
 from raybench.report.format import (
     count,
     interval,
     lost_milliseconds,
     milliseconds,
     percent,
+    plain_share,
     serial_fraction_words,
     share_of_step,
     times,
 )
 from raybench.report.plot import (
+    CHARACTER_IN,
     COLORS,
     GREY,
     MOST_CURVES,
     Line,
     draw_lines,
     fewest_and_most,
+    in_lines,
     legend_below,
     legend_height,
     log2_axis,
@@ -40,6 +44,7 @@ from raybench.report.plot import (
     n_words,
     percent_axis,
     shown_ends,
+    with_separators,
     write_title,
 )
 from raybench.report.sections.trials import in_order, label_and_mark
@@ -49,45 +54,93 @@ from raybench.spec.plural import plural
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# bars: of one device; of more where they are slower than one, and where neither is shown
+ONE_DEVICE, SLOWER, UNSURE = "#9aa4b0", "#B5442E", "#8fb8d4"
+WIDTH_IN = 7.5
+MOST_NAMED = 3  # settings in a title
 
-def scaling_table(results: StudyResults, *roles: Role) -> Table:
-    """Every trial of ``roles``, those of the curves where none is named, by setting and world size."""
+
+@dataclass(frozen=True)
+class Row:
+    """A setting on one number of devices."""
+
+    label: str
+    short: str  # by what differs among the rows
+    point: SettingPoint
+    mfu: float | None
+
+
+def scaling_rows(results: StudyResults) -> list[Row]:
+    """The settings shown, on each of their numbers of devices; one device of equal settings once."""
+    mfus = {each.trial_id: each.mfu for each in results.summaries}
+    points = [point for setting in results.settings for point in setting.points]
+    shorter = short_labels(results.study, [point.config for point in points])
+    rows = dict[tuple[str, int], Row]()
+    for point, short in zip(points, shorter, strict=True):
+        mfu = mfus.get(point.record.trial_id) if point.config == point.record.config else None
+        star = " *" if point.config.oversubscribed else ""  # more workers than cores
+        words = label(results.study, point.config) + star
+        rows.setdefault((words, point.world_size), Row(words, short + star, point, mfu))
+    return list(rows.values())
+
+
+def scaling_table(results: StudyResults) -> Table:
+    """The settings to look at, on each of their numbers of devices."""
+    rows = scaling_rows(results)
+    has_mfu = any(row.mfu is not None for row in rows)
+    columns: list[Column[Row]] = [
+        Column("devices", lambda row: str(row.point.world_size), right=True),
+        Column("setting", lambda row: row.label, stays=True),
+        Column("step time, ms", lambda row: milliseconds(row.point.scaling.step_time_s), right=True),
+        Column("samples/s", lambda row: interval(row.point.scaling.throughput_samples_per_s), right=True),
+        Column("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True),
+        Column("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True),
+        _MFU if has_mfu else _AGAIN,
+        Column("status", lambda row: _status_cell(row.point.scaling)),
+    ]
+    caption = (
+        "95% intervals over all visits; run it again: the efficiency that another run would find. "
+        f"Excellent: at least {EXCELLENT:.0%} efficiency; good: {GOOD:.0%}; negative: slower than one."
+    )
+    if left_out := more_settings(results):
+        caption += f" {plural(left_out, 'setting')} more: What the settings change."
+    if any(record.config.oversubscribed for record in results.complete):
+        caption += " * more workers than cores: for correctness only."
+    return make_table("Scaling", caption, columns, rows)
+
+
+def more_settings(results: StudyResults) -> int:
+    """How many settings were measured that are not shown."""
+    return max(len(results.rivals) - len(results.settings), 0)
+
+
+_MFU: Column[Row] = Column("MFU", lambda row: known(row.mfu, plain_share), right=True)
+_AGAIN: Column[Row] = Column("run it again", lambda row: _again_cell(row.point.scaling), right=True)
+
+
+def curve_table(results: StudyResults) -> Table:
+    """What else is known of the curves: tokens, further devices, another run, visits."""
 
     def scaling(record: TrialRecord) -> Scaling:
         return results.scalings[record.trial_id]
 
-    records = in_order(results, *(roles or ("scaling",)))
-    tokens = Column[TrialRecord](
-        "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
-    )
+    records = in_order(results, "scaling") or in_order(results, "search")
     returns = _returns(results)
-    further = Column[TrialRecord](
-        "a further device", lambda record: _return_cell(returns.get(record.trial_id)), right=True
-    )
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
-        Column("step time, ms", lambda record: milliseconds(scaling(record).step_time_s), right=True),
-        Column("samples/s", lambda record: interval(scaling(record).throughput_samples_per_s), right=True),
-        *([tokens] if any(scaling(record).throughput_tokens_per_s for record in records) else ()),
-        Column("speed-up", lambda record: speedup_cell(scaling(record)), right=True),
-        Column("efficiency", lambda record: efficiency_cell(scaling(record)), right=True),
-        *([further] if returns else ()),
-        Column("status", lambda record: _status_cell(scaling(record))),
+        Column(
+            "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
+        ),
+        Column("a further device", lambda record: _return_cell(returns.get(record.trial_id)), right=True),
         Column("run it again", lambda record: _again_cell(scaling(record)), right=True),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
+        Column("n", lambda record: count(scaling(record).step_time_s), right=True),
     ]
-    caption = (
-        "95% intervals over all visits; run it again: the efficiency that another run would find. "
-        "Speed-up and efficiency are against one device alone, without wrapper, unless a base is named. "
-        f"Excellent: an efficiency of at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: "
-        "slower than one device, with its whole interval; two words where the interval holds both."
-    )
-    if any(column is further for column in columns):
+    caption = "Run it again: the efficiency that another run would find. n counts rounds."
+    if returns:
         caption += " A further device: the share of one alone that each brings, from so many to so many."
-    if any(record.config.oversubscribed for record in results.complete):
-        caption += " * more workers than cores: for correctness only."
-    return make_table("Scaling", caption, columns, records)
+    return make_table("Other runs, and further devices", caption, columns, records)
 
 
 def _returns(results: StudyResults) -> dict[str, MarginalReturn]:
@@ -193,71 +246,159 @@ _SERIAL = (
 
 
 @dataclass(frozen=True)
-class ScalingPlot:
-    """Throughput in samples/s and efficiency over the world size."""
+class PlottedSetting:
+    """A setting over its numbers of devices: throughput in samples/s, and speed-up where it is known."""
 
+    label: str
     world_sizes: tuple[int, ...]
-    throughput: tuple[Line, ...]
-    efficiency: tuple[Line, ...]
-    ideal: tuple[tuple[int, float], ...]  # of the first curve, from its smallest world size, in samples/s
-    num_left_out: int  # curves beyond those that a plot can hold
-    rounds: tuple[int, int]  # fewest and most behind a point
+    throughput: tuple[Estimate, ...]
+    speedup: tuple[Estimate | None, ...]
+
+    @property
+    def ideal(self) -> tuple[float, ...]:
+        """The throughput, were each device as fast as one of the fewest."""
+        per_device = self.throughput[0].value / self.world_sizes[0]
+        return tuple(per_device * size for size in self.world_sizes)
+
+    @property
+    def is_slower(self) -> bool:
+        """Slower than one on the most devices, with the whole interval."""
+        last = self.speedup[-1]
+        return last is not None and last.high < 1
+
+    @property
+    def is_faster(self) -> bool:
+        last = self.speedup[-1]
+        return last is not None and last.low > 1
 
 
-def scaling_plot(results: StudyResults) -> ScalingPlot | None:
-    """The scaling curves, the default's and the fastest ones first; None where all have one world size."""
-    drawable = [curve for curve in results.curves if len({point.world_size for point in curve.points}) > 1]
+@dataclass(frozen=True)
+class ScalingPlot:
+    """Settings over the devices, and what is seen of them in a sentence."""
+
+    title: str
+    settings: tuple[PlottedSetting, ...]
+
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        return tuple(sorted({size for each in self.settings for size in each.world_sizes}))
+
+
+def scaling_plot(results: StudyResults, name: str = "") -> ScalingPlot | None:
+    """The settings that were measured on several numbers of devices; None where there are none.
+
+    ``name``: the results', of several.
+    """
+    drawable = [each for each in results.settings if len(each.points) > 1]
     if not drawable:
         return None
-
-    def speed(curve: Curve) -> tuple[bool, int, float]:
-        last = curve.points[-1]
-        return curve.is_default, last.world_size, last.throughput_samples_per_s.value
-
-    shown = sorted(drawable, key=speed, reverse=True)[:MOST_CURVES]
-    throughput = tuple(
-        make_line(c.label, [(p.world_size, p.throughput_samples_per_s) for p in c.points]) for c in shown
+    labels = short_labels(results.study, [each.last.config for each in drawable])
+    settings = tuple(
+        PlottedSetting(
+            f"{name}: {words}" if name else words,
+            tuple(point.world_size for point in each.points),
+            tuple(point.scaling.throughput_samples_per_s for point in each.points),
+            tuple(point.scaling.speedup for point in each.points),
+        )
+        for each, words in zip(drawable, labels, strict=True)
     )
-    efficiency = tuple(make_line(c.label, [(p.world_size, p.efficiency) for p in c.points]) for c in shown)
-    sizes = tuple(sorted({point.world_size for curve in shown for point in curve.points}))
-    start = shown[0].points[0]
-    per_device = start.throughput_samples_per_s.value / start.world_size
-    return ScalingPlot(
-        world_sizes=sizes,
-        throughput=throughput,
-        efficiency=tuple(line for line in efficiency if len(line.points) > 1),
-        ideal=tuple((size, per_device * size) for size in sizes),
-        num_left_out=len(results.curves) - len(shown),
-        rounds=fewest_and_most(throughput),
-    )
+    return ScalingPlot(seen_words(settings), settings)
+
+
+def seen_words(settings: Sequence[PlottedSetting]) -> str:
+    """Where more devices are faster than one, and where slower."""
+    many = devices_words(max(each.world_sizes[-1] for each in settings))
+    faster = [each for each in settings if each.is_faster]
+    slower = [each for each in settings if each.is_slower]
+    speedup = settings[0].speedup[-1]
+    if len(settings) == 1 and speedup is not None:
+        return f"{many} train {speedup.value:.2f} times as fast as one"
+    if faster and slower:
+        return f"{many} are faster than one {_at(faster, settings)}, slower {_at(slower, settings)}"
+    for which, words in ((faster, "faster"), (slower, "slower")):
+        if len(which) == len(settings):
+            return f"{many} are {words} than one at every setting shown"
+        if which:
+            return f"{many} are {words} than one {_at(which, settings)}"
+    return f"{many} are not shown to be faster than one"
+
+
+def _at(which: Sequence[PlottedSetting], settings: Sequence[PlottedSetting]) -> str:
+    if len(which) > MOST_NAMED:
+        return f"in {len(which)} of {len(settings)} settings"
+    return f"at {' and '.join(each.label for each in which)}"
 
 
 def draw_scaling(plot: ScalingPlot) -> Figure:
-    """Throughput and efficiency over the world size, side by side, with the ideal lines.
+    """Bars where there are two numbers of devices, else lines."""
+    return _draw_bars(plot) if len(plot.world_sizes) <= 2 else _draw_curves(plot)
 
-    The throughput alone where no efficiency is known of two world sizes.
-    """
-    columns = 2 if plot.efficiency else 1
-    width = 4.5 * columns if columns > 1 else 6.4
-    figure, panels = make_figure(width, 3.7 + legend_height(width, plot.throughput), columns=columns)
-    left = panels[0]
-    ideal_x, ideal_y = zip(*plot.ideal, strict=True)
-    left.plot(ideal_x, ideal_y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2, label="ideal")
-    draw_lines(left, plot.throughput, log_x=True)
-    log2_axis(left, plot.world_sizes)
-    ends = shown_ends(point.estimate for line in plot.throughput for point in line.points)
-    log_y(left, [*ends, *ideal_y])
-    left.set_xlabel("world size (devices)")
-    left.set_ylabel("throughput (samples/s)")
-    for right in panels[1:]:
-        right.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-        draw_lines(right, plot.efficiency, scale=100, log_x=True, styles_of=plot.throughput)
-        log2_axis(right, plot.world_sizes)
-        percent_axis(right, plot.efficiency)
-        right.set_xlabel("world size (devices)")
-        right.set_ylabel("scaling efficiency (%)")
-    note = f" · {plural(plot.num_left_out, 'setting')} more in the tables" if plot.num_left_out else ""
-    write_title(figure, f"Scaling: mean and 95% interval of each, {n_words(plot.rounds)}{note}")
+
+def _draw_bars(plot: ScalingPlot) -> Figure:
+    """Throughput of one device and of more, setting by setting, with the ideal and the speed-up."""
+    width = WIDTH_IN
+    figure, (axes,) = make_figure(width, 3.9)
+    for place, each in enumerate(plot.settings):
+        color = SLOWER if each.is_slower else COLORS[0] if each.is_faster else UNSURE
+        bars = list(zip(each.world_sizes, each.throughput, each.speedup, strict=True))
+        for index, (size, rate, speedup) in enumerate(bars):
+            at = place + 0.4 * (index - (len(bars) - 1) / 2)
+            axes.bar(at, rate.value, width=0.36, color=color if index else ONE_DEVICE)
+            error = np.array([[rate.value - rate.low], [rate.high - rate.value]])
+            axes.errorbar(at, rate.value, yerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
+            words = f"{size}" if not index or speedup is None else f"{size}\n{speedup.value:.2f}x"
+            axes.annotate(
+                words, (at, rate.high), xytext=(0, 3), textcoords="offset points",
+                ha="center", va="bottom", fontsize=9, fontweight="bold" if index else "normal",
+            )  # fmt: skip
+            if index:
+                axes.hlines(each.ideal[index], at - 0.18, at + 0.18, color=GREY, linestyle=":", linewidth=1.6)
+    highest = max(
+        *shown_ends(e for each in plot.settings for e in each.throughput),
+        *(end for each in plot.settings for end in each.ideal),
+    )
+    axes.set_ylim(0, highest * 1.2)
+    axes.set_xlim(-0.6, len(plot.settings) - 0.4)
+    room = int(0.85 * width / max(len(plot.settings), 2) / CHARACTER_IN)
+    axes.set_xticks(range(len(plot.settings)), [in_lines(each.label, room) for each in plot.settings])
+    axes.tick_params(axis="x", length=0)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("throughput (samples/s)")
+    with_separators(axes.yaxis)
+    axes.set_xlabel("above each bar: its devices and the speed-up; dotted: ideal", fontsize=9, color=GREY)
+    write_title(figure, in_lines(plot.title, 80))
+    return figure
+
+
+def _draw_curves(plot: ScalingPlot) -> Figure:
+    """Throughput and speed-up over the devices, side by side, with the ideal in grey."""
+    throughput, speedup = (
+        tuple(
+            make_line(each.label, list(zip(each.world_sizes, values, strict=True))) for each, values in found
+        )
+        for found in (
+            [(each, each.throughput) for each in plot.settings],
+            [(each, each.speedup) for each in plot.settings],
+        )
+    )
+    figure, (left, right) = make_figure(9.0, 3.8 + legend_height(9.0, throughput), columns=2)
+    for each in plot.settings:
+        left.plot(each.world_sizes, each.ideal, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0)
+    sizes = plot.world_sizes
+    right.plot(sizes, sizes, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    right.annotate("ideal", (sizes[-1], sizes[-1]), xytext=(-4, 2), textcoords="offset points",
+                   ha="right", va="bottom", color=GREY, fontsize=9)  # fmt: skip
+    draw_lines(left, throughput, log_x=True)
+    draw_lines(right, speedup, log_x=True)
+    ends = shown_ends(point.estimate for line in throughput for point in line.points)
+    log_y(left, [*ends, *(end for each in plot.settings for end in each.ideal)])
+    highest = max(sizes[-1], *shown_ends(point.estimate for line in speedup for point in line.points))
+    right.set_ylim(0, highest * 1.05)
+    for axes, words in ((left, "throughput (samples/s)"), (right, "speed-up over one device")):
+        log2_axis(axes, sizes)
+        axes.set_xlabel("devices")
+        axes.set_ylabel(words)
+    write_title(figure, in_lines(plot.title, 100))
     legend_below(figure, left)
     return figure
 
@@ -308,97 +449,18 @@ def draw_batches(plot: BatchPlot) -> Figure:
     percent_axis(axes, plot.lines)
     axes.set_xlabel("global batch (samples)" if plot.strong else "batch per device (samples)")
     axes.set_ylabel(f"scaling efficiency on {plot.world_size} devices (%)")
-    where = "" if plot.crossover is None else f" (about batch {rounded_batch(plot.crossover)}, interpolated)"
-    where = f" (passed {plot.brackets} times)" if plot.brackets > 1 else where
-    of = f", {plot.at_once} a batch at once" if plot.at_once > 1 else " of each"
-    words = f"Efficiency by batch: mean and 95% interval{of}, {n_words(plot.rounds)}"
-    write_title(figure, f"{words}\nshaded: slower than one device{where}")
+    many = devices_words(plot.world_size)
+    seen = f"Efficiency of {many} at each batch"
+    if plot.crossover is not None:
+        seen = (
+            f"{many} are faster than one from about batch {rounded_batch(plot.crossover)} on (interpolated)"
+        )
+    elif plot.brackets > 1:
+        seen = f"{many} pass the speed of one {plot.brackets} times"
+    of = f", {plot.at_once} settings at a batch" if plot.at_once > 1 else ""
+    write_title(figure, f"{seen}\nshaded: slower than one; 95% intervals{of}, {n_words(plot.rounds)}")
     if len(plot.lines) > 1:
         legend_below(figure, axes)
-    return figure
-
-
-@dataclass(frozen=True)
-class BatchScalingPlot:
-    """Throughput in samples/s and speed-up over the devices, a line for each batch."""
-
-    world_sizes: tuple[int, ...]
-    strong: bool
-    throughput: tuple[Line, ...]
-    speedup: tuple[Line, ...]
-    ideal: tuple[float, ...]  # of each line, samples/s for each device
-    # of each line at its largest world size: Amdahl's f; None where no share of a step gives the speed-up,
-    # and under weak scaling
-    serial_fraction: tuple[float | None, ...]
-    num_left_out: int
-    rounds: tuple[int, int]
-
-
-def batch_scaling_plot(results: StudyResults) -> BatchScalingPlot | None:
-    """Every batch over the devices; None where fewer than two batches were measured on several."""
-    every = results.batch_lines
-    if len(every) < 2:
-        return None
-    places = np.unique(np.linspace(0, len(every) - 1, min(len(every), MOST_CURVES)).round().astype(int))
-    shown = [every[place] for place in places]  # the smallest, the largest, and some between
-    labels = [f"batch {line.batch_size:,}" for line in shown]
-    if len({line.label for line in shown}) > 1:
-        labels = [f"{label}, {line.label}" for label, line in zip(labels, shown, strict=True)]
-    throughput, speedup = (
-        tuple(
-            make_line(label, [(point.world_size, getattr(point, name)) for point in line.points])
-            for label, line in zip(labels, shown, strict=True)
-        )
-        for name in ("throughput_samples_per_s", "speedup")
-    )
-    last = [line.points[-1].serial_fraction for line in shown]
-    return BatchScalingPlot(
-        world_sizes=tuple(sorted({point.world_size for line in shown for point in line.points})),
-        strong=results.study.scaling.mode == "strong",
-        throughput=throughput,
-        speedup=speedup,
-        ideal=tuple(line.points[0].throughput_samples_per_s.value for line in shown),
-        serial_fraction=tuple(each.value if each is not None and each.value <= 1 else None for each in last),
-        num_left_out=len(every) - len(shown),
-        rounds=fewest_and_most(throughput),
-    )
-
-
-def draw_batch_scaling(plot: BatchScalingPlot) -> Figure:
-    """Throughput and speed-up over the devices for each batch, with ideal lines.
-
-    Under strong scaling with Amdahl's curves too.
-    """
-    figure, (left, right) = make_figure(9.0, 3.9 + legend_height(9.0, plot.throughput), columns=2)
-    sizes = np.array(plot.world_sizes)
-    dense = np.geomspace(sizes[0], sizes[-1], 60)
-    for index, per_device in enumerate(plot.ideal):
-        color = COLORS[index % len(COLORS)]
-        left.plot(sizes, sizes * per_device, color=color, linestyle=(0, (1, 2)), linewidth=1.1)
-    for index, fraction in enumerate(plot.serial_fraction):
-        if fraction is None:
-            continue
-        curve = [amdahl_speedup(fraction, size) for size in dense]
-        right.plot(dense, curve, color=COLORS[index % len(COLORS)], linewidth=3.5, alpha=0.25)
-    right.plot(dense, dense, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    right.axhline(1, color=GREY, linewidth=0.9)
-    draw_lines(left, plot.throughput, log_x=True)
-    draw_lines(right, plot.speedup, log_x=True)
-    ends = shown_ends(point.estimate for line in plot.throughput for point in line.points)
-    log_y(left, [*ends, *(per_device * sizes[-1] for per_device in plot.ideal)])
-    highest = max(sizes[-1], *shown_ends(point.estimate for line in plot.speedup for point in line.points))
-    right.set_ylim(0, highest * 1.05)
-    for axes, label in ((left, "throughput (samples/s)"), (right, "speed-up over one device")):
-        log2_axis(axes, plot.world_sizes)
-        axes.set_xlabel("world size (devices)")
-        axes.set_ylabel(label)
-    note = f" · {plot.num_left_out} batches more in the tables" if plot.num_left_out else ""
-    kind = "global batch" if plot.strong else "batch per device"
-    words = f"Each {kind}: mean and 95% interval of each, {n_words(plot.rounds)}{note}"
-    slower = " (none below 1)" if None in plot.serial_fraction else ""
-    law = f"; broad: Amdahl's law through the largest world size{slower}" if plot.strong else ""
-    write_title(figure, f"{words}\ndotted: ideal{law}")
-    legend_below(figure, left)
     return figure
 
 

@@ -39,9 +39,9 @@ from raybench.report.plot import (
     Line,
     draw_lines,
     fewest_and_most,
+    in_lines,
     legend_below,
     legend_height,
-    log2_axis,
     make_figure,
     make_line,
     n_words,
@@ -429,27 +429,56 @@ def _over_runs(scale: ScaleOverRuns) -> str:
 
 @dataclass(frozen=True)
 class TrainingPlot:
-    """Test accuracy (0 to 1) and test loss over the epochs, a line for each number of devices."""
+    """Over the epochs test accuracy (0 to 1), test loss and time (s): a line for each number of devices."""
 
-    accuracy: tuple[Line, ...]  # empty where the workload has no metric
-    loss: tuple[Line, ...]
-    seeds: tuple[int, int]
+    title: str
+    panels: tuple[tuple[str, float, tuple[Line, ...]], ...]  # what, how it is scaled, the lines
     target: float | None  # accuracy
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """Fewest and most behind a point."""
+        return fewest_and_most([line for _, _, lines in self.panels for line in lines])
+
+
+ACCURACY, LOSS, TIME = "test accuracy (%)", "test loss", "training time of an epoch (s)"
 
 
 def training_plot(results: StudyResults) -> TrainingPlot | None:
-    """What the test samples say, epoch by epoch; None where no training was evaluated after two epochs."""
+    """What was trained, epoch by epoch; None where nothing was trained for two epochs."""
     training = results.training
     if training is None:
         return None
     groups = training.groups[:MOST_CURVES]
-    loss = tuple(_by_epoch(group, lambda means: means.test_loss) for group in groups)
-    loss = tuple(line for line in loss if len(line.points) > 1)
-    if not loss:
-        return None
-    accuracy = (_by_epoch(group, lambda means: means.test_accuracy) for group in groups)
-    known_accuracy = tuple(line for line in accuracy if len(line.points) > 1)
-    return TrainingPlot(known_accuracy, loss, fewest_and_most(loss), training.spec.target_accuracy)
+    values: tuple[tuple[str, float, Callable[[EpochMeans], Estimate | None]], ...] = (
+        (ACCURACY, 100.0, lambda means: means.test_accuracy),
+        (LOSS, 1.0, lambda means: means.test_loss),
+        (TIME, 1.0, lambda means: means.train_s),
+    )
+    panels = [
+        (
+            name,
+            scale,
+            tuple(line for line in (_by_epoch(each, value) for each in groups) if len(line.points) > 1),
+        )
+        for name, scale, value in values
+    ]
+    shown = tuple(panel for panel in panels if panel[2])
+    return TrainingPlot(_seen_words(training), shown, training.spec.target_accuracy) if shown else None
+
+
+def _seen_words(training: TrainingResults) -> str:
+    """What the last epoch says of more devices."""
+    if not training.comparisons:
+        return "Training, epoch by epoch"
+    last = training.comparisons[-1]
+    many, speedup = devices_words(last.group.world_size), last.epoch_speedup
+    faster = f" train an epoch {speedup.value:.2f} times as fast as one" if speedup else ""
+    here, one = last.group.final_accuracy, last.base.final_accuracy
+    if here is None or one is None:
+        return f"{many}{faster or ' and one, epoch by epoch'}"
+    reached = f"{here.value:.1%} accuracy against {one.value:.1%}"
+    return f"{many}{faster}: {reached}" if faster else f"{many} reach {reached}"
 
 
 def _by_epoch(group: TrainedGroup, value: Callable[[EpochMeans], Estimate | None]) -> Line:
@@ -461,66 +490,25 @@ def _by_epoch(group: TrainedGroup, value: Callable[[EpochMeans], Estimate | None
 
 
 def draw_training(plot: TrainingPlot) -> Figure:
-    """Test accuracy and test loss over the epochs, side by side; the loss alone without accuracies."""
-    panels = [("test accuracy (%)", plot.accuracy, 100.0)] if plot.accuracy else []
-    panels.append(("test loss", plot.loss, 1.0))
-    width = 4.6 * len(panels)
-    figure, axes = make_figure(width, 3.7 + legend_height(width, plot.loss), columns=len(panels))
-    for panel, (label, lines, scale) in zip(axes, panels, strict=True):
-        draw_lines(panel, lines, scale, shift=0.04)
+    """The panels side by side."""
+    width = max(3.4 * len(plot.panels), 5.0)
+    lines = plot.panels[0][2]
+    figure, axes = make_figure(width, 3.5 + legend_height(width, lines), columns=len(plot.panels))
+    for panel, (name, scale, shown) in zip(axes, plot.panels, strict=True):
+        draw_lines(panel, shown, scale, shift=0.04)
         whole_numbers(panel)
-        panel.set_xlim(0.5, max(point.x for line in lines for point in line.points) + 0.5)
+        panel.set_xlim(0.5, max(point.x for line in shown for point in line.points) + 0.5)
         panel.set_xlabel("epoch")
-        panel.set_ylabel(label)
-    if plot.accuracy:  # the interval of a few seeds may reach beyond what an accuracy can be
-        low, high = axes[0].get_ylim()
-        axes[0].set_ylim(max(low, 0.0), min(high, 100.0))
-    if plot.accuracy and plot.target is not None:
-        axes[0].axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    target = f"\ndotted: the target of {plot.target:.1%}" if plot.accuracy and plot.target else ""
-    write_title(figure, f"Training: {n_words(plot.seeds, 'seed', 'mean and 95% interval, ')}{target}")
+        panel.set_ylabel(name)
+        if name == ACCURACY:  # the interval of a few seeds may reach beyond what an accuracy can be
+            low, high = panel.get_ylim()
+            panel.set_ylim(max(low, 0.0), min(high, 100.0))
+            if plot.target is not None:
+                panel.axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+        if name == TIME:
+            panel.set_ylim(bottom=0)
+    seeds = n_words(plot.seeds, "seed", "mean and 95% interval, ")
+    target = f", dotted: the target of {plot.target:.1%}" if plot.target else ""
+    write_title(figure, f"{in_lines(plot.title, 90)}\n{seeds}{target}")
     legend_below(figure, axes[0])
-    return figure
-
-
-@dataclass(frozen=True)
-class EpochTimePlot:
-    """Training time of an epoch in s over the world size, a line for each strategy, the base in each."""
-
-    world_sizes: tuple[int, ...]
-    lines: tuple[Line, ...]
-    ideal: tuple[tuple[int, float], ...]
-    seeds: tuple[int, int]  # fewest and most behind a point
-
-
-def epoch_time_plot(results: StudyResults) -> EpochTimePlot | None:
-    """Epoch times by world size; None where only one was trained at."""
-    training = results.training
-    if training is None or not training.comparisons:
-        return None
-    base, kinds = training.comparisons[0].base, dict[tuple[str, str], list[TrainedGroup]]()
-    for each in training.comparisons:
-        kinds.setdefault((each.group.strategy, each.group.changes), [each.base]).append(each.group)
-    lines = tuple(
-        make_line(", ".join(filter(None, kind)), [(group.world_size, group.epoch_time_s) for group in groups])
-        for kind, groups in kinds.items()
-    )
-    sizes = tuple(sorted({group.world_size for group in training.groups}))
-    start = base.mean_epoch_time_s
-    return EpochTimePlot(sizes, lines, tuple((size, start / size) for size in sizes), fewest_and_most(lines))
-
-
-def draw_epoch_times(plot: EpochTimePlot) -> Figure:
-    """Training time of an epoch over the world size, with the ideal line from one device."""
-    figure, (axes,) = make_figure(6.4, 3.7 + legend_height(6.4, plot.lines))
-    ideal_x, ideal_y = zip(*plot.ideal, strict=True)
-    axes.plot(ideal_x, ideal_y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2, label="ideal")
-    draw_lines(axes, plot.lines, log_x=True)
-    log2_axis(axes, plot.world_sizes)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("world size (devices)")
-    axes.set_ylabel("training time of an epoch (s)")
-    words = n_words(plot.seeds, "seed", "mean and 95% interval, ")
-    write_title(figure, f"Epoch time, without evaluation: {words}")
-    legend_below(figure, axes)
     return figure

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_words, short_labels
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import one_device
@@ -24,16 +24,7 @@ from raybench.report.format import (
     share_of_step,
     times,
 )
-from raybench.report.plot import (
-    REACH,
-    draw_bar,
-    draw_whisker,
-    headline_title,
-    in_lines,
-    make_figure,
-    write_note,
-    write_title,
-)
+from raybench.report.plot import in_lines, legend_below, make_figure, write_title
 from raybench.report.table import Column, Table, empty_table, known, make_table
 
 if TYPE_CHECKING:
@@ -50,6 +41,8 @@ PART_WORDS = {
     "exposed_communication": "communication",
     "undivided": "not taken apart",
 }
+REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
+LEAST_WRITTEN = 0.04  # of a bar: less has no room for its number
 
 
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
@@ -246,76 +239,108 @@ def phases_table(results: StudyResults) -> Table:
     return make_table("Phases", caption, columns, rows)
 
 
-PART_LOOKS = {  # colour and hatch
-    "ideal": ("#0072B2", ""),
+PART_LOOKS = {  # colour and hatch: bars are read without colours too
+    "ideal": ("#9aa4b0", ""),
     "small batch": ("#F0E442", "..."),
     "contention": ("#E69F00", "///"),
     "DDP wrapper": ("#009E73", "xxx"),
     "skew": ("#CC79A7", "\\\\\\"),
     "communication": ("#56B4E9", "---"),
-    "not taken apart": ("#999999", "++"),
+    REST: ("white", ""),
 }
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One part of a step, from where the last one ended."""
+    """One setting's step, in shares that add up to 1: what computing needs, what is surely lost, the rest."""
 
     label: str
-    start_s: float
-    part: Estimate  # s
+    step_time_s: float
+    shares: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
 class WaterfallPlot:
-    """A step from ideal to measured."""
+    """Steps of several settings on the most devices, and what is seen in a sentence."""
 
     title: str
     bars: tuple[Bar, ...]
-    step_time_s: Estimate
 
 
 def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | None:
-    """The headline's step taken apart; None on one device. ``name`` is the results', of several."""
-    waterfall = results.waterfall
-    if waterfall is None or waterfall.world_size == 1:
+    """The steps of the settings shown; None on one device. ``name`` is the results', of several."""
+    shown = [
+        (each.last.config, each.waterfall)
+        for each in results.settings
+        if each.waterfall is not None and each.waterfall.world_size > 1
+    ]
+    if not shown:
         return None
-    bars, end_s = [], 0.0
-    for each, part in waterfall.parts.present().items():
-        bars.append(Bar(PART_WORDS[each], end_s, part))
-        end_s += part.value
-    title = f"{name}: {headline_title(results)}" if name else headline_title(results)
-    return WaterfallPlot(title, tuple(bars), waterfall.step_time_s)
+    labels = short_labels(results.study, [config for config, _ in shown])
+    bars = tuple(
+        Bar(f"{name}: {words}" if name else words, found.step_time_s.value, tuple(_shares(found)))
+        for words, (_, found) in zip(labels, shown, strict=True)
+    )
+    return WaterfallPlot(_seen_words(bars[0], shown[0][1].world_size), bars)
+
+
+def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
+    """Parts that are not surely above 0 are one: it is what is left, and may be below 0."""
+    shares = shares_of_step(waterfall)
+    ideal = shares.pop(PART_WORDS["ideal"], None)
+    left = 1.0
+    if ideal is not None:
+        yield PART_WORDS["ideal"], ideal.value
+        left -= ideal.value
+    for name, share in shares.items():
+        if share.low > 0 and name != PART_WORDS["undivided"]:
+            yield name, share.value
+            left -= share.value
+    if left > 0:
+        yield REST, left
+
+
+def _seen_words(bar: Bar, world_size: int) -> str:
+    shares = dict(bar.shares)
+    ideal, many = shares.pop(PART_WORDS["ideal"], 0.0), devices_words(world_size)
+    lost = {name: share for name, share in shares.items() if name != REST}
+    words = f"{ideal:.0%} of a step on {many} is what computing needs"
+    if not lost:
+        return words
+    most = max(lost, key=lambda name: lost[name])
+    return f"{words}, {lost[most]:.0%} is {most}"
 
 
 def draw_waterfall(plot: WaterfallPlot) -> Figure:
-    """The parts of a step, one below the other, each from where the last one ended."""
-    figure, (axes,) = make_figure(7.4, 1.6 + 0.42 * (len(plot.bars) + 1))
-    labels = [bar.label for bar in plot.bars] + ["step time"]
-    ends_s = [bar.start_s + max(bar.part.value, 0) for bar in plot.bars]
-    most_s = REACH * max(plot.step_time_s.value, *ends_s)  # an interval that is wider leaves the picture
+    """A bar for each setting, in shares of its step."""
+    figure, (axes,) = make_figure(7.5, 2.1 + 0.45 * max(len(plot.bars), 2))
+    seen = dict[str, None]()
     for row, bar in enumerate(plot.bars):
-        draw_bar(axes, row, bar.start_s * 1e3, bar.part.value * 1e3, *PART_LOOKS[bar.label])
-        end_s = bar.start_s + bar.part.value
-        low_s = bar.start_s + bar.part.not_negative.low
-        draw_whisker(axes, row, low_s, end_s, bar.start_s + bar.part.high)
-        right_s = min(max(end_s, bar.start_s, bar.start_s + bar.part.high), most_s)
-        share = bar.part.value / plot.step_time_s.value
-        write_note(axes, right_s, row, f"{duration_words(bar.part.value)} ({share:.1%})")
-    row, step_s = len(plot.bars), plot.step_time_s
-    draw_bar(axes, row, 0, step_s.value * 1e3, "#bbbbbb", "")
-    draw_whisker(axes, row, step_s.low, step_s.value, step_s.high)
-    write_note(axes, min(step_s.high, most_s), row, duration_words(step_s.value))
+        left = 0.0
+        for name, share in bar.shares:
+            color, hatch = PART_LOOKS[name]
+            axes.barh(
+                row, 100 * share, left=100 * left, height=0.62, color=color, hatch=hatch,
+                edgecolor="#444444", linewidth=0.6, label=None if name in seen else name,
+            )  # fmt: skip
+            if share >= LEAST_WRITTEN:
+                axes.text(
+                    100 * (left + share / 2), row, f"{share:.0%}", ha="center", va="center", fontsize=9,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
+                )  # fmt: skip
+            seen[name] = None
+            left += share
+    labels = [f"{in_lines(bar.label, 30)}\n{duration_words(bar.step_time_s)}" for bar in plot.bars]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
+    axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)
-    furthest_s = max(step_s.high, *(bar.start_s + max(bar.part.high, 0) for bar in plot.bars))
-    axes.set_xlim(0, min(furthest_s, most_s) * 1e3 * 1.3)  # room for the notes
-    axes.set_xlabel("time in a step (ms)")
-    starts = "" if step_s.starts == 1 else f" in {step_s.starts} starts"
-    words = f"Where the time of a step goes: mean and 95% interval, n = {step_s.n} rounds{starts}"
-    write_title(figure, f"{words}\n{in_lines(plot.title, 80)}")
+    axes.axvline(100, color="#444444", linewidth=0.8)
+    # where one part was measured below 0, the others are more than the step
+    axes.set_xlim(0, 100 * max(1.0, *(sum(share for _, share in bar.shares) for bar in plot.bars)))
+    axes.set_xlabel("share of the step (%)")
+    write_title(figure, in_lines(plot.title, 80))
+    legend_below(figure, axes)
     return figure
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.attribution import attribution
-from raybench.analysis.batch_lines import batch_lines
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.stats.statistics import simultaneous, unpaired_ratio
+from raybench.analysis.stats.statistics import unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict
-from raybench.spec import Setting
-from tests.support.planted import FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import asked, grid, study
+from tests.support.planted import FakeRunner, Noise, StepCosts
+from tests.unit.studies import grid, study
 
 EQUAL = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.0015)
 TRUE_EFFICIENCY = 0.8
@@ -110,18 +108,3 @@ def test_no_knob_changes_anything_where_all_are_equal(equal: list[Facts]) -> Non
 
 def test_the_best_setting_at_a_batch_has_an_interval_that_holds_for_all_tried_there() -> None:
     assert wrong_at_a_batch(STUDIES)[0] <= ALLOWED
-
-
-def test_a_line_of_the_most_efficient_setting_holds_for_those_among_which_it_was_chosen() -> None:
-    spec = study(knobs={"batch_size": [64, 128], "num_threads": [1, 2, 3, 4]})
-    settings = [Setting(batch_size=64, num_threads=1)]  # the headline's, not measured at 128
-    settings += [Setting(batch_size=128, num_threads=number) for number in (2, 3, 4)]
-    runner = FakeRunner(lambda config, setting: EQUAL, Noise(block=0.06, step=0.0), seed=12)
-    records, _ = run_all(runner, [asked(spec, "search", each, 2) for each in settings])
-    results = resolve(spec, records)
-    own, chosen = (line.points[-1].speedup for line in batch_lines(results))
-    measured = {found.speedup.value: found.speedup for found in results.scalings.values() if found.speedup}
-    assert own == measured[own.value]
-    assert chosen.value == max(measured[value].value for value in measured if value != own.value)
-    assert chosen == simultaneous(measured[chosen.value], 3)
-    assert chosen.half_width > 1.2 * measured[chosen.value].half_width

@@ -79,6 +79,7 @@ CONTRACT = [
     "other_s",
     "restart_s",
     "flops_per_s",
+    "mfu",
     "peak_memory_bytes",
     "device_memory_bytes",
     "device_utilization",

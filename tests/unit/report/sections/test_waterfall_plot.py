@@ -1,23 +1,42 @@
-"""The parts of a step, each from where the last one ended."""
+"""The steps of several settings as bars of shares."""
 
 from __future__ import annotations
 
 import pytest
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plot import headline_title, to_svg
-from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.plot import to_svg
+from raybench.report.sections.waterfall import PART_WORDS, REST, draw_waterfall, waterfall_plot
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
 
-def test_waterfall_bars_start_where_the_last_one_ended(results: StudyResults) -> None:
+def test_a_bar_has_what_is_surely_lost_and_the_rest(results: StudyResults) -> None:
     plot = waterfall_plot(results)
     assert plot is not None
-    for below, above in zip(plot.bars, plot.bars[1:], strict=False):
-        assert above.start_s == pytest.approx(below.start_s + below.part.value)
-    last = plot.bars[-1]
-    assert last.start_s + last.part.value == pytest.approx(plot.step_time_s.value)
+    assert [bar.label for bar in plot.bars][:2] == ["batch 512, fp32", "batch 512, bf16"]
+    for bar, setting in zip(plot.bars, results.settings, strict=True):
+        found = setting.waterfall
+        assert found is not None
+        shares = dict(bar.shares)
+        for name, part in found.parts.present().items():
+            if part.low > 0 and name != "undivided":
+                expected = part.value / found.step_time_s.value
+                assert shares.pop(PART_WORDS[name]) == pytest.approx(expected)
+        assert set(shares) <= {REST}
+        if REST in shares:
+            assert sum(share for _, share in bar.shares) == pytest.approx(1.0)
+
+
+def test_the_title_says_what_computing_needs_and_what_is_lost_most(results: StudyResults) -> None:
+    plot = waterfall_plot(results)
+    assert plot is not None
+    shares = dict(plot.bars[0].shares)
+    ideal = shares.pop("ideal")
+    assert plot.title.startswith(f"{ideal:.0%} of a step on 2 devices is what computing needs")
+    shares.pop(REST, None)
+    most = max(shares, key=lambda name: shares[name])
+    assert plot.title.endswith(f"{shares[most]:.0%} is {most}")
 
 
 def test_the_same_values_give_the_same_svg(results: StudyResults) -> None:
@@ -26,11 +45,3 @@ def test_the_same_values_give_the_same_svg(results: StudyResults) -> None:
     one, other = (to_svg(draw_waterfall(plot)) for _ in range(2))
     assert one == other
     assert b"<dc:date>" not in one
-
-
-def test_the_title_is_the_settings_alone(results: StudyResults) -> None:
-    plot, named = waterfall_plot(results), waterfall_plot(results, "before")
-    assert plot is not None
-    assert named is not None
-    assert plot.title == headline_title(results)
-    assert named.title == f"before: {headline_title(results)}"

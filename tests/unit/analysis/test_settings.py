@@ -1,32 +1,39 @@
-"""Throughput over the devices for every batch, and what further devices bring."""
+"""The settings that a report shows, and what further devices bring."""
 
 from __future__ import annotations
 
 import pytest
 
-from raybench.analysis import analyse
-from raybench.analysis.batch_lines import amdahl_speedup, marginal_returns
+from raybench.analysis.settings import amdahl_speedup, marginal_returns, shown_settings
 from raybench.analysis.stats.statistics import Estimate
-from tests.support.planted import FakeRunner
-from tests.unit.studies import exactly, exactly_strong, grid, planted, study
+from tests.unit.studies import exactly, planted
 
 
-def test_lines_of_a_batch_start_on_one_device_of_the_same_rounds() -> None:
-    found = planted({(8,): exactly(0.3), (128,): exactly(0.8, 0.04)}, "batch_size")
-    small, large = found.batch_lines
-    assert (small.batch_size, large.batch_size) == (8, 128)
+def test_a_setting_starts_on_one_device_of_the_same_rounds() -> None:
+    found = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
+    large, small = found.settings
+    assert (small.last.config.setting.batch_size, large.last.config.setting.batch_size) == (8, 128)
     assert [point.world_size for point in large.points] == [1, 2]
-    assert large.points[0].throughput_samples_per_s.value == pytest.approx(128 / 0.04)
-    assert large.points[1].speedup.value == pytest.approx(1.6)
-    assert large.points[1].serial_fraction is None  # in weak scaling nothing is serial
+    one, two = large.points
+    assert one.scaling.throughput_samples_per_s.value == pytest.approx(128 / 0.04)
+    assert two.scaling.speedup is not None
+    assert two.scaling.speedup.value == pytest.approx(1.6)
+    assert large.waterfall is not None
     assert amdahl_speedup(0.05, 8) == pytest.approx(5.926, abs=1e-3)
 
 
-def test_a_line_of_strong_scaling_has_a_serial_fraction() -> None:
-    (line,) = planted({(128,): exactly_strong(0.8)}, "batch_size", scaling={"mode": "strong"}).batch_lines
-    fraction = line.points[1].serial_fraction
-    assert fraction is not None
-    assert fraction.value == pytest.approx(0.25, rel=1e-6)  # (1/1.6 - 1/2) / (1 - 1/2)
+def test_the_default_is_first_then_one_of_each_batch_then_the_fastest() -> None:
+    costs = {
+        (batch, precision): exactly(0.8, batch * (1e-4 if precision == "fp32" else 0.5e-4))
+        for batch in (64, 32, 16)
+        for precision in ("fp32", "bf16")
+    }
+    found = planted(costs, "batch_size", "precision")
+    named = [found.label(each.last.record) for each in found.settings]
+    assert named[0] == "batch 64, fp32"
+    assert len(named) == 6
+    three = [found.label(each.last.record) for each in shown_settings(found, most=4)]
+    assert {words.split(",")[0] for words in three} == {"batch 64", "batch 32", "batch 16"}
 
 
 def over_one(value: float, half: float = 0.0) -> Estimate:
@@ -54,12 +61,3 @@ def test_without_one_device_in_the_list_it_is_where_speed_ups_are_over() -> None
 def test_a_slower_world_size_returns_less_than_nothing() -> None:
     *_, found = marginal_returns([(2, over_one(1.9)), (4, over_one(1.5, 0.1))])
     assert (found.each.value, found.each.low, found.each.high) == pytest.approx((-0.2, -0.25, -0.15))
-
-
-def test_a_line_of_several_starts_says_so_in_every_point() -> None:
-    spec = study(knobs={"batch_size": [8, 128]}, measure={"starts": 3})
-    records = grid(spec, (1, 2), FakeRunner(seed=3))[0]
-    for line in analyse(spec, records).batch_lines:
-        one, two = line.points
-        parts = (one.throughput_samples_per_s, one.speedup, two.throughput_samples_per_s, two.speedup)
-        assert min(part.starts for part in parts) >= 3
