@@ -30,8 +30,14 @@ def show(
     smoke: Annotated[bool, typer.Option("--smoke", help="With the study's own small sizes.")] = False,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="As it would be on this device.")] = "cpu",
     fields: Annotated[bool, typer.Option("--fields", help="Every field, its meaning and unit.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="The JSON schema of summary.json.")] = False,
 ) -> None:
-    """A study with all its defaults, or every field that a study may have."""
+    """A study with all its defaults, every field that a study may have, or the schema of summary.json."""
+    if schema:
+        from raybench.report.summary_json import summary_schema
+
+        typer.echo(summary_schema(), nl=False)
+        return
     from raybench.spec import validation
 
     if fields:

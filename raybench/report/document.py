@@ -19,6 +19,7 @@ from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import exploratory_once, make_pages, quoted, write_files
 from raybench.report.sections.configurations import advice_of
+from raybench.report.summary_json import summary_json
 from raybench.report.table import without_constant
 
 REPORT = "report"  # the folder of a results directory
@@ -39,7 +40,7 @@ def write_report(
     directory cannot be written.
     """
     plots, tables = draw_all(results, samples_dir), make_tables(results)
-    findings = grouped(results.findings, results.diagnosis)
+    findings, said = grouped(results.findings, results.diagnosis), answer(results, left_out)
     pages = make_pages(
         directory,
         environment,
@@ -47,7 +48,7 @@ def write_report(
         name=results.study.question or results.study.name,
         about=measured_words(results, environment),
         mark=SMOKE if results.study.is_smoke else "",
-        box=answer(results, left_out),
+        box=said,
         sections=make_sections(tables.places, plots),
         causes=results.diagnosis,
         advice=partial(advice_of, verified=results.verifications),
@@ -62,6 +63,7 @@ def write_report(
         "diagnosis.md": exploratory_once(diagnosis_markdown(results, tables, answer_of(results), findings)),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
+        "summary.json": summary_json(results, said, environment),
         "summary.tex": render.to_tex(tables.summary, results.study.name),
     }
     if spreads is not None:

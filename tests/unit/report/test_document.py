@@ -65,7 +65,16 @@ def test_every_file_of_the_contract_is_there(directory: Path) -> None:
     plots = {f"plots/{name}.{kind}" for name in ("batches", *PLOTS) for kind in ("png", "svg")}
     assert (
         names
-        == {"report.html", "report.md", "summary.csv", "trials.csv", "summary.tex", "diagnosis.md"} | plots
+        == {
+            "report.html",
+            "report.md",
+            "summary.csv",
+            "summary.json",
+            "trials.csv",
+            "summary.tex",
+            "diagnosis.md",
+        }
+        | plots
     )
 
 

@@ -1,0 +1,124 @@
+"""``summary.json``: what a report says, for programs: answer, points, findings, verdicts, environment."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field, JsonValue
+
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
+from raybench.report.answer import Clause
+from raybench.report.finding_texts import evidence, next_step
+from raybench.spec.base import Model
+
+SUMMARY_VERSION = "1.0"  # MAJOR.MINOR: readers of an older minor go on working
+
+
+class Interval(Model):
+    """A value with its 95% interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int = Field(description="rounds, or seeds, behind it")
+
+
+class Sentence(Model):
+    """One thing that a reader asks, and the answer."""
+
+    question: str
+    words: str
+
+
+class FoundCause(Model):
+    """A finding of the default setting on the most devices, or of the study."""
+
+    name: str = Field(description="as docs/reference.md lists them")
+    severity: str = Field(description="note, warning or problem")
+    trial_id: str
+    explains_s: Interval | None = Field(description="of the step, in s; null: no time can be given")
+    evidence: str
+    next_step: str
+    change: dict[str, JsonValue] | None = Field(description="knobs and values that would be changed")
+    command: str = Field(description="what to type; empty where there is nothing")
+
+
+class SettingVerdict(Model):
+    """A setting against the default on the most devices."""
+
+    setting: str
+    trial_id: str
+    verdict: str = Field(description="better, worse, as good, not known yet")
+    gain: Interval = Field(description="relative, in samples/s; the intervals hold for all settings at once")
+    visits_to_tell: int | None = Field(description="times as many visits, where it is not known yet")
+
+
+class SummaryDocument(Model):
+    """What ``summary.json`` holds."""
+
+    schema_version: str = SUMMARY_VERSION
+    study: str
+    question: str
+    is_smoke: bool = Field(description="whether sizes are those of --smoke: a test of the tool")
+    answer: list[Sentence]
+    points: list[dict[str, JsonValue]] = Field(description="the rows of summary.csv; null where unknown")
+    findings: list[FoundCause] = Field(description="what explains the most time first")
+    verdicts: list[SettingVerdict]
+    environment: dict[str, JsonValue] = Field(description="what environment.json holds")
+
+
+def summary_json(results: StudyResults, answer: Sequence[Clause], environment: Mapping[str, Any]) -> str:
+    """The text of ``summary.json``."""
+    document = SummaryDocument(
+        study=results.study.name,
+        question=results.study.question,
+        is_smoke=results.study.is_smoke,
+        answer=[Sentence(question=each.question, words=each.words) for each in answer],
+        points=[{name: _known(value) for name, value in each.row().items()} for each in results.summaries],
+        findings=[_cause(each) for each in results.diagnosis],
+        verdicts=[
+            SettingVerdict(
+                setting=results.label(each),
+                trial_id=each.trial_id,
+                verdict=str(results.gains[each.trial_id].verdict),
+                gain=_interval(results.gains[each.trial_id].gain),
+                visits_to_tell=results.gains[each.trial_id].to_tell,
+            )
+            for each in results.rivals
+            if each.trial_id in results.gains
+        ],
+        environment=json.loads(json.dumps(dict(environment), default=str)),
+    )
+    return document.model_dump_json(indent=2) + "\n"
+
+
+def summary_schema() -> str:
+    """The JSON schema of ``summary.json``."""
+    return json.dumps(SummaryDocument.model_json_schema(), indent=2) + "\n"
+
+
+def _cause(found: Finding) -> FoundCause:
+    return FoundCause(
+        name=str(found.name),
+        severity=str(found.severity),
+        trial_id=found.trial_id,
+        explains_s=_interval(found.explains) if found.explains else None,
+        evidence=evidence(found),
+        next_step=next_step(found),
+        change=dict(found.change) if found.change is not None else None,
+        command=found.command,
+    )
+
+
+def _interval(found: Estimate) -> Interval:
+    return Interval(value=_known(found.value), low=_known(found.low), high=_known(found.high), n=found.n)
+
+
+def _known(value: Any) -> Any:
+    """JSON has no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
