@@ -26,7 +26,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.results import NotMeasured
 from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.contents import Place, make_sections
+from raybench.report.contents import Section, with_something
 from raybench.report.format import (
     figures,
     gigabytes_per_s,
@@ -391,10 +391,13 @@ def write_sweep_report(directory: Path, results: SweepResults, environment: Mapp
         directory,
         environment,
         asked_by=_again(results.sweep),
-        name=Sweep.name,
+        title=Sweep.name,
         about=_about(results, environment),
         box=[Clause("Result", sweep_answer(results))],
-        sections=make_sections({"messages": Place("Messages", ("communication", "places"), tables)}, plots),
+        sections=with_something(
+            {"messages": Section("Messages", ("communication", "places"), tables)}, plots
+        ),
+        plots=plots,
         method=_method(results),
     )
     table = render.rows_csv([each.row() for each in results.messages])

@@ -14,7 +14,7 @@ from raybench.analysis.load import load_words
 from raybench.analysis.summary import model_name
 from raybench.report import render
 from raybench.report.answer import Clause, answer_of
-from raybench.report.contents import Place, make_sections
+from raybench.report.contents import Section, with_something
 from raybench.report.format import count, figures, interval, milliseconds, percent, times
 from raybench.report.method import began_words, hardware_words, method_words
 from raybench.report.pages import make_pages, write_files
@@ -306,10 +306,10 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
     every = every_scaling_table(studies)
     tables = comparison_tables(studies)
     places = {
-        "sides": Place("Side by side", tables=tuple(tables[:1])),
-        "plots": Place("Plots", tuple(plot.name for plot in plots)),
-        "more": Place("What differs, and the same trials", tables=tuple(tables[1:])),
-        "every": Place("Every trial of the curves", tables=(every,)),
+        "sides": Section("Side by side", tables=tuple(tables[:1])),
+        "plots": Section("Plots", tuple(plot.name for plot in plots)),
+        "more": Section("What differs, and the same trials", tables=tuple(tables[1:])),
+        "every": Section("Every trial of the curves", tables=(every,)),
     }
     name = " and ".join(side.name for side in studies.sides)
     pages = make_pages(
@@ -317,9 +317,10 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
         {"results": [f"{side.name}: {side.environment.hostname}" for side in studies.sides]},
         asked_by=command,
         again=command,
-        name=name,
+        title=name,
         box=[Clause(side.name, answer_of(side.results)) for side in studies.sides],
-        sections=make_sections(places, plots),
+        sections=with_something(places, plots),
+        plots=plots,
         method=[f"{side.name}: {method_words(side.results)[0]}" for side in studies.sides],
     )
     contents = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from raybench.analysis.results import StudyResults
+from raybench.report.advice import when_to_use
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import draw_prediction, prediction_plot, prediction_table, tradeoff_table
 from raybench.report.sections.configurations import (
@@ -39,6 +40,7 @@ from raybench.report.sections.training import (
     draw_training,
     epochs_table,
     goodput_table,
+    metrics_table,
     ranks_table,
     training_plot,
     training_table,
@@ -59,44 +61,30 @@ Level = Literal["first", "shown", "folded"]
 
 @dataclass(frozen=True)
 class Section:
-    """One heading with what stands under it; ``folded`` is for those who ask on."""
-
-    name: str  # of its anchor
-    title: str
-    plots: tuple[DrawnPlot, ...] = ()
-    tables: tuple[Table, ...] = ()
-    folded: tuple[Table, ...] = ()
-    level: Level = "shown"
-
-
-@dataclass(frozen=True)
-class Place:
-    """What belongs into a section: plots by name, tables by title as they are made."""
+    """One heading with what stands under it: plots by their names; ``folded`` is for those who ask on."""
 
     title: str
     plots: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     folded: tuple[Table, ...] = ()
     level: Level = "shown"
+    sentence: str = ""  # what to take from it
 
 
-def make_sections(places: Mapping[str, Place], plots: Sequence[DrawnPlot]) -> tuple[Section, ...]:
-    """The sections that have something to show, every plot and table in one of them."""
-    by_name = {plot.name: plot for plot in plots}
-    named = {name for place in places.values() for name in place.plots}
-    assert by_name.keys() <= named, f"plots without a section: {sorted(by_name.keys() - named)}"
-    sections = [
-        Section(
-            name,
-            place.title,
-            tuple(by_name[each] for each in place.plots if each in by_name),
-            _shown(place.tables),
-            _shown(place.folded),
-            place.level,
+def with_something(sections: Mapping[str, Section], plots: Sequence[DrawnPlot]) -> dict[str, Section]:
+    """The sections that have something to show, every plot in one of them; tables of a document's length."""
+    drawn = {plot.name for plot in plots}
+    assert drawn <= {name for each in sections.values() for name in each.plots}
+    found = {
+        name: replace(
+            each,
+            plots=tuple(plot for plot in each.plots if plot in drawn),
+            tables=_shown(each.tables),
+            folded=_shown(each.folded),
         )
-        for name, place in places.items()
-    ]
-    return tuple(each for each in sections if each.plots or each.tables or each.folded)
+        for name, each in sections.items()
+    }
+    return {name: each for name, each in found.items() if each.plots or each.tables or each.folded}
 
 
 def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
@@ -120,7 +108,7 @@ def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[Dra
 class ReportTables:
     """The tables of a report: those of each section, and those that stand elsewhere too."""
 
-    places: Mapping[str, Place]  # by the sections' names, in order
+    sections: Mapping[str, Section]  # by their anchors, in order
     summary: Table  # of summary.tex: the scaling trials, else the suggestions
     configurations: Table  # of diagnosis.md
     failures: Table  # of diagnosis.md too
@@ -133,23 +121,30 @@ def make_tables(results: StudyResults) -> ReportTables:
     # those that no section shows are made where summary.tex has them
     suggestions = suggestions_table(results, MOST_ROWS if scaling.rows else None)
     failures = failures_table(results)
-    places = {
-        "failures": Place("What failed", tables=(failures,), level="first"),
-        "scaling": Place("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
-        "predictions": Place(
+    sections = {
+        "failures": Section("What failed", tables=(failures,), level="first"),
+        "scaling": Section("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
+        "predictions": Section(
             "More devices",
             ("prediction",),
             (prediction_table(results.outlook, refusals=True), tradeoff_table(results.outlook)),
         ),
-        "cost": Place("What it costs", tables=(cost_table(results),)),
-        "training": Place(
+        "cost": Section(
+            "What it costs", tables=(cost_table(results),), sentence=when_to_use(results).strip()
+        ),
+        "training": Section(
             "Training",
             ("training",),
-            (training_table(results), changes_table(results), goodput_table(results)),
-            (epochs_table(results), ranks_table(results)),
+            (metrics_table(results), changes_table(results)),
+            (
+                epochs_table(results),
+                training_table(results),
+                goodput_table(results),
+                ranks_table(results),
+            ),
         ),
-        "published": Place("Published and measured", tables=(published_table(results),)),
-        "parts": Place(
+        "published": Section("Published and measured", tables=(published_table(results),)),
+        "parts": Section(
             "The parts of a step",
             tables=(
                 waterfall_table(results),
@@ -161,8 +156,8 @@ def make_tables(results: StudyResults) -> ReportTables:
             ),
             level="folded",
         ),
-        "batches": Place("Batches", ("batches",), level="folded"),
-        "settings": Place(
+        "batches": Section("Batches", ("batches",), level="folded"),
+        "settings": Section(
             "What the settings change",
             (),
             (
@@ -174,15 +169,15 @@ def make_tables(results: StudyResults) -> ReportTables:
             (suggestions, strategies_table(results), compression_table(results)),
             level="folded",
         ),
-        "what-if": Place(
+        "what-if": Section(
             "What if",
             tables=(model_buckets_table(results), buckets_table(results), hiding_table(results)),
             level="folded",
         ),
-        "steps": Place("Step times", ("step_times",), level="folded"),
+        "steps": Section("Step times", ("step_times",), level="folded"),
     }
     return ReportTables(
-        places=places,
+        sections=sections,
         summary=scaling if scaling.rows else suggestions,
         configurations=configurations_table(results),
         failures=failures,

@@ -13,7 +13,7 @@ from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.answer import SMOKE, answer, answer_of
 from raybench.report.code import use_it
-from raybench.report.contents import draw_all, make_sections, make_tables
+from raybench.report.contents import draw_all, make_tables, with_something
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
@@ -45,11 +45,12 @@ def write_report(
         directory,
         environment,
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
-        name=results.study.question or results.study.name,
+        title=results.study.question or results.study.name,
         about=measured_words(results, environment),
         mark=SMOKE if results.study.is_smoke else "",
         box=said,
-        sections=make_sections(tables.places, plots),
+        sections=with_something(tables.sections, plots),
+        plots=plots,
         causes=results.diagnosis,
         advice=partial(advice_of, verified=results.verifications),
         evidence=evidence_among(results.diagnosis),

@@ -10,7 +10,7 @@ from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.steps import MeasuredGroup, MeasuredScaling
 from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.contents import Place, make_sections
+from raybench.report.contents import Section, with_something
 from raybench.report.format import figures, plain_interval, plain_percent
 from raybench.report.pages import anew, make_pages, quoted, write_files
 from raybench.report.plot import DrawnPlot, drawn
@@ -96,15 +96,16 @@ def write_imported_report(directory: Path, file: Path, models: Sequence[Outlook]
     tables = tuple(table for model in models for table in _tables(model))
     scaling = f" --scaling {models[0].forecast.group.scaling}" if models else ""
     command = f"python -m raybench.study report {quoted(file)}{scaling} --output {anew(directory)}"
-    place = Place("More devices", tuple(plot.name for plot in plots), tables)
+    place = Section("More devices", tuple(plot.name for plot in plots), tables)
     pages = make_pages(
         directory,
         {},
         asked_by=command,
         again=command,
-        name=file.stem,
+        title=file.stem,
         box=[Clause("Result", imported_answer(models))],
-        sections=make_sections({"predictions": place}, plots),
+        sections=with_something({"predictions": place}, plots),
+        plots=plots,
         method=[TIMES_ALONE, *_sentences(models)],
     )
     rows = [imported_row(model.forecast.group, each) for model in models for each in model.scalings]

@@ -35,6 +35,7 @@ def make_pages(
     environment: Mapping[str, Any],
     *,
     asked_by: str,
+    plots: Sequence[DrawnPlot] = (),
     **named: Any,
 ) -> dict[str, str | bytes]:
     """``report.html`` and ``report.md``.
@@ -45,6 +46,7 @@ def make_pages(
     each, trials.
     """
     more: dict[str, Any] = {
+        "plots": {plot.name: plot for plot in plots},
         "about": "",
         "mark": "",
         "causes": (),

@@ -59,8 +59,7 @@ def attribution_table(results: StudyResults) -> Table:
         return empty_table(EFFECTS_TITLE)
     effects = [*attribution.singles, *attribution.together]
     interaction = (
-        " Interaction: what the knobs do together over the product of what each does alone, where each was "
-        "measured alone."
+        " Interaction: together, over the product of each alone."
         if any(effect.interaction is not None for effect in effects)
         else ""
     )
@@ -72,10 +71,7 @@ def attribution_table(results: StudyResults) -> Table:
     caption = (
         f"Against the default ({results.label(attribution.default)}) at "
         f"{percent(attribution.default_efficiency)} on {devices_words(attribution.world_size)}. "
-        "Ratios with 95% intervals for all rows at once. "
-        f"{EXPLORATORY}{interaction}{accumulation} "
-        "The workload is one within a study: how much a larger model "
-        "does, the command compare tells of two results directories."
+        f"95% intervals for all rows at once. {EXPLORATORY}{interaction}{accumulation}"
     )
     if (combined := results.combined_effect) is not None:
         caption += f" {combined_words(combined)}. {sentence(larger_batch_words(combined))}"
@@ -99,11 +95,9 @@ def configurations_table(results: StudyResults) -> Table:
     if not configurations:
         return empty_table(CONFIGURATIONS_TITLE)
     caption = (
-        f"On {devices_words(configurations[0].record.config.world_size)}, mean over n rounds with a 95% "
-        f"interval of each. {EXPLORATORY} "
-        f"Excellent: efficiency at least {EXCELLENT:.0%}; good: {GOOD:.0%}; poor: less; negative: slower "
-        "than one device, its whole interval by itself. "
-        "A batch is a choice about speed alone: how many epochs it needs is another question."
+        f"On {devices_words(configurations[0].record.config.world_size)}, 95% interval of each, n rounds. "
+        f"{EXPLORATORY} Excellent: efficiency at least {EXCELLENT:.0%}; good: {GOOD:.0%}; negative: slower "
+        "than one device. A batch is a choice about speed alone."
     )
     number = len(configurations)
     if number > MOST_ROWS:
@@ -122,11 +116,8 @@ def verification_table(results: StudyResults) -> Table:
         Column("n", lambda each: str(each.gain.gain.n) if each.gain else "", right=True),
     ]
     caption = (
-        "Each change against the default, in the same rounds where it needs no other processes; 95% "
-        "intervals for all at once. Confirmed: more samples/s beyond the interval and by "
-        f"{results.study.search.minimum_gain:.0%} at least; less than predicted where the whole interval is "
-        "below the prediction's. Refuted: slower, or not confirmed and the whole interval below what was "
-        "predicted. They count for no curve and no choice."
+        "Each change against the default in the same rounds; 95% intervals for all at once. Confirmed: by "
+        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or surely below the prediction."
     )
     return make_table("Verified by experiment", caption, columns, results.verifications)
 

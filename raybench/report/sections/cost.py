@@ -8,7 +8,6 @@ from raybench.analysis.cost import Cost, CostPoint
 from raybench.analysis.curves import Curve
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.advice import when_to_use
 from raybench.report.format import figures, plain_interval, plain_lasting, plain_times
 from raybench.report.sections.training import trained_words
 from raybench.report.table import NONE, Column, Table, known, make_table
@@ -26,28 +25,12 @@ class _Row:
         """Device time over one device's: of epochs trained, or of steps."""
         return self.cost.trained_ratio if self.cost.is_trained else self.point.cost_ratio
 
-    @property
-    def saved_s(self) -> Estimate | None:
-        """What is saved is said of runs only."""
-        return self.point.saved_s if self.cost.work.is_run else None
-
-    @property
-    def saved_money(self) -> Estimate | None:
-        return self.point.saved_money if self.cost.work.is_run else None
-
 
 def cost_table(results: StudyResults) -> Table:
     """Device time, money and energy of one device and of several, and what some runs save."""
-    runs = results.study.cost.runs
-    run = next(work for work in results.work if work.is_run)
     asked = results.study.cost
     prices = prices_words(asked.price_per_device_hour, asked.price_per_node_hour)
-    caption = (
-        f"{when_to_use(results)} {prices}{_trained_words(results)} without start-up and evaluation"
-        f"{_restart_words(results)}; {_missing_words(results)}a run is {run.name} (cost.runs = {runs}). "
-        "The default and the best setting, by the mean step over all rounds, slow ones too; 95% interval, "
-        "the ratio and the savings by blocks of the same rounds."
-    ).strip()
+    caption = f"{prices}{_trained_words(results)}{_missing_words(results)}".strip()
     return make_table("Cost", caption, _columns(results), _rows(results))
 
 
@@ -59,15 +42,8 @@ def prices_words(per_device_hour: float | None, per_node_hour: float | None) -> 
         if price is not None
     ]
     if not told:
-        return "No price is set (cost.price_per_device_hour; `report` takes --price-per-device-hour). "
+        return "No price is set (`--price-per-device-hour`). "
     return f"At {' and '.join(told)}. "
-
-
-def _restart_words(results: StudyResults) -> str:
-    """What an epoch and a run have beside their steps, where it was measured."""
-    if not any(point.record.steps and point.record.steps.restarts for point in results.costs):
-        return ""
-    return ", but with a restart of the loader in each epoch (not in the ratio, which is of steps)"
 
 
 def _columns(results: StudyResults) -> list[Column[_Row]]:
@@ -81,7 +57,9 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
         Column("energy, kJ", lambda row: _kilojoules(row.cost.energy_joules), right=True),
     ]
     saved_money: list[Column[_Row]] = [
-        Column(f"{runs} runs save, money", lambda row: known(row.saved_money, plain_interval), right=True),
+        Column(
+            f"{runs} runs save, money", lambda row: known(row.point.saved_money, plain_interval), right=True
+        ),
     ]
     return [
         Column("for", lambda row: row.cost.work.name),
@@ -93,22 +71,18 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
         *(money if priced else ()),
         *(energy if metered else ()),
         Column("device-time / one's", lambda row: known(row.cost_ratio, plain_times), right=True),
-        Column(f"{runs} runs save", lambda row: known(row.saved_s, plain_lasting), right=True),
+        Column(f"{runs} runs save", lambda row: known(row.point.saved_s, plain_lasting), right=True),
         *(saved_money if priced else ()),
     ]
 
 
 def _rows(results: StudyResults) -> list[_Row]:
-    """Work by work; none where no trial is on several devices: there is no choice."""
+    """What a run takes; none where no trial is on several devices: there is no choice."""
     if not any(point.speedup for point in results.costs):
         return []
     shown = _shown_trials(results)
-    return [
-        _Row(point, point.costs[place])
-        for place in range(len(results.work))
-        for point in results.costs
-        if point.record.trial_id in shown
-    ]
+    place = next(place for place, work in enumerate(results.work) if work.is_run)
+    return [_Row(point, point.costs[place]) for point in results.costs if point.record.trial_id in shown]
 
 
 def _shown_trials(results: StudyResults) -> set[str]:
@@ -130,19 +104,16 @@ def _missing_words(results: StudyResults) -> str:
     """Which of them has nothing to be compared with."""
     alone = {point.label for point in results.costs if not point.cost_ratio and point.world_size > 1}
     names = [each.label for each in _shown_curves(results) if each.label in alone]
-    return f"one device of {' and of '.join(dict.fromkeys(names))} was not measured; " if names else ""
+    return f" One device of {' and of '.join(dict.fromkeys(names))} was not measured." if names else ""
 
 
 def _trained_words(results: StudyResults) -> str:
-    """Which figure speaks where epochs were trained, and by how much steps differ."""
+    """What the figures are made of, and by how much trained epochs differ from steps."""
     if not any(row.cost.is_trained for row in _rows(results)):
-        return "Steps alone,"
+        return "By the mean step, without start-up and evaluation."
     differ = [trained_words(results, each) for each in results.trained_times if each.differs]
     apart = f" Trained and by steps is not the same: {'; '.join(differ)}." if differ else ""
-    return (
-        "What was trained is told as trained: n counts seeds, fewer than three have no interval."
-        f"{apart} Epochs trained, else steps alone,"
-    )
+    return f"By the epochs trained, without evaluation; fewer than three seeds have no interval.{apart}"
 
 
 def _by(row: _Row) -> str:

@@ -54,12 +54,9 @@ LINE_WORDS = {
     "exposed": "communication (not hidden)",
 }
 CAPTION = (
-    "A few steps under torch.profiler, which slows them, when the rounds were done: mean over the ranks, and "
-    "the ranks with the least and the most. In a trace transfers are the time in which one runs, "
-    "waiting for another rank included; they are hidden while an operator (on GPUs a kernel) of the same "
-    "rank runs, else communication. The stopwatch knows no single transfers: transfers are the all-reduces "
-    "alone (replay), communication is what the step takes longer than one without transfers, waiting for the "
-    "slowest rank left out, hidden is their difference; mean with 95% interval over n rounds."
+    "Trace: a few steps under torch.profiler, which slows them; mean over the ranks, least and most. Its "
+    "transfers hold waiting for other ranks. Stopwatch: transfers are the all-reduces alone, hidden is what "
+    "of them the step does not show."
 )
 
 

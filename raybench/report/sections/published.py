@@ -35,8 +35,7 @@ def published_table(results: StudyResults) -> Table:
     known_sources = sources()
     who = "; ".join(known_sources[name] for name in dict.fromkeys(each.source for each in published))
     caption = (
-        f"Published by others: {who}. Their hardware is not this one: nothing follows from a difference. "
-        "Measured: mean with 95% interval over n rounds, of trained figures over n seeds."
+        f"Published: {who}. Their hardware is another. Measured: 95% interval over n rounds, or seeds."
         f"{_training_words(results, published)}"
     )
     if any(row.is_by_steps for row in measured):
@@ -53,8 +52,8 @@ def published_table(results: StudyResults) -> Table:
         Column("published", lambda row: row.words, right=True),
         Column("measured", _measured_words),
         Column("n", lambda row: known(row.value, count) if row.has_interval else NONE, right=True),
-        Column("there", lambda row: _there_words(row.low), stays=True),
-        Column("here", here, stays=True),
+        Column("there", lambda row: _there_words(row.low)),
+        Column("here", here),
         Column("which was", lambda row: ", ".join(filter(None, [row.low.origin, row.low.note]))),
     ]
     return make_table(TITLE, caption, columns, measured)

@@ -209,9 +209,8 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[record.trial_id]) is not None and waterfall.world_size > 1
     ]
     caption = (
-        "T_comm holds all that more devices add to a step, contention, wrapper and skew too; communication "
-        "is the transfers that no compute hides, a difference of two steps: below 0 nothing is to be seen of "
-        f"it. {_SERIAL if is_strong else ''}Mean with 95% interval over n rounds."
+        "T_comm: all that more devices add to a step; communication: transfers that no compute hides."
+        f"{_SERIAL if is_strong else ''}"
     )
     columns = [*_OVERHEAD_COLUMNS, *([_SERIAL_FRACTION] if is_strong else ()), _ROUNDS]
     return make_table("Overhead by world size", caption, columns, rows)
@@ -240,8 +239,7 @@ _SERIAL_FRACTION = Column[_Overhead](
     "Amdahl's f", lambda row: known(row.waterfall.serial_fraction, serial_fraction_words), right=True
 )
 _SERIAL = (
-    "f is the serial fraction that Amdahl's law needs for the measured speed-up (Karp and Flatt 1990): where "
-    "it grows with the devices, it is overhead and not serial work. "
+    " f: the serial fraction of Amdahl's law (Karp and Flatt 1990); overhead where it grows with the devices."
 )
 
 

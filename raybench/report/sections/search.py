@@ -38,9 +38,8 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
         Column("n", lambda record: count(_scaling(results, record).step_time_s), right=True),
     ]
     caption = (
-        f"World size {results.target_world_size}, 95% interval of each alone, over all of its visits. "
-        f"{EXPLORATORY} A suggestion's batch size is a choice about speed alone: how "
-        "many epochs a batch needs to reach an accuracy was not measured."
+        f"World size {results.target_world_size}, 95% interval of each alone. {EXPLORATORY} "
+        "A batch is a choice about speed alone: what it does to accuracy was not measured."
     )
     fastest_first = sorted(
         results.rivals,
@@ -76,9 +75,8 @@ def gains_table(results: StudyResults) -> Table:
     others.sort(key=lambda record: -_gain(results, record).gain.value)
     shown = others[:MOST_GAINS]
     caption = (
-        "Against the default, whose steps are in the rounds of every trial here; 95% intervals for all "
-        "rows at once. As good: the whole interval is within "
-        f"{results.study.search.minimum_gain:.0%}; not known yet: it holds both. The verdict is on samples/s."
+        "Against the default in the same rounds; 95% intervals for all rows at once. As good: within "
+        f"{results.study.search.minimum_gain:.0%}."
     )
     if len(others) > len(shown):
         caption += f" {first_rows_words(len(shown), len(others))}"
@@ -109,10 +107,8 @@ def largest_table(results: StudyResults) -> Table:
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
     sized = f"{devices_words(results.target_world_size)}, batch {counted}"
     caption = (
-        f"On {sized}: the largest that takes at most {MEMORY_SHARE:.0%} of a rank's memory, by doubling and "
-        "bisection; above 64 in multiples of 8, above 1,024 in steps of 1 to 2%. Memory is the device's "
-        "count on the fullest rank: on GPUs what torch has reserved, context and communicators included, "
-        "against the GPU's; on CPUs the process's peak resident set against an equal share of the host's."
+        f"On {sized}: the largest that takes at most {MEMORY_SHARE:.0%} of a rank's memory, as the device "
+        "counts it (on CPUs the process, against an equal share of the host's)."
     )
     return make_table("The largest batch that fits", caption, columns, results.largest)
 
@@ -139,10 +135,8 @@ def strategies_table(results: StudyResults) -> Table:
     if not any(row.memory_is_of_process for row in results.strategies):
         memory = "as torch counts it, of the strategy alone (fsdp: without the copy that is its base)"
     caption = (
-        "Mean with 95% interval over n rounds; peak memory is that of the rank that takes most, "
-        f"{memory}. Each strategy stands with the default's other settings, else with its fastest. Loss "
-        "parity: from the same weights on the same samples, the largest difference of a step's loss from "
-        "one device's, and that of the first step's averaged gradient, relative, of what is tolerated."
+        f"Peak memory is of the rank that takes most, {memory}. Loss parity: the largest relative "
+        "difference of a step's loss, and of the first gradient, from one device's, of what is tolerated."
     )
     return make_table("Strategies", caption, _STRATEGY_COLUMNS, results.strategies)
 
@@ -180,10 +174,7 @@ def compression_table(results: StudyResults) -> Table:
         Column("compression", lambda record: record.config.setting.gradient_compression),
         Column("relative error", lambda record: f"{_error(record):.2g}", right=True),
     ]
-    caption = (
-        "|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms, the same "
-        "weights and samples."
-    )
+    caption = "|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms."
     compressed = [record for record in in_order(results, "scaling") if _error(record) is not None]
     return make_table("Error of gradient compression", caption, columns, compressed)
 

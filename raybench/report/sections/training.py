@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from raybench.analysis.cost import TrainedTime
 from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import (
     Comparison,
@@ -27,6 +27,7 @@ from raybench.report.format import (
     figures,
     interval,
     over_few,
+    plain_interval,
     plain_lasting,
     plain_percent,
     plain_times,
@@ -110,6 +111,100 @@ def trained_words(results: Facts, found: TrainedTime) -> str:
         return words
     trained, by_steps = plain_times(found.speedup), plain_times(found.speedup_by_steps)
     return f"{words}; {trained} and {by_steps} as fast as one device"
+
+
+@dataclass(frozen=True)
+class _Metric:
+    """One thing that was trained for or paid, of every group."""
+
+    name: str
+    cells: tuple[str, ...]
+    improvement: str = ""  # of the last group over the first
+
+
+MOST_GROUPS = 6  # columns
+
+
+def metrics_table(results: StudyResults) -> Table:
+    """What a write-up of a training shows: a metric a row, a column for one device and for each other way."""
+    training, title = results.training, "One device and several"
+    groups = training.groups[:MOST_GROUPS] if training else ()
+    if training is None or len(groups) < 2:
+        return empty_table(title)
+    headings = [", ".join(filter(None, [*_who(each), each.changes])) for each in groups]
+    columns: list[Column[_Metric]] = [
+        Column("metric", lambda row: row.name, stays=True),
+        *(_group_column(heading, place) for place, heading in enumerate(headings)),
+    ]
+    if len(groups) == 2:
+        columns.append(Column("improvement", lambda row: row.improvement, right=True))
+    shown = [each for each in _metrics(results, training, groups) if any(each.cells)]
+    seeds = max(len(each.runs) for each in groups)
+    caption = (
+        f"After {plural(groups[0].num_epochs, 'epoch')}, n = {plural(seeds, 'seed')}; times of an epoch are "
+        "without evaluation. Every row in all digits: epochs.csv."
+    )
+    return make_table(title, caption, columns, shown)
+
+
+def _who(group: TrainedGroup) -> list[str]:
+    return [devices_words(group.world_size), "" if group.world_size == 1 else group.strategy]
+
+
+def _group_column(heading: str, place: int) -> Column[_Metric]:
+    return Column(heading, lambda row: row.cells[place], right=True, stays=True)
+
+
+def _metrics(
+    results: StudyResults, training: TrainingResults, groups: Sequence[TrainedGroup]
+) -> Iterator[_Metric]:
+    compared = [training.comparison(each) for each in groups]
+    samples = results.epoch_samples
+
+    def of_all(
+        name: str,
+        value: Callable[[TrainedGroup], Estimate | None],
+        words: Callable[[Estimate], str],
+        kind: str,
+    ) -> _Metric:
+        values = [value(each) for each in groups]
+        one, many = values[0], values[-1]
+        improved = ""
+        if one is not None and many is not None and one.value:
+            change = many.value / one.value - 1
+            improved = (
+                f"{change:+.1%}" if kind == "ratio" else f"{100 * (many.value - one.value):+.2f} points"
+            )
+        return _Metric(name, tuple(known(each, words, "") for each in values), improved)
+
+    yield of_all("time per epoch", lambda each: each.epoch_time_s, plain_lasting, "ratio")
+    yield of_all("total time", lambda each: each.total_s, plain_lasting, "ratio")
+    if samples:
+        yield of_all(
+            "samples/s", lambda each: inverse(each.epoch_time_s).scaled(samples), plain_interval, "ratio"
+        )
+    for name, speedups in (
+        ("speed-up, epoch", [each.epoch_speedup if each else None for each in compared]),
+        ("speed-up, total", [each.total_speedup if each else None for each in compared]),
+    ):
+        yield _Metric(name, tuple(known(each, times_over_seeds, "1") for each in speedups))
+    shares = [
+        each.epoch_speedup.scaled(1 / each.group.world_size) if each and each.epoch_speedup else None
+        for each in compared
+    ]
+    yield _Metric("efficiency, epoch", tuple(known(each, plain_percent, "100%") for each in shares))
+    yield of_all("training accuracy", lambda each: each.epochs[-1].train_accuracy, _percent, "points")
+    yield of_all("test accuracy", lambda each: each.final_accuracy, _percent, "points")
+    yield of_all("best test accuracy", _best_accuracy, _percent, "points")
+    yield of_all("training loss", lambda each: each.epochs[-1].train_loss, _value, "ratio")
+    yield of_all("test loss", lambda each: each.epochs[-1].test_loss, _value, "ratio")
+    steps = [each.runs[0].epochs[-1].steps for each in groups]
+    yield _Metric("optimizer steps an epoch", tuple(f"{each:,}" for each in steps))
+
+
+def _best_accuracy(group: TrainedGroup) -> Estimate | None:
+    known_ones = [each.test_accuracy for each in group.epochs if each.test_accuracy is not None]
+    return max(known_ones, key=lambda each: each.value, default=None)
 
 
 @dataclass(frozen=True)
@@ -201,9 +296,8 @@ def changes_table(results: StudyResults) -> Table:
     title = "Training with all changes" if together else "Training with other settings"
     who = "all changes together" if together else "the other settings"
     caption = (
-        f"The default and {who}, trained for equally many epochs on equally many devices: a "
-        "change that is faster and learns less is no cure. Intervals are over seeds, paired by seed; "
-        "fewer than three have none."
+        f"The default and {who}, trained for equally many epochs. Intervals are over seeds, paired by "
+        "seed; fewer than three have none."
     )
     stopped = [_STOPPED] if any(each.group.stopped_by for each in changed) else []
     if stopped:
@@ -222,10 +316,8 @@ def _setting(group: TrainedGroup) -> str:
 def _training_caption(training: TrainingResults) -> str:
     spec = training.spec
     words = [
-        "Accuracy after the last epoch, difference to one device paired by seed, 95% Student intervals over "
-        "three seeds or more, on a scale that keeps them within bounds (logit, logarithm), none over fewer; "
-        f"the same where the whole interval lies within ±{spec.tolerance_points:g} points. An epoch's "
-        "time is training without evaluation, each run's first left out; all epochs: with evaluation. "
+        "Accuracy after the last epoch, 95% intervals over three seeds or more; the same within "
+        f"±{spec.tolerance_points:g} points. An epoch's time is without evaluation; all epochs: with it. "
         f"Converged: the first epoch within {spec.tolerance_points:g} points of the best."
     ]
     if spec.target_accuracy is not None:
@@ -270,10 +362,7 @@ _EPOCH_COLUMNS: list[Column[_EpochRow]] = [
 
 def epochs_table(results: StudyResults) -> Table:
     """Each epoch on each number of devices, mean over the seeds; epochs.csv has every seed."""
-    caption = (
-        "Mean over the seeds with 95% Student interval; of fewer than three none. Training loss and "
-        "accuracy are of the samples as they were trained on, test values of every test sample once."
-    )
+    caption = "Mean over the seeds, 95% interval over three or more. epochs.csv has every seed."
     groups = results.training.groups if results.training else ()
     rows = [_EpochRow(group, means) for group in groups for means in group.epochs]
     several = any(group.changes for group in groups)
@@ -308,8 +397,8 @@ _RANK_COLUMNS: list[Column[_RankRow]] = [
 def ranks_table(results: StudyResults) -> Table:
     """What each rank of each training trial has seen and used."""
     caption = (
-        "Peak memory as torch counts it (GPUs), device memory as the device does, on CPUs the process. "
-        "Utilisation while training: of a GPU its share of time with a kernel, of a CPU worker its cores'."
+        "Peak memory as torch counts it, device memory as the device does (on CPUs the process); utilisation "
+        "while training."
     )
     rows = [
         _RankRow(group, run, rank)
@@ -356,14 +445,8 @@ def _to_target(group: TrainedGroup, value: Callable[[ToTarget], float | None]) -
     return f"{figures(mean)}{of_all}"
 
 
-KNOWN_WORDS = (
-    "Intervals hold the noise scale's own error: over the seeds where three or more were trained, else what "
-    "leaving out some of its measurements in turn changes."
-)
-UNKNOWN_WORDS = (
-    "The noise scale was measured fewer than three times, so its error is not known: intervals are the "
-    "throughput's."
-)
+KNOWN_WORDS = "Intervals hold the noise scale's own error."
+UNKNOWN_WORDS = "Intervals are the throughput's: the noise scale was measured fewer than three times."
 
 
 _GOODPUT: list[Column[Goodput]] = [
@@ -402,17 +485,12 @@ def goodput_table(results: StudyResults) -> Table:
     known = all(each.statistical_efficiency.n >= LEAST_VALUES for each in training.goodput)
     caption = (
         f"Gradient noise scale: {figures(scale.first)} samples after the first epoch, {figures(scale.last)} "
-        f"after the last (McCandlish et al. 2018, appendix A.1, smoothed; {_over_runs(scale)}). Statistical "
-        "efficiency: progress of a sample over that of one at the reference batch of "
-        f"{training.reference_batch:,}, (scale + reference) / (scale + batch), mean over trials of the first "
-        f"{plural(max(len(run.epochs) for run in training.runs), 'epoch')} (Qiao et al. 2021); it is above "
-        "100% for smaller batches; goodput: throughput times this. "
+        f"after the last (McCandlish et al. 2018, smoothed; {_over_runs(scale)}). Statistical efficiency: "
+        f"(scale + {training.reference_batch:,}) / (scale + batch), Qiao et al. 2021; goodput: throughput "
+        "times this. "
     )
     if not training.is_scaled:
-        caption += (
-            "The formula assumes a learning rate that grows with the batch, which it did not: bounds from "
-            "reference over batch to the formula. "
-        )
+        caption += "The learning rate did not grow with the batch, as the formula assumes: bounds. "
     caption += KNOWN_WORDS if known else UNKNOWN_WORDS
     return make_table("Goodput", caption, columns, training.goodput)
 

@@ -83,9 +83,8 @@ def waterfall_table(results: StudyResults) -> Table:
         return empty_table("Where the time goes")
     caption = " ".join(
         [
-            f"One step on {devices_words(waterfall.world_size)} ({results.headline_label}): mean with 95% "
-            "interval over n rounds. The parts add up to the step time; what is lost is no less than 0, "
-            "a part below it was measured so. Communication: transfers that no compute hides.",
+            f"One step on {devices_words(waterfall.world_size)} ({results.headline_label}), n rounds. "
+            "Communication: transfers that no compute hides. A part below 0 was measured so.",
             *(f"Note: {note}." for note in waterfall.notes),
         ]
     )
@@ -122,7 +121,7 @@ def communication_table(results: StudyResults) -> Table:
     waterfall, title = results.waterfall, "Other measures of communication"
     if waterfall is None or waterfall.world_size == 1:
         return empty_table(title)
-    caption = "Mean with 95% interval over n rounds. T(n): a step on n devices."
+    caption = "T(n): a step on n devices; n counts rounds."
     return make_table(title, caption, _QUANTITY_COLUMNS, _quantities(waterfall))
 
 
@@ -139,7 +138,7 @@ def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
             "T_comm = T(n) - T(1), ms",
             waterfall.t_comm_s,
             lost_milliseconds,
-            "all that more devices add to a step: contention, wrapper and skew are in it",
+            "all that more devices add to a step: contention, wrapper, skew, communication",
         ),
         ("T_comm / T(n)", waterfall.t_comm_fraction, share_of_step, "the same as a share of the step"),
         ("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute beside them"),
@@ -181,9 +180,7 @@ def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
             "DDP's own logger, ms",
             difference,
             "few",
-            "from the first all-reduce's start to the last one's end, less the computing beside it, in few "
-            "steps: waiting for slower devices is in it, so it may be far from communication, which is a "
-            "difference of two steps",
+            "first all-reduce's start to last one's end, less computing; waiting for others is in it",
         )
 
 
@@ -222,15 +219,13 @@ def phases_table(results: StudyResults) -> Table:
             ),
         ]
     caption = (
-        f"For the {phases.samples:,.0f} samples of one step on {many} ({results.headline_label}), one device "
-        "alone beside all of them. Phases are timed in blocks of their own: their shares are taken, the "
-        "levels are those of the rounds. Backward is without transfers; gradient synchronization is what "
-        "nothing hides of them. "
+        f"The {phases.samples:,.0f} samples of one step on {many} ({results.headline_label}); one device "
+        "takes as many steps for them as there are devices. Backward is without transfers. "
     )
     if phases.is_gain is None:
-        caption += "The speed-up is too near to 1, or not surely another: there is no gain to share."
+        caption += "There is no certain gain to share."
     else:
-        caption += "The shares add up to 100%; a negative one takes time back."
+        caption += "Shares add up to 100%."
     if epoch_samples:
         caption += f" An epoch has {epoch_samples:,.0f} samples, by mean steps."
         if results.restart_s is not None:

@@ -163,7 +163,7 @@ def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
     _, text = printed(one, other, output=out)
     assert str(out / "report.html") in text or "report.html" in text
     names = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.suffix != ".svg"}
-    plots = {f"plots/{name}.png" for name in ("scaling", "batches", "waterfall-ag_news", "waterfall-imdb")}
+    plots = {f"plots/{name}.png" for name in ("scaling", "batches", "waterfall")}
     assert names == {"report.html", "report.md", "summary.csv", "summary.tex"} | plots
     rows = list(csv.DictReader((out / "summary.csv").read_text().splitlines()))
     assert {row["results"] for row in rows} == {"ag_news", "imdb"}

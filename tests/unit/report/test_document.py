@@ -103,7 +103,7 @@ def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> 
 
 def test_what_one_types_is_code_in_the_page_and_what_is_between_is_no_html() -> None:
     box = [Clause("What to change", "try `raybench doctor` & <b>`<i>`</b>")]
-    files = make_pages(Path("a"), {}, asked_by="x", name="n", box=box, sections=(), method=())
+    files = make_pages(Path("a"), {}, asked_by="x", title="n", box=box, sections={}, method=())
     page = str(files["report.html"])
     assert "try <code>raybench doctor</code> &amp; &lt;b&gt;<code>&lt;i&gt;</code>&lt;/b&gt;" in page
 

@@ -21,7 +21,7 @@ def test_what_runs_save_are_the_last_columns() -> None:
     ]
 
 
-def test_a_study_of_ones_own_that_trains_has_costs_of_an_epoch_and_of_a_run() -> None:
+def test_a_study_of_ones_own_that_trains_has_the_costs_of_a_run() -> None:
     spec = study(
         workload={"name": "vision", "input": "real"}, knobs={"batch_size": [32]}, training={"epochs": 7}
     )
@@ -31,9 +31,7 @@ def test_a_study_of_ones_own_that_trains_has_costs_of_an_epoch_and_of_a_run() ->
         *trained(spec, (1, 2), learning),
     ]
     rows = cost_table(analyse(spec, records)).rows
-    text = " ".join(cell for row in rows for cell in row)
-    assert "an epoch of 5,000 samples" in text
-    assert "a run of 7 epochs" in text
+    assert [row[:2] for row in rows] == [("a run of 7 epochs", "1"), ("a run of 7 epochs", "2")]
 
 
 def test_energy_is_shown_where_it_was_measured() -> None:
@@ -92,8 +90,7 @@ def test_the_ratio_of_what_was_trained_is_that_of_its_own_row() -> None:
         assert ratios[-1] == pytest.approx(several.device_s.value / alone.time_s.value)
     an_epoch, a_run = ratios
     assert a_run > 1.5 * an_epoch
-    shown = [row[-2] for row in cost_table(results).rows if row[1] == "2"]
-    assert shown[1:] == [f"{ratio:.2f}x" for ratio in ratios]
+    assert [row[-2] for row in cost_table(results).rows if row[1] == "2"] == [f"{a_run:.2f}x"]
 
 
 def _slower(record: TrialRecord, factor: float, num_epochs: int | None = None) -> TrialRecord:

@@ -15,6 +15,7 @@ from raybench.report.sections.training import (
     changes_table,
     epochs_table,
     goodput_table,
+    metrics_table,
     ranks_table,
     training_plot,
     training_table,
@@ -42,6 +43,27 @@ def test_one_device_is_the_baseline_of_the_others(trained_results: StudyResults)
     assert one[4:6] == ("", "baseline")
     assert two[4].endswith("]")
     assert two[-1] == "3"
+
+
+def test_one_device_and_several_stand_side_by_side_with_the_improvement(
+    trained_results: StudyResults,
+) -> None:
+    assert trained_results.training is not None
+    one, two = trained_results.training.groups
+    table = metrics_table(trained_results)
+    assert [each.heading for each in table.columns] == ["metric", "1 device", "2 devices, ddp", "improvement"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["speed-up, epoch"][0] == "1"
+    (found,) = trained_results.training.comparisons
+    assert found.epoch_speedup is not None
+    assert rows["speed-up, epoch"][1].startswith(f"{found.epoch_speedup.value:.2f}x")
+    change = two.epoch_time_s.value / one.epoch_time_s.value - 1
+    assert rows["time per epoch"][2] == f"{change:+.1%}"
+    points = 100 * (two.final_accuracy.value - one.final_accuracy.value)
+    assert rows["test accuracy"][2] == f"{points:+.2f} points"
+    samples = trained_results.epoch_samples
+    assert rows["samples/s"][0].startswith(f"{samples / one.epoch_time_s.value:,.0f}"[:3])
+    assert int(rows["optimizer steps an epoch"][1]) == two.runs[0].epochs[-1].steps
 
 
 def test_tables_and_plots_hold_every_group():
