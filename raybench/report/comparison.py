@@ -11,9 +11,10 @@ from raybench.analysis.attribution import ModelChange
 from raybench.analysis.comparison import Difference, FurtherSide, OverAnother, SameTrial, Side, SideBySide
 from raybench.analysis.labels import devices_words
 from raybench.analysis.load import load_words
+from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report import render
-from raybench.report.answer import Clause, answer_of
+from raybench.report.answer import Clause, answer
 from raybench.report.contents import Section, with_something
 from raybench.report.format import count, figures, interval, milliseconds, percent, times
 from raybench.report.method import began_words, hardware_words, method_words
@@ -47,6 +48,8 @@ from raybench.spec.user_input import received
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+SHORT = ("All changes together", "Scaling", "What to change", "Result")  # of an answer
 
 
 def comparison_tables(studies: SideBySide) -> list[Table]:
@@ -229,6 +232,9 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     yield "efficiency", known(scaling.efficiency, percent) if scaling else NONE
     yield "n", count(scaling.step_time_s) if scaling else NONE
     yield "best setting", results.best_label if results.best else NONE
+    best = results.scaling(results.best.record) if results.best else None
+    yield "its samples/s", interval(best.throughput_samples_per_s) if best else NONE
+    yield "its speed-up", known(best.speedup, times) if best else NONE
     yield "failed", failures_words(results.failed) or NONE
 
 
@@ -318,7 +324,7 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
         asked_by=command,
         again=command,
         title=name,
-        box=[Clause(side.name, answer_of(side.results)) for side in studies.sides],
+        box=[Clause(side.name, _short_answer(side.results)) for side in studies.sides],
         sections=with_something(places, plots),
         plots=plots,
         method=[f"{side.name}: {method_words(side.results)[0]}" for side in studies.sides],
@@ -329,6 +335,12 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
         "summary.tex": render.to_tex(every, name),
     }
     return write_files(directory, contents, plots)
+
+
+def _short_answer(results: StudyResults) -> str:
+    """How it scales, and what to change."""
+    said = {each.question: each.words for each in answer(results)}
+    return " ".join(said[question] for question in SHORT if question in said) or next(iter(said.values()))
 
 
 def _rows(studies: SideBySide) -> list[dict[str, KnobValue]]:

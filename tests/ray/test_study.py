@@ -60,7 +60,7 @@ class Smoke:
     expected: dict[str, Series]  # each gauge of a trial, by its exported name
     scraped: dict[str, Series]  # at the end, long after the first trial
     dashboard: dict[str, str]  # what it answered, by path
-    there: dict[str, bool]  # each path below /tmp/ray that the README names
+    there: dict[str, bool]  # each path below /tmp/ray that docs/clusters.md names
     queries: dict[str, list[dict[str, Any]]] | None  # what Prometheus answers; None: there is none here
 
     def rows(self) -> list[dict[str, str]]:
@@ -101,7 +101,7 @@ def smoke() -> Iterator[Smoke]:
             until(lambda: not missing(expected, scrape(ray_folder)), 60)
             until(lambda: len(shown(command.output)) == len(DASHBOARD), 30)
             reachable = command.reachable()
-            named = re.findall(r"/tmp/ray/([\w./]+)", (ROOT / "README.md").read_text())
+            named = re.findall(r"/tmp/ray/([\w./]+)", (ROOT / "docs" / "clusters.md").read_text())
             seen = Smoke(
                 command,
                 directory,

@@ -174,7 +174,7 @@ def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
     assert r"ag\_news" in tex
     assert "imdb" in tex
     page = (out / "report.html").read_text()
-    assert page.count("data:image/svg+xml;base64,") == 4
+    assert page.count("data:image/svg+xml;base64,") == 3
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
