@@ -37,7 +37,7 @@ CONTRACT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 NO_UNIT = {  # numbers of summary.csv that have none
     *("bucket_cap_mb", "speedup", "efficiency", "efficiency_low", "efficiency_high"),
     *("efficiency_again_low", "efficiency_again_high"),
-    *("communication_fraction", "device_utilization", "accuracy"),
+    *("communication_fraction", "device_utilization", "accuracy", "mfu"),
 }
 
 

@@ -10,11 +10,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from raybench.machine.environment import capture
-from raybench.records.store import ResultsDirectory
 from raybench.study import app
 from tests.conftest import ROOT
-from tests.unit.studies import grid, study
 
 README = (ROOT / "README.md").read_text()
 BATCH, MOST_DEVICES = 12, 16
@@ -45,19 +42,3 @@ def test_predict_prints_what_stands_there(
     done = CliRunner().invoke(app, shlex.split(typed.removeprefix("$ python -m raybench.study ")))
     assert done.exit_code == 0, done.output
     assert [line.rstrip() for line in done.output.strip().splitlines()] == [line.rstrip() for line in printed]
-
-
-def test_the_lines_for_pandas_give_a_row_for_each_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines = block("import to_pandas")
-    (named,) = re.findall(r'Path\("(.*?)"\)', lines)
-    spec = study()
-    records, step_times = grid(spec, (1, 2))
-    with ResultsDirectory.create(Path(named), spec, capture()) as directory:
-        for record in records:
-            directory.append(record, step_times[record.trial_id])
-    names: dict[str, pd.DataFrame] = {}
-    exec(compile(lines, "README.md", "exec"), names)
-    assert list(names["frame"].trial_id) == [record.trial_id for record in records]
