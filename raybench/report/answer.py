@@ -205,7 +205,7 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
-    return [*_choice(results), *_proposal(results)]
+    return [*_choice(results), *_one_device(results), *_proposal(results)]
 
 
 def _choice(results: StudyResults) -> list[str]:
@@ -231,6 +231,18 @@ def _choice(results: StudyResults) -> list[str]:
         chosen = f"{results.best_label} is the {among} for {objectives_words(objectives)}"
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
     return [f"keep the default: {results.best_label}, the {among}, {verdict_words(gain)}"]
+
+
+def _one_device(results: StudyResults) -> list[str]:
+    """That one device is faster than several with the setting to use."""
+    advice, use = results.device_advice, results.recommendation
+    speedup = results.scaling(advice.record).speedup if advice else None
+    if advice is None or speedup is None or speedup.high >= 1:
+        return []
+    if use is None or use.is_default or advice.record is results.headline:
+        return ["use one device"]
+    many = devices(advice.record.config.world_size, advice.record.config)
+    return [f"even so use one device: {many} train {speedup.value:.2f} times as fast"]
 
 
 def verdict_words(gain: Gain) -> str:

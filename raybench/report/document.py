@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from raybench.analysis.findings.compute import OtherProcesses
 from raybench.analysis.history import SHOWN
 from raybench.analysis.results import StudyResults
 from raybench.report import render
@@ -51,7 +52,12 @@ def write_report(
         box=said,
         sections=with_something(tables.sections, plots),
         plots=plots,
-        causes=results.diagnosis,
+        # what Ray and the kernel take is part of the trust
+        causes=[
+            each
+            for each in results.diagnosis
+            if not (isinstance(each.rule, OtherProcesses) and each.rule.is_own)
+        ],
         advice=partial(advice_of, verified=results.verifications),
         evidence=evidence_among(results.diagnosis),
         not_examined=not_examined_words(results.not_examined),

@@ -157,7 +157,7 @@ def text_of(rule: Kind) -> Text:
 NEED_WORDS = {
     Need.VARIANTS: "a trial with all variants",
     Need.PHASES: "the phases of a step, which trials of a curve have",
-    Need.BATCHES: "a second batch",
+    Need.BATCHES: "a larger batch",
     Need.SWEEP: "a sweep (communication), or a second bucket_cap_mb",
     Need.UTILIZATION: "the devices' utilisation, which the driver does not tell",
     Need.CLOCKS: "the devices' clocks, which the driver does not tell",
@@ -327,7 +327,7 @@ def _(rule: OtherProcesses) -> Text:
             f"{name} took {used:.2f} of {rule.cores:.0f} cores during the rounds: stop it, or measure when "
             "it is done"
         )
-    elif sum(programs_of(steps).values()) - sum(stoppable(steps).values()) >= MOST_OF_IT * rule.others:
+    elif rule.is_own:
         step = (
             "nothing much to stop: Ray and the kernel take their share wherever it runs; a core for them is "
             "one that no worker has"
@@ -378,7 +378,7 @@ def _(rule: BatchTooSmall) -> Text:
     case, part_s = rule.case, rule.part_s
     how = f"{ms(part_s)} of the step stay whatever the batch, by the line through the batches measured"
     if rule.by_strong_scaling:
-        samples = f"{case.config.batch_size:,} samples a device"
+        samples = f"{plural(case.config.batch_size, 'sample')} a device"
         how = f"{samples} take {ms(part_s)} longer than their part of the whole batch"
     is_told = busy_share(case) is not None
     told = "" if is_told else "; launches, Python and a device that is not filled are not told apart"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
+from raybench.analysis.findings.case import Case, OfTrial, PartOfStep, programs_of, stoppable
 from raybench.analysis.findings.finding import FindingName, Need, Remedy, Severity
 from raybench.analysis.load import load_of, loads_of
 from raybench.analysis.stats.statistics import Estimate, sum_of, trimmed_mean
@@ -124,6 +124,15 @@ class OtherProcesses(OfTrial):
     @classmethod
     def needs(cls, case: Case) -> Need | None:
         return Need.LOAD if load_of(case.record) is None else None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is Ray and the kernel: they take their share wherever it runs."""
+        steps = self.case.steps
+        can_stop, least = stoppable(steps), MOST_OF_IT * self.others
+        if max(can_stop.values(), default=0.0) >= least:
+            return False
+        return sum(programs_of(steps).values()) - sum(can_stop.values()) >= least
 
     @property
     def lost(self) -> float:

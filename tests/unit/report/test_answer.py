@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.curves import BatchCurve, BatchPoint, crossover
+from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
+from raybench.records.record import TrialRecord
 from raybench.report.advice import when_to_use
 from raybench.report.answer import answer, answer_of
 from raybench.report.code import use_it
+from raybench.report.document import write_report
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.runs import run
 from tests.unit.studies import (
     FULL,
     asked,
+    exactly,
     failed,
     grid,
+    planted,
     request,
     searched,
     study,
@@ -396,3 +402,39 @@ def test_a_load_that_was_beside_every_trial_is_said() -> None:
         words = "Other processes took 0.60 of 2 cores: without them a step may be up to 30% shorter."
         assert (words in said) is is_said
         assert ("Other processes" in said) is is_said
+
+
+def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() -> None:
+    costs = {(32,): exactly(0.2, 0.010), (64,): exactly(0.4, 0.012)}
+    results = planted(costs, "batch_size")
+    use = results.recommendation
+    assert use is not None
+    assert use.label == "batch 64"
+    assert "Even so use one device: 2 devices train 0.80 times as fast." in answer_of(results)
+    slower = planted({(32,): exactly(0.4)}, "batch_size")
+    assert "Use one device." in answer_of(slower)
+    faster = planted({(32,): exactly(0.8)}, "batch_size")
+    assert "se one device" not in answer_of(faster)
+
+
+@pytest.mark.parametrize(("program", "is_cause"), [("Ray", False), ("stress", True)])
+def test_what_ray_and_the_kernel_take_is_no_cause_of_the_page(
+    program: str, is_cause: bool, tmp_path: Path
+) -> None:
+    spec = study(knobs={"batch_size": [32, 64]})
+    costs = StepCosts(0.04, contention_s=0.01, other_cores=0.6, host_cores=2)
+    records = grid(spec, (1, 2), FakeRunner(lambda *_: costs, QUIET))[0]
+    found = analyse(spec, [_beside(each, program) for each in records])
+    assert FindingName.OTHER_PROCESSES in [each.name for each in found.diagnosis]
+    write_report(tmp_path, found, {})
+    page = (tmp_path / "report" / "report.md").read_text().split("## What it costs")[0]
+    assert ("**Other processes**" in page) is is_cause
+    assert "Other processes took " in page  # how far to trust it
+
+
+def _beside(record: TrialRecord, program: str) -> TrialRecord:
+    """The same where it was this program that took the cores."""
+    assert record.steps is not None
+    return record.model_copy(
+        update={"result": record.steps.model_copy(update={"other_programs": {program: 0.6}})}
+    )
