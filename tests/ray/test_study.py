@@ -167,7 +167,7 @@ def test_writes_every_file_of_the_contract(smoke: Smoke) -> None:
     directory = smoke.directory
     names = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
     assert {"study.toml", "environment.json", "trials.jsonl", "optuna.log"} <= names
-    report = {"report.html", "report.md", "summary.csv", "summary.tex", "diagnosis.md"}
+    report = {"report.html", "report.md", "summary.csv", "summary.json", "summary.tex", "diagnosis.md"}
     assert {f"report/{name}" for name in report} <= names
     assert {"report/plots/scaling.png", "report/plots/waterfall.svg"} <= names
     assert {f"samples/{record.trial_id}.parquet" for record in smoke.records()} <= names

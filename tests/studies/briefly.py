@@ -11,6 +11,7 @@ BRIEFLY = tuple(
         "measure.steps": 1,
         "measure.warmup_steps": 1,
         "search.half_width": 0.9,
+        "measure.visits": 1,
     }.items()
     for word in ("--set", f"{field}={value}")
 )
