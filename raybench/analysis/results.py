@@ -130,7 +130,7 @@ def analyse(
         configurations=diagnosis.configurations,
         attribution=attributed,
         combined_effect=combined_effect(base, attributed, training),
-        settings=shown_settings(base),
+        settings=shown_settings(base, use.config if use else None),
         overlaps=batch_overlaps(base),
         what_if=study_what_if(base),
         phases=phases,

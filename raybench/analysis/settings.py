@@ -30,43 +30,54 @@ class SettingPoint:
 
 @dataclass(frozen=True)
 class ShownSetting:
-    """One setting over its numbers of devices, the smallest first, and where a step on the most goes."""
+    """One setting over its numbers of devices, the smallest first."""
 
     points: tuple[SettingPoint, ...]
-    waterfall: Waterfall | None
-
-    @property
-    def last(self) -> SettingPoint:
-        """On the most devices."""
-        return self.points[-1]
+    main: SettingPoint  # on the headline's devices, where settings are compared
+    waterfall: Waterfall | None  # of its step there
 
 
-def shown_settings(results: Facts, most: int = MOST_SETTINGS) -> tuple[ShownSetting, ...]:
-    """The default, the curves, the fastest at each further batch, then the fastest: ``most`` at most.
-
-    One device is a point where it was measured, in a trial of its own or in the rounds of several.
-    """
-    headline = results.headline
-    if headline is None:
-        return ()
-    size = headline.config.world_size
-    there = [
+def settings_there(results: Facts) -> list[TrialRecord]:
+    """A trial of each setting that was measured on the headline's devices."""
+    size = results.headline.config.world_size if results.headline else 0
+    return [
         record
         for record in results.references
         if record.config.world_size == size and record.request.role in COMPARED_ROLES
     ]
+
+
+def shown_settings(
+    results: Facts, use: Configuration | None = None, most: int = MOST_SETTINGS
+) -> tuple[ShownSetting, ...]:
+    """The default, ``use`` and the best, the fastest at each further batch, the curves, then the fastest.
+
+    ``most`` at most; they stand batch by batch, the default's first. One device is a point where it was
+    measured, in a trial of its own or in the rounds of several.
+    """
+    headline = results.headline
+    if headline is None:
+        return ()
+    best = results.best.record.config if results.best else None
     on_curves = {point.trial_id for curve in results.curves for point in curve.points}
-    fastest = sorted(
-        there,
-        key=lambda record: (
-            record.trial_id != headline.trial_id,
-            record.trial_id not in on_curves,
-            -results.scaling(record).throughput_samples_per_s.value,
-        ),
+    there = sorted(
+        settings_there(results),
+        key=lambda record: -results.scaling(record).throughput_samples_per_s.value,
     )
-    first_of_batch = {record.config.setting.batch_size: record.trial_id for record in reversed(fastest)}
-    first = {*on_curves, *first_of_batch.values()}
-    chosen = sorted(fastest, key=lambda record: record.trial_id not in first)[:most]
+    of_batch = {record.config.setting.batch_size: record.trial_id for record in reversed(there)}
+
+    def rank(record: TrialRecord) -> int:
+        if record.trial_id == headline.trial_id:
+            return 0
+        if record.config in (use, best):
+            return 1
+        if record.trial_id in of_batch.values():
+            return 2
+        return 3 if record.trial_id in on_curves else 4
+
+    chosen = sorted(there, key=rank)[:most]
+    batches = list(dict.fromkeys(record.config.setting.batch_size for record in chosen))
+    chosen.sort(key=lambda record: batches.index(record.config.setting.batch_size))
     return tuple(_shown(results, record) for record in chosen)
 
 
@@ -77,14 +88,14 @@ def _shown(results: Facts, record: TrialRecord) -> ShownSetting:
         for other in results.references
         if other.config.same_question(config)
         and (other.config.world_size == 1 or other.config.placement == config.placement)
-        and other.config.world_size != config.world_size
     }
-    found[config.world_size] = SettingPoint(config, results.scaling(record), record)
-    one = one_device(record, results.scaling(record))
+    main = found[config.world_size] = SettingPoint(config, results.scaling(record), record)
+    one = one_device(record, main.scaling)
     if one is not None and 1 not in found:
-        found[1] = SettingPoint(config.model_copy(update={"world_size": 1}), one, record)
+        alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1})
+        found[1] = SettingPoint(alone, one, record)
     points = tuple(point for _, point in sorted(found.items()))
-    return ShownSetting(points, results.waterfalls[points[-1].record.trial_id])
+    return ShownSetting(points, main, results.waterfalls[record.trial_id])
 
 
 def amdahl_speedup(serial_fraction: float, world_size: float) -> float:

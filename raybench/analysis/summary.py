@@ -13,6 +13,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.records.results import Phase, ProbeResult, StepsResult
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_text
@@ -269,7 +270,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
         **_of_memory(record.steps),
         **_of_parts(divided),
         **_of_phases(phases, restart_time(record)),
-        **_of_devices(record.steps, scaled, record.config.device),
+        **_of_devices(record.steps, scaled, record.config),
     }
 
 
@@ -376,11 +377,12 @@ def _of_phases(phases: Mapping[Phase, Estimate], restart_s: Estimate | None) -> 
     }
 
 
-def _of_devices(result: StepsResult, scaled: Scaling, device: str) -> Values:
+def _of_devices(result: StepsResult, scaled: Scaling, config: Configuration) -> Values:
     """What the devices sent, computed and used."""
     flops = result.flops_per_step
-    # on CPUs the peak is no constant of the device: shared cores, clocks
-    peak = result.matrix_peak_flops_per_s if device == "cuda" else None
+    # on CPUs the peak is no constant of the device, and what is computed again is no use of the model's
+    is_known = config.device == "cuda" and not config.setting.activation_checkpointing
+    peak = result.matrix_peak_flops_per_s if is_known else None
     return {
         "gradient_bytes": result.gradient_bytes,
         "flops_per_s": flops / scaled.step_time_s.value if flops else None,

@@ -46,7 +46,7 @@ from raybench.records.whole_files import (
     unlock_directory,
     write_synced,
 )
-from raybench.spec.load import header, load_study, read_toml
+from raybench.spec.load import MADE_OF, header, load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.user_input import flat, real_path, received, to_toml
@@ -63,7 +63,6 @@ STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (
 )  # fmt: skip
 EPOCHS, CHECKPOINTS, MODELS, OPTUNA_JOURNAL = "epochs.csv", "checkpoints", "models", "optuna.log"
 TRACES = "traces"
-_MADE_OF = "made of "  # first words of the header of a study that is kept here
 
 Asked = Study | Sweep  # what a results directory answers
 
@@ -349,14 +348,14 @@ def foreign(path: Path) -> str | None:
 
 def kept_header(typed: Path | None) -> str:
     """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
-    return f"# {_MADE_OF}{typed}\n\n" if typed is not None else ""
+    return f"# {MADE_OF}{typed}\n\n" if typed is not None else ""
 
 
 def made_of(study_file: Path) -> Path:
     """The file that was typed: of a study that a results directory keeps the one that it was made of."""
     is_kept = study_file.name == STUDY and foreign(study_file.parent) is None
     first = next(iter(header(study_file)), "") if is_kept else ""
-    return Path(first.removeprefix(_MADE_OF)) if first.startswith(_MADE_OF) else real_path(study_file)
+    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else real_path(study_file)
 
 
 def refuse_occupied(path: Path) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
+MOST_PARTS = 3  # of what is lost
 MOST_TRAINED = 2  # changed settings whose training it has room for
 
 
@@ -46,7 +47,8 @@ class Clause:
 
 def answer_of(results: StudyResults) -> str:
     """The whole answer in one line."""
-    return " ".join(each.words for each in answer(results))
+    words = " ".join(each.words for each in answer(results))
+    return f"{SMOKE} {words}" if results.study.is_smoke else words
 
 
 def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
@@ -94,7 +96,7 @@ def devices(number: int, config: Configuration) -> str:
 
 
 def _combined(results: StudyResults) -> list[str]:
-    """What an ablation was asked: what all of its changes bring, and the largest share of it."""
+    """What an ablation was asked: what all of its changes bring."""
     combined = results.combined_effect
     if combined is None:
         return []
@@ -105,15 +107,14 @@ def _combined(results: StudyResults) -> list[str]:
     many = devices(together.record.config.world_size, together.record.config)
     words = f"{named}: {together.efficiency_ratio.value:.2f} times the efficiency on {many}"
     if combined.speedup is not None and combined.default_speedup is not None:
-        words += f", {factor(combined.default_speedup)} becomes {factor(combined.speedup)}"
+        words += f", from {factor(combined.default_speedup)} to {factor(combined.speedup)} of one's speed"
     said = [words]
-    if combined.shares:
-        most = max(combined.shares, key=lambda each: each.share.value)
-        said.append(f"{most.share.value:.0%} of that is {changes_words(most.effect.changes)} on its own")
-    learned = combined.trained and combined.trained.difference_points
     if combined.batch_ratio >= LARGER_BATCH:
-        unknown = "what that does to accuracy was not measured"
-        points = f"accuracy changes by {learned.value:+.1f} points" if learned else unknown
+        learned = combined.trained.difference_points if combined.trained is not None else None
+        points = "what that does to accuracy was not measured"
+        if learned is not None:
+            changes = "rises" if learned.value > 0 else "falls"
+            points = f"accuracy {changes} by {abs(learned.value):.1f} points"
         said.append(f"a step then has {combined.batch_ratio:,.3g} times the samples: {points}")
     return said
 
@@ -126,8 +127,8 @@ def _scaling(results: StudyResults) -> list[str]:
     config, steps = headline.config, missing_target(results)
     if config.oversubscribed:
         steps = [*steps, "workers share cores here, so the figures say nothing of devices of their own"]
-    of_all = "global " if config.scaling == "strong" else ""
-    at = f"at {of_all}batch {config.setting.batch_size:,}"
+    batch = f"{config.setting.batch_size:,}"
+    at = f"at global batch {batch}" if config.scaling == "strong" else f"at batch {batch} per device"
     many, size = devices(config.world_size, config), config.world_size
     verb = "trains" if size == 1 else "train"
     rate = f"{many} {verb} {scaling.throughput_samples_per_s.value:,.0f} samples/s {at}"
@@ -155,13 +156,14 @@ def _other_batches(results: StudyResults) -> list[str]:
     if passage is not None and (several := passages_words(passage)):
         return [f"{several}{with_what}"]
     if passage is not None and passage.is_slower:
-        where = passage_batch(passage)
         if passage.is_wide:
-            where = f"a batch somewhere between {passage.below:,} and {passage.above:,}"
-        return [f"below {where} they are slower than one{with_what}"]
+            return [
+                f"at batch {passage.below:,} they are slower than one, at {passage.above:,} not{with_what}"
+            ]
+        return [f"below {passage_batch(passage)} they are slower than one{with_what}"]
     if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
         least, most = curve.points[0].batch_size, curve.points[-1].batch_size
-        return [f"so they are at every batch measured, {least:,} to {most:,}"]
+        return [f"they are slower at every batch measured with these settings, {least:,} to {most:,}"]
     return []
 
 
@@ -183,13 +185,16 @@ def _why(results: StudyResults) -> list[str]:
     more = _more_rounds(results, rest)
     if not sure:
         return [f"{lost}, to causes that the measurement does not separate", *more]
-    (name, first), *others = sure
+    (name, _), *others = sure
     if not others and rest < LEAST_SHARE:
         return [f"{lost}, all of it to {name}"]
-    if first.value > total / 2:
-        return [f"{lost}, most of it to {name} ({first.value:.0%})", *more]
-    parts = " and ".join(f"{share.value:.0%} to {part}" for part, share in sure[:2])
-    return [f"{lost}: {parts}", *more]
+    parts = [f"{share.value:.0%} to {part}" for part, share in sure[:MOST_PARTS]]
+    if len(sure) <= MOST_PARTS and rest >= LEAST_SHARE:
+        parts.append("the rest not attributed")
+    return [
+        f"{lost}: {', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else f"{lost}: {parts[0]}",
+        *more,
+    ]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
@@ -220,7 +225,7 @@ def _choice(results: StudyResults) -> list[str]:
     if size != results.target_world_size:
         among += f" on {devices(size, best.record.config)}"
     if best.is_default:
-        return [f"keep the default: it is the {among}"]
+        return [f"keep the default: it is the {among} measured"]
     gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
         rate = interval(results.scaling(best.record).throughput_samples_per_s)
@@ -239,8 +244,12 @@ def _one_device(results: StudyResults) -> list[str]:
     speedup = results.scaling(advice.record).speedup if advice else None
     if advice is None or speedup is None or speedup.high >= 1:
         return []
-    if use is None or use.is_default or advice.record is results.headline:
+    if any(each.record is advice.record and each.differs for each in results.trained_times):
+        return []  # it is not known which
+    if use is None or use.is_default:
         return ["use one device"]
+    if advice.asked is not results.reference_of(use.config):
+        return []  # one device was not measured with the setting to use
     many = devices(advice.record.config.world_size, advice.record.config)
     return [f"even so use one device: {many} train {speedup.value:.2f} times as fast"]
 
@@ -309,8 +318,8 @@ def _more_devices(results: StudyResults) -> list[str]:
     if headline is None or headline.config.world_size == 1:
         return []
     if outlook is None:
-        needed = f"measurements on {FEWEST_WORLD_SIZES} numbers of devices"
-        return [f"what more devices would bring is not predicted: that takes {needed}"]
+        needed = f"it takes measurements on {FEWEST_WORLD_SIZES} numbers of devices, such as 1, 2 and 4"
+        return [f"what more devices would bring is not predicted: {needed}"]
     batch, forecast = int(headline.config.setting.batch_size), outlook.forecast
     later = [each for each in forecast.predicted if each.batch_size == batch]
     known = [each for each in later if each.efficiency is not None and each.efficiency.high > 0]

@@ -26,7 +26,6 @@ from raybench.records.record import TrialRecord
 from raybench.records.results import NotMeasured
 from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.contents import Section, with_something
 from raybench.report.format import (
     figures,
     gigabytes_per_s,
@@ -37,7 +36,7 @@ from raybench.report.format import (
     timing,
 )
 from raybench.report.method import on_words
-from raybench.report.pages import make_pages, write_files
+from raybench.report.pages import Section, make_pages, with_something, write_files
 from raybench.report.plot import (
     COLORS,
     MOST_CURVES,

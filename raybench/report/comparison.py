@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,17 +14,13 @@ from raybench.analysis.load import load_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report import render
-from raybench.report.answer import Clause, answer
-from raybench.report.contents import Section, with_something
+from raybench.report.answer import SMOKE, Clause, answer
 from raybench.report.format import count, figures, interval, milliseconds, percent, times
 from raybench.report.method import began_words, hardware_words, method_words
-from raybench.report.pages import make_pages, write_files
-from raybench.report.plot import MOST_CURVES, Line, drawn, fewest_and_most
+from raybench.report.pages import Section, make_pages, with_something, write_files
+from raybench.report.plot import MOST_CURVES, drawn
 from raybench.report.sections.scaling import (
-    BatchPlot,
     ScalingPlot,
-    batch_plot,
-    draw_batches,
     draw_scaling,
     scaling_plot,
     scaling_table,
@@ -116,7 +112,7 @@ def over_another_table(studies: SideBySide) -> Table:
 
 
 def every_scaling_table(studies: SideBySide) -> Table:
-    """The trials of every side's curves, or of its search, as one table with a column for the side."""
+    """The first table of every side as one, with a column for the side."""
     tables = [scaling_table(side.results) for side in studies.sides]
     # some sides have columns that others have not
     columns = max((table.columns for table in tables), key=len)
@@ -126,10 +122,8 @@ def every_scaling_table(studies: SideBySide) -> Table:
         for row in table.rows:
             cells = dict(zip(table.columns, row, strict=True))
             rows.append((side.name, *(cells.get(each, "") for each in columns)))
-    caption = (
-        "Mean with 95% interval over n rounds; speed-up and efficiency against one device in the same rounds."
-    )
-    return Table("Every trial of the curves", caption, (Heading("results"), *columns), tuple(rows))
+    caption = "95% intervals; speed-up and efficiency over one device, unless a base is named."
+    return Table("Every setting shown", caption, (Heading("results"), *columns), tuple(rows))
 
 
 _SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [
@@ -261,7 +255,7 @@ def _values(difference: Difference) -> Iterator[str]:
 def defaults_plot(sides: Sequence[Side]) -> ScalingPlot | None:
     """Each side's default over the devices; None where no side has two numbers of them."""
     plots = [scaling_plot(side.results, side.name) for side in sides]
-    first = tuple(plot.settings[0] for plot in plots if plot is not None)[:MOST_CURVES]
+    first = tuple(each for plot in plots if plot is not None for each in plot.settings)[:MOST_CURVES]
     return ScalingPlot(seen_words(first), first) if first else None
 
 
@@ -270,20 +264,6 @@ def steps_plot(sides: Sequence[Side]) -> WaterfallPlot | None:
     plots = [waterfall_plot(side.results, side.name) for side in sides]
     bars = tuple(plot.bars[0] for plot in plots if plot is not None)[:MOST_CURVES]
     return WaterfallPlot("Where the time of each default's step goes", bars) if bars else None
-
-
-def batches_plot(sides: Sequence[Side]) -> BatchPlot | None:
-    """Efficiency against batch of every side at the first one's world size; None without two batches."""
-    plots = [(side.name, plot) for side in sides if (plot := batch_plot(side.results)) is not None]
-    shown = [(name, plot) for name, plot in plots if plot.world_size == plots[0][1].world_size][:MOST_CURVES]
-    if not shown:
-        return None
-    lines = tuple(_named(name, plot.lines) for name, plot in shown)
-    return replace(shown[0][1], lines=lines, rounds=fewest_and_most(lines))
-
-
-def _named(name: str, lines: Sequence[Line]) -> Line:
-    return replace(lines[0], label=f"{name}: {lines[0].label}")
 
 
 def print_comparison(studies: SideBySide, console: Console) -> None:
@@ -306,7 +286,6 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
     """
     plots = [
         *drawn("scaling", "The defaults over the devices", defaults_plot(studies.sides), draw_scaling),
-        *drawn("batches", "Efficiency against batch", batches_plot(studies.sides), draw_batches),
         *drawn("waterfall", "Where the time goes", steps_plot(studies.sides), draw_waterfall),
     ]
     every = every_scaling_table(studies)
@@ -315,7 +294,7 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
         "sides": Section("Side by side", tables=tuple(tables[:1])),
         "plots": Section("Plots", tuple(plot.name for plot in plots)),
         "more": Section("What differs, and the same trials", tables=tuple(tables[1:])),
-        "every": Section("Every trial of the curves", tables=(every,)),
+        "every": Section("Every setting shown", tables=(every,)),
     }
     name = " and ".join(side.name for side in studies.sides)
     pages = make_pages(
@@ -340,7 +319,8 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
 def _short_answer(results: StudyResults) -> str:
     """How it scales, and what to change."""
     said = {each.question: each.words for each in answer(results)}
-    return " ".join(said[question] for question in SHORT if question in said) or next(iter(said.values()))
+    words = " ".join(said[question] for question in SHORT if question in said) or next(iter(said.values()))
+    return f"{SMOKE} {words}" if results.study.is_smoke else words
 
 
 def _rows(studies: SideBySide) -> list[dict[str, KnobValue]]:

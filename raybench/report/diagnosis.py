@@ -15,13 +15,13 @@ from raybench.analysis.scaling import Status
 from raybench.analysis.waterfall import Waterfall
 from raybench.report import render
 from raybench.report.advice import when_to_use
-from raybench.report.contents import ReportTables
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import milliseconds, percent, sentence, times
 from raybench.report.pages import EXPLORATORY
 from raybench.report.render import markdown_code
 from raybench.report.render import markdown_text as _text
-from raybench.report.sections.configurations import advice_of, verification_table
+from raybench.report.sections.configurations import advice_of, configurations_table, verification_table
+from raybench.report.sections.trials import failures_table
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.report.table import Table, without_constant
 from raybench.spec.knobs import KnobValue, Setting
@@ -34,21 +34,19 @@ MOST_CONFIGURATIONS = 20  # further ones are in the table only
 FindingGroup: TypeAlias = tuple[str, list[Finding]]  # a finding's name, and where it was found
 
 
-def diagnosis_markdown(
-    results: StudyResults, tables: ReportTables, answer: str, findings: Sequence[FindingGroup]
-) -> str:
+def diagnosis_markdown(results: StudyResults, answer: str, findings: Sequence[FindingGroup]) -> str:
     """Status and advice for each configuration, then every finding with evidence and next step."""
     lines = [f"# Diagnosis: {_text(results.study.name)}", "", f"{_text(answer)}.", ""]
     lines += _first_lines(results)
     lines += _table_lines(verification_table(results))
-    lines += _table_lines(tables.configurations)
+    lines += _table_lines(configurations_table(results))
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each, results.verifications)
     lines += _ranking_lines(results.attribution)
     sentence = when_to_use(results)
     lines += ["## When to use which", "", sentence, ""] if sentence else []
     lines += _finding_lines(findings, results.verifications, no_findings_words(results))
-    lines += _table_lines(tables.failures)
+    lines += _table_lines(failures_table(results))
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,64 @@ from raybench.analysis.findings.compute import OtherProcesses
 from raybench.analysis.history import SHOWN
 from raybench.analysis.results import StudyResults
 from raybench.report import render
+from raybench.report.advice import when_to_use
 from raybench.report.answer import SMOKE, answer, answer_of
 from raybench.report.code import use_it
-from raybench.report.contents import draw_all, make_tables, with_something
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
-from raybench.report.pages import exploratory_once, make_pages, quoted, write_files
-from raybench.report.sections.configurations import advice_of
+from raybench.report.pages import (
+    Section,
+    exploratory_once,
+    make_pages,
+    quoted,
+    with_something,
+    write_files,
+)
+from raybench.report.plot import DrawnPlot, drawn
+from raybench.report.prediction import draw_prediction, prediction_plot, prediction_table, tradeoff_table
+from raybench.report.sections.configurations import (
+    advice_of,
+    attribution_table,
+    verification_table,
+)
+from raybench.report.sections.cost import cost_table
+from raybench.report.sections.overlap import buckets_table, hiding_table, model_buckets_table, overlap_table
+from raybench.report.sections.published import published_table
+from raybench.report.sections.scaling import (
+    curve_table,
+    draw_scaling,
+    overheads_table,
+    scaling_plot,
+    scaling_table,
+)
+from raybench.report.sections.search import (
+    compression_table,
+    gains_table,
+    largest_table,
+    strategies_table,
+    suggestions_table,
+)
+from raybench.report.sections.training import (
+    changes_table,
+    draw_training,
+    epochs_table,
+    goodput_table,
+    metrics_table,
+    ranks_table,
+    training_plot,
+    training_table,
+)
+from raybench.report.sections.trials import draw_step_times, every_trial_table, failures_table, step_time_plot
+from raybench.report.sections.waterfall import (
+    communication_table,
+    draw_waterfall,
+    phases_table,
+    waterfall_plot,
+    waterfall_table,
+)
 from raybench.report.summary_json import summary_json
-from raybench.report.table import without_constant
+from raybench.report.table import MOST_ROWS, Table, without_constant
 
 REPORT = "report"  # the folder of a results directory
 
@@ -67,7 +116,7 @@ def write_report(
     )
     contents: dict[str, str | bytes] = {
         **pages,
-        "diagnosis.md": exploratory_once(diagnosis_markdown(results, tables, answer_of(results), findings)),
+        "diagnosis.md": exploratory_once(diagnosis_markdown(results, answer_of(results), findings)),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
         "summary.json": summary_json(results, said, environment),
@@ -76,3 +125,90 @@ def write_report(
     if spreads is not None:
         contents[SHOWN] = json.dumps(spreads, indent=2) + "\n"
     return write_files(directory / REPORT, contents, plots)
+
+
+def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
+    """Every plot that the records allow; step times from the parquet files of ``samples_dir``."""
+    step_times = step_time_plot(results, samples_dir)
+    return [
+        *drawn("scaling", "Scaling", scaling_plot(results), draw_scaling),
+        *drawn("prediction", "More devices", prediction_plot(results.outlook), draw_prediction),
+        *drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall),
+        *drawn("step_times", "Distribution of step times", step_times, draw_step_times),
+        *drawn("training", "Training", training_plot(results), draw_training),
+    ]
+
+
+@dataclass(frozen=True)
+class ReportTables:
+    """The tables of a report: those of each section, and those that stand elsewhere too."""
+
+    sections: Mapping[str, Section]  # by their anchors, in order
+    summary: Table  # of summary.tex: the scaling trials, else the suggestions
+    trials: Table  # every one
+
+
+def make_tables(results: StudyResults) -> ReportTables:
+    """Every table of the study, made once, in the order in which the sections are read."""
+    scaling = scaling_table(results)
+    # those that no section shows are made where summary.tex has them
+    suggestions = suggestions_table(results, MOST_ROWS if scaling.rows else None)
+    sections = {
+        "failures": Section("What failed", tables=(failures_table(results),), level="first"),
+        "scaling": Section("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
+        "predictions": Section(
+            "More devices",
+            ("prediction",),
+            (prediction_table(results.outlook, refusals=True), tradeoff_table(results.outlook)),
+        ),
+        "cost": Section(
+            "What it costs", tables=(cost_table(results),), sentence=when_to_use(results).strip()
+        ),
+        "training": Section(
+            "Training",
+            ("training",),
+            (metrics_table(results), changes_table(results)),
+            (
+                epochs_table(results),
+                training_table(results),
+                goodput_table(results),
+                ranks_table(results),
+            ),
+        ),
+        "published": Section("Published and measured", tables=(published_table(results),)),
+        "parts": Section(
+            "The parts of a step",
+            tables=(
+                waterfall_table(results),
+                curve_table(results),
+                overlap_table(results),
+                communication_table(results),
+                overheads_table(results),
+                phases_table(results),
+            ),
+            level="folded",
+        ),
+        "settings": Section(
+            "What the settings change",
+            (),
+            (
+                gains_table(results),
+                verification_table(results),
+                attribution_table(results),
+                largest_table(results),
+            ),
+            (suggestions, strategies_table(results), compression_table(results)),
+            level="folded",
+        ),
+        "what-if": Section(
+            "What if",
+            tables=(model_buckets_table(results), buckets_table(results), hiding_table(results)),
+            level="folded",
+        ),
+        "steps": Section("Step times", ("step_times",), level="folded"),
+    }
+    return ReportTables(
+        sections=sections,
+        summary=scaling if scaling.rows else suggestions,
+        trials=every_trial_table(results),
+    )

@@ -319,7 +319,7 @@ def _(rule: OtherProcesses) -> Text:
     shown = (
         f"{rule.others:.2f} of {rule.cores:.0f} cores went to other processes during the rounds "
         f"({rounds} rounds{f'; {named}' if named else ''}), the trial's workers need "
-        f"{rule.cores - rule.spare:.0f}: they explain at most {rule.lost:.0%} of a step of all of them"
+        f"{rule.cores - rule.spare:.0f}: they explain at most {rule.lost:.0%} of a step"
     )
     name, used = next(iter(stoppable(steps).items()), ("", 0.0))
     if used >= MOST_OF_IT * rule.others:
@@ -476,7 +476,7 @@ def _(rule: TakingTurns) -> Text:
             ": the hosts do other work that comes and goes, or batches differ in length, which is not told "
             "of a workload of one's own"
         )
-    shown = f"ranks wait {ms(rule.part_s)} in a step for one that is another from step to step{why}"
+    shown = f"ranks wait {ms(rule.part_s)} in a step for the slowest, which changes from step to step{why}"
     return Text(shown, step)
 
 

@@ -10,9 +10,8 @@ from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.steps import MeasuredGroup, MeasuredScaling
 from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.contents import Section, with_something
 from raybench.report.format import figures, plain_interval, plain_percent
-from raybench.report.pages import anew, make_pages, quoted, write_files
+from raybench.report.pages import Section, anew, make_pages, quoted, with_something, write_files
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import (
     draw_prediction,

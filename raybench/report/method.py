@@ -75,7 +75,7 @@ BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
 def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str:
-    """ "mlp on 2 x AMD EPYC, gloo · raybench 0.1.0, torch 2.14.1, ray 2.60.0 · 2026-11-22 20:52 UTC".
+    """ "mlp on 2 CPU workers on AMD EPYC, gloo · raybench 0.1.0, torch 2.14.1 · 2026-11-22".
 
     ``environment`` is what environment.json holds, as far as it is known. Empty where nothing was measured.
     """
@@ -105,6 +105,8 @@ def hardware_words(record: TrialRecord, cpu_model: str) -> str:
     size, nodes = record.request.config.world_size, record.nodes
     name = record.device_name or cpu_model
     devices = f"{size} x {name}" if name else plural(size, "device")
+    if record.request.config.device == "cpu":
+        devices = plural(size, "CPU worker") + (f" on {name}" if name else "")
     return f"{devices} on {nodes} nodes" if nodes and nodes > 1 else devices
 
 

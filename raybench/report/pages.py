@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from raybench.records.whole_files import replace_whole
 from raybench.report import render
 from raybench.report.format import duration_words
 from raybench.report.method import environment_lines
 from raybench.report.plot import DrawnPlot
+from raybench.report.table import MOST_ROWS, Table, first_rows, without_constant
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -28,6 +30,42 @@ EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 
 MOST_CAUSES = 3  # further ones are folded
 COMMAND = re.compile("`([^`]*)`")
+
+
+# A section stands before the causes, below them, or is folded where they have been read.
+Level = Literal["first", "shown", "folded"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One heading with what stands under it: plots by their names; ``folded`` is for those who ask on."""
+
+    title: str
+    plots: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    folded: tuple[Table, ...] = ()
+    level: Level = "shown"
+    sentence: str = ""  # what to take from it
+
+
+def with_something(sections: Mapping[str, Section], plots: Sequence[DrawnPlot]) -> dict[str, Section]:
+    """The sections that have something to show, every plot in one of them; tables of a document's length."""
+    drawn = {plot.name for plot in plots}
+    assert drawn <= {name for each in sections.values() for name in each.plots}
+    found = {
+        name: replace(
+            each,
+            plots=tuple(plot for plot in each.plots if plot in drawn),
+            tables=_shown(each.tables),
+            folded=_shown(each.folded),
+        )
+        for name, each in sections.items()
+    }
+    return {name: each for name, each in found.items() if each.plots or each.tables or each.folded}
+
+
+def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
+    return tuple(without_constant(first_rows(table, MOST_ROWS)) for table in tables if table.rows)
 
 
 def make_pages(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
@@ -232,15 +231,10 @@ def draw_lines(
     *,
     log_x: bool = False,
     shift: float = 0.0,
-    styles_of: Sequence[Line] = (),
-    as_powers: bool = False,
 ) -> None:
-    """Lines with error bars; ``styles_of`` keeps a line's looks where others are left out.
-
-    ``as_powers``: between two points log y is straight over log x, as a crossover is interpolated.
-    """
-    labels = [line.label for line in styles_of or lines]
-    every = [point.x for line in styles_of or lines for point in line.points]
+    """Lines with error bars."""
+    labels = [line.label for line in lines]
+    every = [point.x for line in lines for point in line.points]
     octaves = np.log2(max(every) / min(every)) + 1.0 if log_x and every else 0.0
     for line in lines:
         index = labels.index(line.label)
@@ -254,14 +248,12 @@ def draw_lines(
         )
         color = COLORS[index % len(COLORS)]
         beneath = len(labels) - 1 - index  # curves that may lie on this one: it shows around them
-        path_x, path_y, marked = _power_path(x, y) if as_powers else (x, y, 1)
         axes.plot(
-            path_x,
-            path_y,
+            x,
+            y,
             label=line.label,
             color=color,
             marker=MARKERS[index % len(MARKERS)],
-            markevery=marked,
             linestyle=STYLES[index % len(STYLES)],
             markersize=5 + 0.6 * beneath,
             linewidth=1.4 + 0.25 * beneath,
@@ -277,14 +269,6 @@ def draw_lines(
             capsize=3,
             zorder=1.5,
         )
-
-
-def _power_path(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[Any, Any, int]:
-    """Points on the power laws between neighbours, and every how many of them is one of ``x``."""
-    between = 20
-    places, numbers = np.linspace(0, len(x) - 1, (len(x) - 1) * between + 1), np.arange(len(x))
-    path_x, path_y = (np.exp(np.interp(places, numbers, np.log(values))) for values in (x, y))
-    return path_x, path_y, between
 
 
 def write_title(figure: Figure, text: str) -> None:

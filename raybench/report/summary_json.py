@@ -42,6 +42,7 @@ class FoundCause(Model):
     severity: str = Field(description="note, warning or problem")
     trial_id: str
     explains_s: Interval | None = Field(description="of the step, in s; null: no time can be given")
+    is_at_most: bool = Field(description="whether that is a bound: perhaps none of it")
     evidence: str
     next_step: str
     change: dict[str, JsonValue] | None = Field(description="knobs and values that would be changed")
@@ -108,6 +109,7 @@ def _cause(found: Finding) -> FoundCause:
         severity=str(found.severity),
         trial_id=found.trial_id,
         explains_s=_interval(found.explains) if found.explains else None,
+        is_at_most=found.is_at_most,
         evidence=evidence(found),
         next_step=next_step(found),
         change=dict(found.change) if found.change is not None else None,

@@ -103,16 +103,18 @@ def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) ->
 
     ``width``: in columns; None: as wide as what is in it.
     """
-    ends = {point.world_size for setting in results.settings for point in (setting.points[0], setting.last)}
+    every = scaling_rows(results)
+    ends = {point.world_size for setting in results.settings for point in (setting.points[0], setting.main)}
     whole = {point.record.trial_id for setting in results.settings[:MOST_WHOLE] for point in setting.points}
-    shown = [
-        row
-        for row in scaling_rows(results)
-        if row.point.world_size in ends or row.point.record.trial_id in whole
-    ]
+    shown = [row for row in every if row.point.world_size in ends or row.point.record.trial_id in whole]
     rows: list[Row | TrialRecord] = [*shown[:MOST_ROWS], *results.failed[:MOST_FAILED]]
-    more = more_settings(results)
-    caption = f"{plural(more, 'setting')} more in report.html" if more else ""
+    left_out = {
+        "row": len(every) - len(shown[:MOST_ROWS]),
+        "setting": more_settings(results),
+        "failed trial": max(len(results.failed) - MOST_FAILED, 0),
+    }
+    words = [plural(number, name) for name, number in left_out.items() if number]
+    caption = f"{', '.join(words)} more in report.html" if words else ""
     table = make_table("", caption, _columns(results), rows)
     drawn = rich_table(table, width, tight=True)
     drawn.caption = table.caption or None
@@ -135,7 +137,10 @@ def _columns(results: StudyResults) -> list[Column[Row | TrialRecord]]:
         return f"{figures(found.step_time_s.value * 1e3)} ms {relative_words(found.step_time_s)}"
 
     def speedup(found: Scaling) -> str:
-        return known(found.speedup, factor, "") if not found.is_baseline else ""
+        if found.speedup is None or found.baseline is None or found.is_baseline:
+            return ""
+        few = found.baseline.world_size
+        return f"{factor(found.speedup)}{f' over {few}' if few > 1 else ''}"
 
     def efficiency(found: Scaling) -> str:
         return known(found.efficiency, percent, "") if not found.is_baseline else ""

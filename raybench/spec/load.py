@@ -61,6 +61,9 @@ def find_study(name_or_path: str | None) -> Path:
     )
 
 
+MADE_OF = "made of "  # first words of the header of a study that a results directory keeps
+
+
 def load_study(
     path: Path,
     *,
@@ -76,7 +79,8 @@ def load_study(
         RequestError: one line for each fault: the dotted field, the rule, the value received.
     """
     data = read_toml(path)
-    data.setdefault("question", question(path))
+    asked = question(path)
+    data.setdefault("question", "" if asked.startswith(MADE_OF) else asked)
     return resolve(data, device=device, smoke=smoke, overrides=overrides)
 
 

@@ -197,6 +197,7 @@ class Study(Model):
     MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = (
         "measure.timeout_seconds", "measure.starts", "measure.profile", "measure.memory_snapshot",
         "training.timeout_seconds", "time_budget_seconds", "question",
+        "is_smoke",
     )  # fmt: skip
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(

@@ -58,7 +58,9 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
     ]
     saved_money: list[Column[_Row]] = [
         Column(
-            f"{runs} runs save, money", lambda row: known(row.point.saved_money, plain_interval), right=True
+            f"money saved in {runs} runs",
+            lambda row: known(row.point.saved_money, plain_interval),
+            right=True,
         ),
     ]
     return [
@@ -70,8 +72,8 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
         Column("device-time", lambda row: plain_lasting(row.cost.device_s), right=True),
         *(money if priced else ()),
         *(energy if metered else ()),
-        Column("device-time / one's", lambda row: known(row.cost_ratio, plain_times), right=True),
-        Column(f"{runs} runs save", lambda row: known(row.point.saved_s, plain_lasting), right=True),
+        Column("device-time over one's", lambda row: known(row.cost_ratio, plain_times), right=True),
+        Column(f"saved in {runs} runs", lambda row: known(row.point.saved_s, plain_lasting), right=True),
         *(saved_money if priced else ()),
     ]
 

@@ -11,7 +11,13 @@ import numpy as np
 from raybench.analysis.labels import devices_words, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
-from raybench.analysis.settings import MarginalReturn, SettingPoint, marginal_returns
+from raybench.analysis.settings import (
+    MarginalReturn,
+    SettingPoint,
+    ShownSetting,
+    marginal_returns,
+    settings_there,
+)
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
@@ -30,10 +36,7 @@ from raybench.report.plot import (
     CHARACTER_IN,
     COLORS,
     GREY,
-    MOST_CURVES,
-    Line,
     draw_lines,
-    fewest_and_most,
     in_lines,
     legend_below,
     legend_height,
@@ -41,8 +44,6 @@ from raybench.report.plot import (
     log_y,
     make_figure,
     make_line,
-    n_words,
-    percent_axis,
     shown_ends,
     with_separators,
     write_title,
@@ -98,12 +99,13 @@ def scaling_table(results: StudyResults) -> Table:
         _MFU if has_mfu else _AGAIN,
         Column("status", lambda row: _status_cell(row.point.scaling)),
     ]
+    last = "MFU: of the peak of large matrix products" if has_mfu else "in another run: what it would find"
     caption = (
-        "95% intervals over all visits; run it again: the efficiency that another run would find. "
-        f"Excellent: at least {EXCELLENT:.0%} efficiency; good: {GOOD:.0%}; negative: slower than one."
+        f"95% intervals; {last}. Excellent: at least {EXCELLENT:.0%} efficiency; good: {GOOD:.0%}; "
+        "poor: less; negative: slower than one."
     )
     if left_out := more_settings(results):
-        caption += f" {plural(left_out, 'setting')} more: What the settings change."
+        caption += f" {plural(left_out, 'setting')} more in summary.csv."
     if any(record.config.oversubscribed for record in results.complete):
         caption += " * more workers than cores: for correctness only."
     return make_table("Scaling", caption, columns, rows)
@@ -111,11 +113,11 @@ def scaling_table(results: StudyResults) -> Table:
 
 def more_settings(results: StudyResults) -> int:
     """How many settings were measured that are not shown."""
-    return max(len(results.rivals) - len(results.settings), 0)
+    return len(settings_there(results)) - len(results.settings)
 
 
 _MFU: Column[Row] = Column("MFU", lambda row: known(row.mfu, plain_share), right=True)
-_AGAIN: Column[Row] = Column("run it again", lambda row: _again_cell(row.point.scaling), right=True)
+_AGAIN: Column[Row] = Column("in another run", lambda row: _again_cell(row.point.scaling), right=True)
 
 
 def curve_table(results: StudyResults) -> Table:
@@ -133,11 +135,11 @@ def curve_table(results: StudyResults) -> Table:
             "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
         ),
         Column("a further device", lambda record: _return_cell(returns.get(record.trial_id)), right=True),
-        Column("run it again", lambda record: _again_cell(scaling(record)), right=True),
+        Column("in another run", lambda record: _again_cell(scaling(record)), right=True),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
         Column("n", lambda record: count(scaling(record).step_time_s), right=True),
     ]
-    caption = "Run it again: the efficiency that another run would find. n counts rounds."
+    caption = "In another run: the efficiency that it would find. n counts rounds."
     if returns:
         caption += " A further device: the share of one alone that each brings, from so many to so many."
     return make_table("Other runs, and further devices", caption, columns, records)
@@ -250,7 +252,12 @@ class PlottedSetting:
     label: str
     world_sizes: tuple[int, ...]
     throughput: tuple[Estimate, ...]
-    speedup: tuple[Estimate | None, ...]
+    speedup: tuple[Estimate | None, ...]  # over one device
+    main: int  # the number of devices at which settings are compared
+
+    @property
+    def main_speedup(self) -> Estimate | None:
+        return self.speedup[self.world_sizes.index(self.main)]
 
     @property
     def ideal(self) -> tuple[float, ...]:
@@ -260,14 +267,12 @@ class PlottedSetting:
 
     @property
     def is_slower(self) -> bool:
-        """Slower than one on the most devices, with the whole interval."""
-        last = self.speedup[-1]
-        return last is not None and last.high < 1
+        """Slower than one, with the whole interval."""
+        return self.main_speedup is not None and self.main_speedup.high < 1
 
     @property
     def is_faster(self) -> bool:
-        last = self.speedup[-1]
-        return last is not None and last.low > 1
+        return self.main_speedup is not None and self.main_speedup.low > 1
 
 
 @dataclass(frozen=True)
@@ -285,30 +290,47 @@ class ScalingPlot:
 def scaling_plot(results: StudyResults, name: str = "") -> ScalingPlot | None:
     """The settings that were measured on several numbers of devices; None where there are none.
 
-    ``name``: the results', of several.
+    Without workers that shared cores. ``name``: the results', of several: the default's alone.
     """
-    drawable = [each for each in results.settings if len(each.points) > 1]
+    drawable = [
+        each
+        for each in (results.settings[:1] if name else results.settings)
+        if len(each.points) > 1 and not each.main.config.oversubscribed
+    ]
     if not drawable:
         return None
-    labels = short_labels(results.study, [each.last.config for each in drawable])
+    labels = short_labels(results.study, [each.main.config for each in drawable])
     settings = tuple(
-        PlottedSetting(
-            f"{name}: {words}" if name else words,
-            tuple(point.world_size for point in each.points),
-            tuple(point.scaling.throughput_samples_per_s for point in each.points),
-            tuple(point.scaling.speedup for point in each.points),
-        )
+        _plotted(each, f"{name}, {devices_words(each.main.world_size)}" if name else words)
         for each, words in zip(drawable, labels, strict=True)
     )
     return ScalingPlot(seen_words(settings), settings)
 
 
+def _plotted(setting: ShownSetting, words: str) -> PlottedSetting:
+    points = [point for point in setting.points if not point.config.oversubscribed]
+    bases = [point.scaling.baseline for point in points]
+    over_one = [base is not None and base.world_size == 1 for base in bases]
+    return PlottedSetting(
+        words,
+        tuple(point.world_size for point in points),
+        tuple(point.scaling.throughput_samples_per_s for point in points),
+        tuple(
+            point.scaling.speedup if is_one else None for point, is_one in zip(points, over_one, strict=True)
+        ),
+        setting.main.world_size,
+    )
+
+
 def seen_words(settings: Sequence[PlottedSetting]) -> str:
     """Where more devices are faster than one, and where slower."""
-    many = devices_words(max(each.world_sizes[-1] for each in settings))
+    sizes = {each.main for each in settings}
+    many = devices_words(max(sizes))
+    if len(sizes) > 1 or all(each.main_speedup is None for each in settings):
+        return "Throughput over the devices"
     faster = [each for each in settings if each.is_faster]
     slower = [each for each in settings if each.is_slower]
-    speedup = settings[0].speedup[-1]
+    speedup = settings[0].main_speedup
     if len(settings) == 1 and speedup is not None:
         return f"{many} train {speedup.value:.2f} times as fast as one"
     if faster and slower:
@@ -390,7 +412,7 @@ def _draw_curves(plot: ScalingPlot) -> Figure:
     draw_lines(right, speedup, log_x=True)
     ends = shown_ends(point.estimate for line in throughput for point in line.points)
     log_y(left, [*ends, *(end for each in plot.settings for end in each.ideal)])
-    highest = max(sizes[-1], *shown_ends(point.estimate for line in speedup for point in line.points))
+    highest = max([sizes[-1], *shown_ends(point.estimate for line in speedup for point in line.points)])
     right.set_ylim(0, highest * 1.05)
     for axes, words in ((left, "throughput (samples/s)"), (right, "speed-up over one device")):
         log2_axis(axes, sizes)
@@ -398,67 +420,6 @@ def _draw_curves(plot: ScalingPlot) -> Figure:
         axes.set_ylabel(words)
     write_title(figure, in_lines(plot.title, 100))
     legend_below(figure, left)
-    return figure
-
-
-@dataclass(frozen=True)
-class BatchPlot:
-    """Efficiency over the batch at one world size."""
-
-    world_size: int
-    strong: bool
-    lines: tuple[Line, ...]
-    crossover: float | None  # of the first line, interpolated; None: it passes 1 never, or more than once
-    brackets: int  # times that the first line passes 1
-    rounds: tuple[int, int]
-    at_once: int = 1  # settings, the most at a batch, that the intervals of the best hold for
-
-    @property
-    def break_even(self) -> float:
-        """The efficiency at which more devices are as fast as one."""
-        return 1 / self.world_size
-
-
-def batch_plot(results: StudyResults) -> BatchPlot | None:
-    """Efficiency against batch at the headline's world size; None where only one batch was measured."""
-    curves = results.batch_curves[:MOST_CURVES]
-    if not curves:
-        return None
-    lines = tuple(make_line(c.label, [(p.batch_size, p.efficiency) for p in c.points]) for c in curves)
-    passage = curves[0].crossover
-    strong = results.study.scaling.mode == "strong"
-    brackets = len(passage.brackets) if passage else 0
-    batch = passage.batch if passage and brackets == 1 and not passage.is_wide else None
-    at_once = max(curve.at_once for curve in curves)
-    return BatchPlot(curves[0].world_size, strong, lines, batch, brackets, fewest_and_most(lines), at_once)
-
-
-def draw_batches(plot: BatchPlot) -> Figure:
-    """Efficiency against the batch, with the line below which more devices are slower than one."""
-    figure, (axes,) = make_figure(6.4, 3.9 + legend_height(6.4, plot.lines))
-    batches = sorted({int(point.x) for line in plot.lines for point in line.points})
-    axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    axes.axhspan(0, 100 * plot.break_even, facecolor="#eeeeee", edgecolor="#bbbbbb", hatch="//", linewidth=0)
-    axes.axhline(100 * plot.break_even, color=GREY, linewidth=0.9)
-    draw_lines(axes, plot.lines, scale=100, log_x=True, as_powers=True)
-    if plot.crossover is not None:
-        axes.axvline(plot.crossover, color=GREY, linestyle=":", linewidth=1.1)
-    log2_axis(axes, batches)
-    percent_axis(axes, plot.lines)
-    axes.set_xlabel("global batch (samples)" if plot.strong else "batch per device (samples)")
-    axes.set_ylabel(f"scaling efficiency on {plot.world_size} devices (%)")
-    many = devices_words(plot.world_size)
-    seen = f"Efficiency of {many} at each batch"
-    if plot.crossover is not None:
-        seen = (
-            f"{many} are faster than one from about batch {rounded_batch(plot.crossover)} on (interpolated)"
-        )
-    elif plot.brackets > 1:
-        seen = f"{many} pass the speed of one {plot.brackets} times"
-    of = f", {plot.at_once} settings at a batch" if plot.at_once > 1 else ""
-    write_title(figure, f"{seen}\nshaded: slower than one; 95% intervals{of}, {n_words(plot.rounds)}")
-    if len(plot.lines) > 1:
-        legend_below(figure, axes)
     return figure
 
 

@@ -72,7 +72,7 @@ def changed_words(comparison: Comparison) -> str:
 def _parity_of(comparison: Comparison, who: str) -> str:
     difference = comparison.difference_points
     speedup = comparison.epoch_speedup
-    speed = f", {times_over_seeds(speedup)} per epoch" if speedup else ""
+    speed = f"; an epoch is {times_over_seeds(speedup)} as fast" if speedup else ""
     if difference is None:
         return f"there are no accuracies to compare {who}{speed}"
     numbers = f"{points_words(difference)} points, {seen_words(comparison.num_seeds, comparison.group)}"
@@ -119,7 +119,7 @@ class _Metric:
 
     name: str
     cells: tuple[str, ...]
-    improvement: str = ""  # of the last group over the first
+    change: str = ""  # from the first group to the last
 
 
 MOST_GROUPS = 6  # columns
@@ -128,7 +128,8 @@ MOST_GROUPS = 6  # columns
 def metrics_table(results: StudyResults) -> Table:
     """What a write-up of a training shows: a metric a row, a column for one device and for each other way."""
     training, title = results.training, "One device and several"
-    groups = training.groups[:MOST_GROUPS] if training else ()
+    every = [each for each in training.groups if each.stopped_by is None] if training else []
+    groups = every[:MOST_GROUPS]
     if training is None or len(groups) < 2:
         return empty_table(title)
     headings = [", ".join(filter(None, [*_who(each), each.changes])) for each in groups]
@@ -137,14 +138,20 @@ def metrics_table(results: StudyResults) -> Table:
         *(_group_column(heading, place) for place, heading in enumerate(headings)),
     ]
     if len(groups) == 2:
-        columns.append(Column("improvement", lambda row: row.improvement, right=True))
+        columns.append(Column("change", lambda row: row.change, right=True))
     shown = [each for each in _metrics(results, training, groups) if any(each.cells)]
-    seeds = max(len(each.runs) for each in groups)
+    seeds = fewest_and_most_seeds(groups)
     caption = (
-        f"After {plural(groups[0].num_epochs, 'epoch')}, n = {plural(seeds, 'seed')}; times of an epoch are "
-        "without evaluation. Every row in all digits: epochs.csv."
+        f"After {plural(groups[0].num_epochs, 'epoch')}, {n_words(seeds, 'seed')}; times of an epoch are "
+        "without evaluation. epochs.csv has all digits."
     )
     return make_table(title, caption, columns, shown)
+
+
+def fewest_and_most_seeds(groups: Sequence[TrainedGroup]) -> tuple[int, int]:
+    """Of all groups."""
+    numbers = [len(each.runs) for each in groups]
+    return min(numbers), max(numbers)
 
 
 def _who(group: TrainedGroup) -> list[str]:
@@ -177,6 +184,9 @@ def _metrics(
             )
         return _Metric(name, tuple(known(each, words, "") for each in values), improved)
 
+    def of_one(group: TrainedGroup, words: str, own: str = "1") -> str:
+        return own if group.world_size == 1 else words
+
     yield of_all("time per epoch", lambda each: each.epoch_time_s, plain_lasting, "ratio")
     yield of_all("total time", lambda each: each.total_s, plain_lasting, "ratio")
     if samples:
@@ -187,12 +197,17 @@ def _metrics(
         ("speed-up, epoch", [each.epoch_speedup if each else None for each in compared]),
         ("speed-up, total", [each.total_speedup if each else None for each in compared]),
     ):
-        yield _Metric(name, tuple(known(each, times_over_seeds, "1") for each in speedups))
+        yield _Metric(
+            name, tuple(map(of_one, groups, (known(each, times_over_seeds, "") for each in speedups)))
+        )
     shares = [
         each.epoch_speedup.scaled(1 / each.group.world_size) if each and each.epoch_speedup else None
         for each in compared
     ]
-    yield _Metric("efficiency, epoch", tuple(known(each, plain_percent, "100%") for each in shares))
+    cells = [known(each, plain_percent, "") for each in shares]
+    yield _Metric(
+        "efficiency, epoch", tuple(of_one(*each, "100%") for each in zip(groups, cells, strict=True))
+    )
     yield of_all("training accuracy", lambda each: each.epochs[-1].train_accuracy, _percent, "points")
     yield of_all("test accuracy", lambda each: each.final_accuracy, _percent, "points")
     yield of_all("best test accuracy", _best_accuracy, _percent, "points")
@@ -549,7 +564,7 @@ def _seen_words(training: TrainingResults) -> str:
     """What the last epoch says of more devices."""
     if not training.comparisons:
         return "Training, epoch by epoch"
-    last = training.comparisons[-1]
+    last = max(training.comparisons, key=lambda each: each.group.world_size)  # the first of these
     many, speedup = devices_words(last.group.world_size), last.epoch_speedup
     faster = f" train an epoch {speedup.value:.2f} times as fast as one" if speedup else ""
     here, one = last.group.final_accuracy, last.base.final_accuracy

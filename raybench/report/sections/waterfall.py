@@ -42,7 +42,13 @@ PART_WORDS = {
     "undivided": "not taken apart",
 }
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
-LEAST_WRITTEN = 0.04  # of a bar: less has no room for its number
+IN_LEGEND = {
+    "ideal": "computing (one device)",
+    "contention": "contention (slower side by side)",
+    "skew": "skew (waiting for the slowest)",
+    "communication": "communication (not hidden)",
+}
+LEAST_WRITTEN = 0.035  # of a bar: less has no room for its number
 
 
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
@@ -241,7 +247,7 @@ PART_LOOKS = {  # colour and hatch: bars are read without colours too
     "DDP wrapper": ("#009E73", "xxx"),
     "skew": ("#CC79A7", "\\\\\\"),
     "communication": ("#56B4E9", "---"),
-    REST: ("white", ""),
+    REST: ("#f1f1f1", ""),
 }
 
 
@@ -265,18 +271,23 @@ class WaterfallPlot:
 def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | None:
     """The steps of the settings shown; None on one device. ``name`` is the results', of several."""
     shown = [
-        (each.last.config, each.waterfall)
-        for each in results.settings
+        (each.main.config, each.waterfall)
+        for each in (results.settings[:1] if name else results.settings)
         if each.waterfall is not None and each.waterfall.world_size > 1
     ]
     if not shown:
         return None
     labels = short_labels(results.study, [config for config, _ in shown])
     bars = tuple(
-        Bar(f"{name}: {words}" if name else words, found.step_time_s.value, tuple(_shares(found)))
+        Bar(
+            f"{name}, {devices_words(found.world_size)}" if name else words,
+            found.step_time_s.value,
+            tuple(_shares(found)),
+        )
         for words, (_, found) in zip(labels, shown, strict=True)
     )
-    return WaterfallPlot(_seen_words(bars[0], shown[0][1].world_size), bars)
+    which = f", {bars[0].label}" if len(bars) > 1 else ""
+    return WaterfallPlot(_seen_words(bars[0], f"{devices_words(shown[0][1].world_size)}{which}"), bars)
 
 
 def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
@@ -295,15 +306,15 @@ def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
         yield REST, left
 
 
-def _seen_words(bar: Bar, world_size: int) -> str:
+def _seen_words(bar: Bar, many: str) -> str:
     shares = dict(bar.shares)
-    ideal, many = shares.pop(PART_WORDS["ideal"], 0.0), devices_words(world_size)
+    ideal = shares.pop(PART_WORDS["ideal"], 0.0)
     lost = {name: share for name, share in shares.items() if name != REST}
-    words = f"{ideal:.0%} of a step on {many} is what computing needs"
+    words = f"{many}: {ideal:.0%} of a step is what computing needs"
     if not lost:
         return words
     most = max(lost, key=lambda name: lost[name])
-    return f"{words}, {lost[most]:.0%} is {most}"
+    return f"{words}, {lost[most]:.0%} {most}"
 
 
 def draw_waterfall(plot: WaterfallPlot) -> Figure:
@@ -316,7 +327,7 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
             color, hatch = PART_LOOKS[name]
             axes.barh(
                 row, 100 * share, left=100 * left, height=0.62, color=color, hatch=hatch,
-                edgecolor="#444444", linewidth=0.6, label=None if name in seen else name,
+                edgecolor="#444444", linewidth=0.6, label=None if name in seen else IN_LEGEND.get(name, name),
             )  # fmt: skip
             if share >= LEAST_WRITTEN:
                 axes.text(
@@ -331,9 +342,10 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)
     axes.axvline(100, color="#444444", linewidth=0.8)
-    # where one part was measured below 0, the others are more than the step
-    axes.set_xlim(0, 100 * max(1.0, *(sum(share for _, share in bar.shares) for bar in plot.bars)))
-    axes.set_xlabel("share of the step (%)")
+    furthest = max(1.0, *(sum(share for _, share in bar.shares) for bar in plot.bars))
+    axes.set_xlim(0, 100 * furthest)
+    beyond = "; beyond 100: another part was measured below 0" if furthest > 1.005 else ""
+    axes.set_xlabel(f"share of the step (%){beyond}")
     write_title(figure, in_lines(plot.title, 80))
     legend_below(figure, axes)
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.settings import amdahl_speedup, marginal_returns, shown_settings
+from raybench.analysis.settings import amdahl_speedup, marginal_returns, settings_there, shown_settings
 from raybench.analysis.stats.statistics import Estimate
 from tests.unit.studies import exactly, planted
 
@@ -12,7 +12,7 @@ from tests.unit.studies import exactly, planted
 def test_a_setting_starts_on_one_device_of_the_same_rounds() -> None:
     found = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
     large, small = found.settings
-    assert (small.last.config.setting.batch_size, large.last.config.setting.batch_size) == (8, 128)
+    assert (small.main.config.setting.batch_size, large.main.config.setting.batch_size) == (8, 128)
     assert [point.world_size for point in large.points] == [1, 2]
     one, two = large.points
     assert one.scaling.throughput_samples_per_s.value == pytest.approx(128 / 0.04)
@@ -22,18 +22,26 @@ def test_a_setting_starts_on_one_device_of_the_same_rounds() -> None:
     assert amdahl_speedup(0.05, 8) == pytest.approx(5.926, abs=1e-3)
 
 
-def test_the_default_is_first_then_one_of_each_batch_then_the_fastest() -> None:
+def test_every_batch_is_shown_however_slow_and_what_is_recommended() -> None:
+    """In a grid every setting is a curve; the small batches are the slowest of all, and why one looks."""
+    precisions = {"fp32": 1.0, "bf16": 0.9, "fp16": 0.8, "tf32": 0.95}
     costs = {
-        (batch, precision): exactly(0.8, batch * (1e-4 if precision == "fp32" else 0.5e-4))
-        for batch in (64, 32, 16)
-        for precision in ("fp32", "bf16")
+        (batch, precision): exactly(0.8 if batch > 16 else 0.3, 0.004 + batch * share * 1e-4)
+        for batch in (256, 128, 16)
+        for precision, share in precisions.items()
     }
     found = planted(costs, "batch_size", "precision")
-    named = [found.label(each.last.record) for each in found.settings]
-    assert named[0] == "batch 64, fp32"
+    named = [found.label(each.main.record) for each in found.settings]
     assert len(named) == 6
-    three = [found.label(each.last.record) for each in shown_settings(found, most=4)]
-    assert {words.split(",")[0] for words in three} == {"batch 64", "batch 32", "batch 16"}
+    assert named[0] == "batch 256, fp32"
+    assert {words.split(",")[0] for words in named} == {"batch 256", "batch 128", "batch 16"}
+    assert found.recommendation is not None
+    assert found.recommendation.config in [each.main.config for each in found.settings]
+    assert [words.split(",")[0] for words in named] == sorted(
+        (words.split(",")[0] for words in named), key=lambda batch: -int(batch.removeprefix("batch "))
+    )
+    assert len(settings_there(found)) == 12
+    assert [found.label(each.main.record) for each in shown_settings(found, most=1)] == named[:1]
 
 
 def over_one(value: float, half: float = 0.0) -> Estimate:

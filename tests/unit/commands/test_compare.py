@@ -163,7 +163,7 @@ def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
     _, text = printed(one, other, output=out)
     assert str(out / "report.html") in text or "report.html" in text
     names = {str(path.relative_to(out)) for path in out.rglob("*.*") if path.suffix != ".svg"}
-    plots = {f"plots/{name}.png" for name in ("scaling", "batches", "waterfall")}
+    plots = {f"plots/{name}.png" for name in ("scaling", "waterfall")}
     assert names == {"report.html", "report.md", "summary.csv", "summary.tex"} | plots
     rows = list(csv.DictReader((out / "summary.csv").read_text().splitlines()))
     assert {row["results"] for row in rows} == {"ag_news", "imdb"}
@@ -174,7 +174,7 @@ def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
     assert r"ag\_news" in tex
     assert "imdb" in tex
     page = (out / "report.html").read_text()
-    assert page.count("data:image/svg+xml;base64,") == 3
+    assert page.count("data:image/svg+xml;base64,") == 2
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:

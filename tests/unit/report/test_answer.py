@@ -50,8 +50,8 @@ def test_a_whole_search() -> None:
     answer = answer_of(results)
     assert answer.startswith("2 devices train 1.")
     for words in (
-        "% efficiency) at batch 512. Below about batch",
-        "% of each step is lost, most of it to ",
+        "% efficiency) at batch 512 per device. Below about batch",
+        "% of each step is lost: ",
         " makes 2 devices ",
         " times as fast as the default. What more devices would bring is not predicted",
         "% efficiency if you run it again.",
@@ -119,7 +119,7 @@ def test_the_default_is_best() -> None:
     spec = study(knobs={"precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 2})
     runner = FakeRunner(FakeHardware(speed={"bf16": 0.5}).costs, seed=3)
     records = searched(spec, (1, 2), Setting(precision="bf16"), runner)
-    assert "Keep the default: it is the best of 2 settings." in answer_of(analyse(spec, records))
+    assert "Keep the default: it is the best of 2 settings measured." in answer_of(analyse(spec, records))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_default_is_best() -> None:
     [
         (["fp32", "bf16"], ["bf16"], "the best of 1 setting that could be measured, 1 could not"),
         (["fp32", "bf16", "tf32"], ["bf16"], "best of 2 settings that could be measured, 1 could not"),
-        (["fp32", "bf16"], [], "best of 2 settings."),
+        (["fp32", "bf16"], [], "best of 2 settings measured."),
     ],
 )
 def test_settings_without_numbers_are_said_in_words(
@@ -150,7 +150,7 @@ def test_one_device_only() -> None:
     spec = study(knobs={"batch_size": [64]})
     answer = answer_of(analyse(spec, grid(spec, [1])[0]))
     assert answer.startswith("1 device trains ")
-    assert "samples/s at batch 64. With one device there is nothing to scale over." in answer
+    assert "samples/s at batch 64 per device. With one device there is nothing to scale over." in answer
 
 
 def test_nothing_and_nothing_complete() -> None:
@@ -257,7 +257,9 @@ def test_of_one_batch_the_rates_tell_useful_samples_apart() -> None:
 
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
-    assert "at every batch measured, 8 to 16." in answer_of(analyse(spec, grid(spec, [1, 2])[0]))
+    assert "at every batch measured with these settings, 8 to 16." in answer_of(
+        analyse(spec, grid(spec, [1, 2])[0])
+    )
 
 
 def test_slower_with_one_batch() -> None:
@@ -270,7 +272,7 @@ def test_nothing_lost() -> None:
     spec = study(knobs={"batch_size": [64]})
     runner = FakeRunner(lambda request, setting: StepCosts(plain_s=0.01), QUIET)
     answer = answer_of(analyse(spec, grid(spec, [1, 2], runner)[0]))
-    first = "2 devices train 2.00 times as fast as one (100% efficiency) at batch 64. "
+    first = "2 devices train 2.00 times as fast as one (100% efficiency) at batch 64 per device. "
     assert answer.startswith(f"{first}Nothing is lost that could be measured. Nothing: no loss is large")
 
 
@@ -308,7 +310,9 @@ def test_base_of_several_devices() -> None:
     answer = answer_of(
         analyse(spec, grid(spec, [2, 4], FakeRunner(lambda request, setting: costs, QUIET))[0])
     )
-    assert answer.startswith("4 devices train 2.00 times as fast as 2 (100% efficiency) at batch 64.")
+    assert answer.startswith(
+        "4 devices train 2.00 times as fast as 2 (100% efficiency) at batch 64 per device."
+    )
 
 
 def test_without_an_efficiency_what_to_change_is_not_known() -> None:

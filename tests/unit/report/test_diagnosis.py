@@ -14,7 +14,6 @@ from raybench.analysis import StudyResults, analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.results import with_left_out
 from raybench.report.answer import answer_of
-from raybench.report.contents import make_tables
 from raybench.report.diagnosis import diagnosis_markdown, grouped, nothing_better_words
 from raybench.report.document import write_report
 from raybench.report.terminal import print_summary
@@ -34,7 +33,7 @@ from tests.unit.studies import (
 
 
 def diagnosis_of(results: StudyResults) -> str:
-    return diagnosis_markdown(results, make_tables(results), answer_of(results), grouped(results.findings))
+    return diagnosis_markdown(results, answer_of(results), grouped(results.findings))
 
 
 def test_findings_have_evidence_and_next_step() -> None:

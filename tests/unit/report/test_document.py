@@ -10,7 +10,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
-from raybench.report.answer import Clause, answer
+from raybench.report.answer import SMOKE, Clause, answer
 from raybench.report.document import write_report
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.pages import make_pages
@@ -62,7 +62,7 @@ def directory(records: list[TrialRecord], tmp_path_factory: pytest.TempPathFacto
 
 def test_every_file_of_the_contract_is_there(directory: Path) -> None:
     names = {str(path.relative_to(directory / "report")) for path in (directory / "report").rglob("*.*")}
-    plots = {f"plots/{name}.{kind}" for name in ("batches", *PLOTS) for kind in ("png", "svg")}
+    plots = {f"plots/{name}.{kind}" for name in PLOTS for kind in ("png", "svg")}
     assert (
         names
         == {
@@ -83,7 +83,7 @@ def test_html_needs_nothing_else(directory: Path) -> None:
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", page)
     assert not re.search(r"<script[^>]|@import|url\(", page)
     assert "http://" not in re.sub(r"base64,[^\"]*", "", page)
-    assert page.count("data:image/svg+xml;base64,") == 4
+    assert page.count("data:image/svg+xml;base64,") == 3
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
 
 
@@ -92,7 +92,7 @@ def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> 
     page, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
     questions = ["Scaling", "Why", "What to change", "More devices", "Trust", "Failed"]
     assert [each.question for each in box] == questions
-    about = "mlp on 2 x fake cpu, gloo · torch 2.14.1 · 2026-01-01 00:00 UTC"
+    about = "mlp on 2 CPU workers on fake cpu, gloo · torch 2.14.1 · 2026-01-01 00:00 UTC"
     assert markdown.splitlines()[2:5:2] == [about, f"- **Scaling**: {box[0].words}"]
     assert f"<title>{SPEC.name}: {about} · raybench</title>" in page
     body = page[page.index("<body>") :]
@@ -200,3 +200,12 @@ def test_a_directory_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("a file in the way")
     with pytest.raises(OSError, match="report"):
         write_report(tmp_path, analyse(SPEC, []), {})
+
+
+def test_a_smoke_run_is_marked_wherever_its_answer_stands(records: list[TrialRecord], tmp_path: Path) -> None:
+    for is_smoke in (True, False):
+        results = analyse(SPEC.model_copy(update={"is_smoke": is_smoke, "question": "Why?"}), records)
+        write_report(tmp_path, results, ENVIRONMENT)
+        for name in ("report.html", "report.md", "diagnosis.md"):
+            assert (SMOKE in (tmp_path / "report" / name).read_text()) is is_smoke
+        assert "<h1>Why?</h1>" in (tmp_path / "report/report.html").read_text()

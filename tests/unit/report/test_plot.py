@@ -23,7 +23,7 @@ from raybench.report.plot import (
     to_png,
     write_title,
 )
-from raybench.report.sections.scaling import batch_plot, draw_batches, draw_scaling, scaling_plot
+from raybench.report.sections.scaling import draw_scaling, scaling_plot
 from raybench.report.sections.trials import draw_step_times, step_time_plot
 from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
 from raybench.spec import Setting
@@ -39,7 +39,6 @@ def test_nothing_to_draw_is_none() -> None:
     one = analyse(spec, [measured(StepCosts(plain_s=0.01), world_size=1, setting=Setting(strategy="single"))])
     for results in (empty, one):
         assert scaling_plot(results) is None
-        assert batch_plot(results) is None
         assert waterfall_plot(results) is None
     assert step_time_plot(empty, None) is None
 
@@ -49,7 +48,6 @@ def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
     results = request.getfixturevalue(which)
     pairs = (
         (scaling_plot(results), draw_scaling),
-        (batch_plot(results), draw_batches),
         (waterfall_plot(results), draw_waterfall),
         (step_time_plot(results, None), draw_step_times),
     )

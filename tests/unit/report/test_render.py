@@ -12,7 +12,7 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.epochs_csv import unguarded
 from raybench.records.measured_csv import read_measured_csv
-from raybench.report.contents import make_tables
+from raybench.report.document import make_tables
 from raybench.report.render import (
     markdown_code,
     markdown_text,

@@ -6,6 +6,8 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.requests import Configuration
 from raybench.report.advice import when_to_use
+from raybench.report.answer import answer_of
+from raybench.report.sections.scaling import rounded_batch
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, grid, planted, study, without_intervals
@@ -80,3 +82,15 @@ def test_it_speaks_of_the_setting_that_is_recommended() -> None:
     assert found.recommendation is not None
     assert not found.recommendation.is_default
     assert when_to_use(found).startswith("Use 2 devices (bf16) where time counts: 1.33x")
+
+
+def test_a_batch_between_two_is_said_in_the_same_words_everywhere(results: StudyResults) -> None:
+    passage = results.batch_curves[0].crossover
+    assert passage is not None
+    assert 32 < passage.batch < 128
+    words = f"elow about batch {rounded_batch(passage.batch)} ["
+    assert words in answer_of(results)
+    assert words in when_to_use(results)
+    assert rounded_batch(104.4) == "100"
+    assert rounded_batch(1_849) == "1,800"
+    assert rounded_batch(7.4) == "7"

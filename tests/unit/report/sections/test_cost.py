@@ -16,8 +16,8 @@ from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, tr
 def test_what_runs_save_are_the_last_columns() -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": 1.5, "runs": 4})
     assert [column.heading for column in cost_table(found).columns][-2:] == [
-        "4 runs save",
-        "4 runs save, money",
+        "saved in 4 runs",
+        "money saved in 4 runs",
     ]
 
 

@@ -23,7 +23,7 @@ from tests.unit.studies import (
 def test_every_number_has_interval_and_n(results: StudyResults) -> None:
     table = scaling_table(results)
     headings = [each.heading for each in table.columns]
-    assert headings[-2:] == ["run it again", "status"]
+    assert headings[-2:] == ["in another run", "status"]
     assert len(headings) <= 8
     for row in table.rows:
         assert "[" in row[2]

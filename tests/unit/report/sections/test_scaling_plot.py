@@ -47,7 +47,7 @@ def test_more_settings_than_a_plot_holds_are_left_out_and_the_default_stays(wide
     assert plot is not None
     assert len(plot.settings) == MOST_SETTINGS == len(wide.settings)
     assert wide.headline is not None
-    assert wide.settings[0].last.record.trial_id == wide.headline.trial_id
+    assert wide.settings[0].main.record.trial_id == wide.headline.trial_id
 
 
 def test_three_numbers_of_devices_are_lines_of_throughput_and_speed_up() -> None:

@@ -10,7 +10,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
-from raybench.report.contents import draw_all
+from raybench.report.document import draw_all
 from raybench.report.sections.training import (
     changes_table,
     epochs_table,
@@ -51,7 +51,7 @@ def test_one_device_and_several_stand_side_by_side_with_the_improvement(
     assert trained_results.training is not None
     one, two = trained_results.training.groups
     table = metrics_table(trained_results)
-    assert [each.heading for each in table.columns] == ["metric", "1 device", "2 devices, ddp", "improvement"]
+    assert [each.heading for each in table.columns] == ["metric", "1 device", "2 devices, ddp", "change"]
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["speed-up, epoch"][0] == "1"
     (found,) = trained_results.training.comparisons

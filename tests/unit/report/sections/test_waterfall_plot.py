@@ -33,10 +33,10 @@ def test_the_title_says_what_computing_needs_and_what_is_lost_most(results: Stud
     assert plot is not None
     shares = dict(plot.bars[0].shares)
     ideal = shares.pop("ideal")
-    assert plot.title.startswith(f"{ideal:.0%} of a step on 2 devices is what computing needs")
+    assert plot.title.startswith(f"2 devices, batch 512, fp32: {ideal:.0%} of a step is what computing needs")
     shares.pop(REST, None)
     most = max(shares, key=lambda name: shares[name])
-    assert plot.title.endswith(f"{shares[most]:.0%} is {most}")
+    assert plot.title.endswith(f"{shares[most]:.0%} {most}")
 
 
 def test_the_same_values_give_the_same_svg(results: StudyResults) -> None:
