@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -120,7 +119,6 @@ class BatchCurve:
     points: tuple[BatchPoint, ...]
     crossover: Crossover | None
     is_headline: bool  # the headline's setting, but for the batch
-    at_once: int = 1  # settings, the most at a batch, that a point's intervals hold for
 
 
 def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling]) -> list[Curve]:
@@ -192,10 +190,7 @@ def batch_curves(
     if not any(curve.crossover for curve in found):
         every = [each for _, group in points for each in group.values()]
         best = _best_at_each(every)
-        envelope = replace(
-            _batch_curve("the best setting at each batch", size, best),
-            at_once=max(Counter(each.batch_size for each in every).values(), default=1),
-        )
+        envelope = _batch_curve("the best setting at each batch", size, best)
         if len(best) > 1 and all(_trials(curve) != _trials(envelope) for curve in found):
             found.append(envelope)
     return sorted(found, key=_by_bracket)

@@ -30,10 +30,10 @@ def short_labels(study: Study, configs: Sequence[Configuration]) -> list[str]:
         for name in _explored_knobs(study)
         if len({getattr(config.setting, name) for config in configs}) > 1
     ]
-    if not configs or (not knobs and len(study.scaling.placement) == 1 and not study.environment):
-        return [label(study, config) for config in configs]
     variables = [_explored_variables(study, config) for config in configs]
-    differ = [name for name in variables[0] if len({each[name] for each in variables}) > 1]
+    differ = [name for name in variables[0] if len({each[name] for each in variables}) > 1] if configs else []
+    if not knobs and not differ and len(study.scaling.placement) == 1:
+        return [label(study, config) for config in configs]
     return [
         ", ".join(
             [

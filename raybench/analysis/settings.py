@@ -52,8 +52,8 @@ def shown_settings(
 ) -> tuple[ShownSetting, ...]:
     """The default, ``use`` and the best, the fastest at each further batch, the curves, then the fastest.
 
-    ``most`` at most; they stand batch by batch, the default's first. One device is a point where it was
-    measured, in a trial of its own or in the rounds of several.
+    ``use`` where it was a suggestion or on a curve. ``most`` at most; they stand batch by batch, the
+    default's first. One device is a point where it was measured, alone or in the rounds of several.
     """
     headline = results.headline
     if headline is None:
@@ -87,7 +87,12 @@ def _shown(results: Facts, record: TrialRecord) -> ShownSetting:
         other.config.world_size: SettingPoint(other.config, results.scaling(other), other)
         for other in results.references
         if other.config.same_question(config)
-        and (other.config.world_size == 1 or other.config.placement == config.placement)
+        and (config.world_size > 1 or other.config.setting == config.setting)
+        and (
+            other.config.world_size == 1
+            or other.config.placement == config.placement
+            or not isinstance(config.placement, str)  # a list of ranks is of one size
+        )
     }
     main = found[config.world_size] = SettingPoint(config, results.scaling(record), record)
     one = one_device(record, main.scaling)

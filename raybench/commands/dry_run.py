@@ -56,7 +56,7 @@ def plan_lines(
             f"global batch {request.config.global_batch_size:,}, {_rate_words(study, factor)}"
         )
     if study.training is not None and study.training.settings != "default":
-        yield f"training: of the other settings that learn alike the fastest, at world size {plan.target}"
+        yield f"training: of other settings that learn equally the fastest, at world size {plan.target}"
         if study.search.pruner != "none":
             yield f"  stopped early by Optuna's pruner {study.search.pruner}"
     if verify:

@@ -64,7 +64,7 @@ def report(
     prices = {name: price for name, price in given.items() if price is not None}
     if directory.is_file():
         if prices:
-            raise RequestError(f"{_option(prices)}: of a results directory; of a file predict tells the cost")
+            raise RequestError(f"{_option(prices)}: of a results directory; of a file predict has the cost")
         from raybench.commands.predict_run import report_file
 
         raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))

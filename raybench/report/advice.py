@@ -36,7 +36,7 @@ def when_to_use(results: StudyResults) -> str:
     trained = next((each for each in results.trained_times if each.record is record), None)
     if trained is not None and trained.differs and trained.speedup is not None:
         return (
-            f"Whether to use {many} or one {here} cannot be told: {plain_times(trained.speedup)} as fast in "
+            f"Whether to use {many} or one {here} is not known: {plain_times(trained.speedup)} as fast in "
             f"the epochs trained, {times(speedup)} by steps."
         )
     batches = _batch_words(results, many, is_headline=record is results.headline)

@@ -107,14 +107,15 @@ def _combined(results: StudyResults) -> list[str]:
     many = devices(together.record.config.world_size, together.record.config)
     words = f"{named}: {together.efficiency_ratio.value:.2f} times the efficiency on {many}"
     if combined.speedup is not None and combined.default_speedup is not None:
-        words += f", from {factor(combined.default_speedup)} to {factor(combined.speedup)} of one's speed"
+        base = results.scaling(together.record).baseline
+        few = "one" if base is None or base.world_size == 1 else str(base.world_size)
+        words += f", from {factor(combined.default_speedup)} to {factor(combined.speedup)} as fast as {few}"
     said = [words]
     if combined.batch_ratio >= LARGER_BATCH:
         learned = combined.trained.difference_points if combined.trained is not None else None
         points = "what that does to accuracy was not measured"
         if learned is not None:
-            changes = "rises" if learned.value > 0 else "falls"
-            points = f"accuracy {changes} by {abs(learned.value):.1f} points"
+            points = f"accuracy changes by {learned.value:+.1f} points"
         said.append(f"a step then has {combined.batch_ratio:,.3g} times the samples: {points}")
     return said
 
@@ -156,6 +157,10 @@ def _other_batches(results: StudyResults) -> list[str]:
     if passage is not None and (several := passages_words(passage)):
         return [f"{several}{with_what}"]
     if passage is not None and passage.is_slower:
+        is_sure = any(each.batch_size == passage.below and each.speedup.high < 1 for each in curve.points)
+        if passage.is_wide and not is_sure:
+            between = f"a batch somewhere between {passage.below:,} and {passage.above:,}"
+            return [f"below {between} they are slower than one{with_what}"]
         if passage.is_wide:
             return [
                 f"at batch {passage.below:,} they are slower than one, at {passage.above:,} not{with_what}"
@@ -163,7 +168,8 @@ def _other_batches(results: StudyResults) -> list[str]:
         return [f"below {passage_batch(passage)} they are slower than one{with_what}"]
     if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
         least, most = curve.points[0].batch_size, curve.points[-1].batch_size
-        return [f"they are slower at every batch measured with these settings, {least:,} to {most:,}"]
+        which = with_what or " with these settings"
+        return [f"they are slower at every batch measured{which}, {least:,} to {most:,}"]
     return []
 
 
@@ -186,15 +192,14 @@ def _why(results: StudyResults) -> list[str]:
     if not sure:
         return [f"{lost}, to causes that the measurement does not separate", *more]
     (name, _), *others = sure
-    if not others and rest < LEAST_SHARE:
+    if not others and abs(rest) < LEAST_SHARE:
         return [f"{lost}, all of it to {name}"]
     parts = [f"{share.value:.0%} to {part}" for part, share in sure[:MOST_PARTS]]
     if len(sure) <= MOST_PARTS and rest >= LEAST_SHARE:
         parts.append("the rest not attributed")
-    return [
-        f"{lost}: {', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else f"{lost}: {parts[0]}",
-        *more,
-    ]
+    if rest <= -LEAST_SHARE:
+        parts.append("less elsewhere")
+    return [f"{lost}: {' and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}", *more]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
@@ -225,7 +230,7 @@ def _choice(results: StudyResults) -> list[str]:
     if size != results.target_world_size:
         among += f" on {devices(size, best.record.config)}"
     if best.is_default:
-        return [f"keep the default: it is the {among} measured"]
+        return [f"keep the default: it is the {among}"]
     gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
         rate = interval(results.scaling(best.record).throughput_samples_per_s)
@@ -244,7 +249,8 @@ def _one_device(results: StudyResults) -> list[str]:
     speedup = results.scaling(advice.record).speedup if advice else None
     if advice is None or speedup is None or speedup.high >= 1:
         return []
-    if any(each.record is advice.record and each.differs for each in results.trained_times):
+    trained = [each for each in results.trained_times if each.record is advice.record]
+    if any(each.differs and each.speedup is not None for each in trained):
         return []  # it is not known which
     if use is None or use.is_default:
         return ["use one device"]
@@ -265,7 +271,7 @@ def verdict_words(gain: Gain) -> str:
 def _among(best: Best) -> str:
     """Of how many settings it is the best, and that others have no numbers."""
     measured = best.num_suggestions - best.num_failed
-    failed = f" that could be measured, {best.num_failed:,} could not" if best.num_failed else ""
+    failed = f" that could be measured, {best.num_failed:,} could not" if best.num_failed else " measured"
     return f"best of {plural(measured, 'setting')}{failed}"
 
 

@@ -81,7 +81,7 @@ DECIDED = (
 )
 LINES = (
     "time = latency + message / bandwidth, by least squares of the logarithms, so that every message counts "
-    "alike; intervals at 95% from the residuals, or from the messages' own intervals where these are "
+    "equally; intervals at 95% from the residuals, or from the messages' own intervals where these are "
     f"wider. {NONE}: the messages do not show it within a factor of two. The typical error is the median of "
     f"the residuals' sizes; messages that are off by more than {share(HOLDS_WITHIN)}, and whose interval "
     "does not reach the line, are named: there it does not hold."

@@ -104,7 +104,7 @@ _OVER_ANOTHER_COLUMNS: list[Column[OverAnother]] = [
 def over_another_table(studies: SideBySide) -> Table:
     """Efficiencies over another side's base; empty where every side has its own."""
     caption = (
-        "Of trials without a base of their own. They were measured apart, so what starts of one program "
+        "Of trials without a base of their own. They were measured separately, so what starts of one program "
         "differ by is in the interval; over a base on another machine there is no efficiency."
     )
     title = "Efficiency over another's base"
@@ -163,7 +163,7 @@ def _verdict(trial: SameTrial) -> str:
 def loads_words(trial: SameTrial) -> str:
     """What other processes took while the second side was measured, and the first."""
     before, now = trial.loads
-    return f"{load_words(now)}, at first {f'{before.taken:.2f}' if before else 'not told'}"
+    return f"{load_words(now)}, at first {f'{before.taken:.2f}' if before else 'not known'}"
 
 
 _CHANGE_COLUMNS: list[Column[tuple[str, str]]] = [
@@ -181,15 +181,13 @@ def change_table(first: Side, other: FurtherSide) -> Table:
     if change.same_setting:
         caption += f" The workloads are compared at {change.same_setting}, which both studies measured."
     else:
-        caption += " The studies have no setting in common: what the workload did cannot be told apart."
+        caption += " The studies have no setting in common: what the workload alone did is not known."
     if other.under_load is not None:
         loaded, quiet = other.under_load
         assert loaded.load is not None
-        beside = (
-            f"{quiet.load.taken:.2f} beside {quiet.name}" if quiet.load else f"{quiet.name} does not tell"
-        )
+        beside = f"{quiet.load.taken:.2f} in {quiet.name}" if quiet.load else f"not known of {quiet.name}"
         caption += (
-            f" {loaded.name} was measured under load: {load_words(loaded.load)} meanwhile, {beside}. "
+            f" {loaded.name} was measured under load: {load_words(loaded.load)}, {beside}. "
             "Any of this may be due to that."
         )
     return make_table(title, caption, _CHANGE_COLUMNS, _change_rows(change))

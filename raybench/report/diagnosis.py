@@ -112,7 +112,7 @@ def no_findings_words(results: StudyResults) -> str:
     """What stands where no finding is: of trials that failed nothing is known."""
     if not results.complete:
         return "None: no trial completed, so there are no measurements to look at."
-    return "None: the measurements are steady and the devices alike."
+    return "None: the measurements are steady and the devices equal."
 
 
 def _table_lines(table: Table) -> list[str]:

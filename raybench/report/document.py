@@ -72,6 +72,7 @@ from raybench.report.sections.waterfall import (
 from raybench.report.summary_json import summary_json
 from raybench.report.table import MOST_ROWS, Table, without_constant
 
+NO_CAUSES = "No cause is large and certain enough to act on."
 REPORT = "report"  # the folder of a results directory
 
 
@@ -109,6 +110,7 @@ def write_report(
         ],
         advice=partial(advice_of, verified=results.verifications),
         evidence=evidence_among(results.diagnosis),
+        no_causes=NO_CAUSES if results.waterfall else "",
         not_examined=not_examined_words(results.not_examined),
         trials=without_constant(tables.trials),
         method=method_words(results),

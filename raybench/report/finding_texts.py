@@ -274,12 +274,12 @@ def _better_transfers(rule: ExposedTransfers) -> str:
     missing = rule.other_sizes
     if not missing:
         return (
-            "what was measured does not tell latency and bandwidth apart: a larger batch or accumulation "
-            f"helps against both; {sweep} tells which it is"
+            "it is not known whether latency or bandwidth limits the transfers: a larger batch or "
+            f"accumulation helps against both; {sweep} shows which it is"
         )
     named = " and ".join(f"{each:g}" for each in missing)
     return (
-        "latency and bandwidth cannot be told apart from one size of buckets: measure bucket_cap_mb of "
+        "one size of buckets cannot separate latency from bandwidth: measure bucket_cap_mb of "
         f"{named} too, or run {sweep}"
     )
 
@@ -381,11 +381,11 @@ def _(rule: BatchTooSmall) -> Text:
         samples = f"{plural(case.config.batch_size, 'sample')} a device"
         how = f"{samples} take {ms(part_s)} longer than their part of the whole batch"
     is_told = busy_share(case) is not None
-    told = "" if is_told else "; launches, Python and a device that is not filled are not told apart"
+    told = "" if is_told else "; launches, Python or a device that is not filled: not separated"
     step = "a larger batch"
     if case.larger_batches:
         step = (
-            "no larger batch that was measured is surely better: fewer and larger kernels (compile), or a "
+            "no larger batch that was measured is certainly better: fewer and larger kernels (compile), or a "
             "larger batch than those"
         )
     return Text(f"{how}, {pct(rule.share)} of the step{told}", step)
@@ -423,7 +423,7 @@ def _(rule: Straggler) -> Text:
         if doubt:
             step = f"measure again with nothing else at work; if {where} stays slow, compare its clock"
     elif rule.spread is not None:
-        cause = "; alone it is not certainly slower: it is what runs beside it"
+        cause = "; alone it is not certainly slower: something else runs at the same time"
         step = f"find out what else uses the device or host of {where} (top, nvidia-smi)"
     else:
         step = f"find out what else uses the device or host of {where}"
@@ -439,10 +439,10 @@ def _doubt(rule: Straggler) -> str:
     if rule.slow_alone is None:
         return ""
     if rule.is_under_load:
-        return f"other processes took {rule.cores_of_others:.2f} cores of its host meanwhile"
+        return f"other processes took {rule.cores_of_others:.2f} cores of its host at the time"
     if rule.in_other_trials is False:
-        return "in the study's other trials that tell it is not the slowest"
-    return "" if rule.in_other_trials else "no other trial of the study tells it"
+        return "it is not the slowest in the study's other trials"
+    return "" if rule.in_other_trials else "no other trial of the study shows it"
 
 
 def _alone(record: TrialRecord, spread: Spread) -> str:
@@ -466,15 +466,15 @@ def _(rule: TakingTurns) -> Text:
     why = ", though all batches have one shape: the hosts do other work that comes and goes"
     step = "see what else runs on the hosts (top): stop it, or measure when it is done"
     if varies(rule.case):
-        why = ": batches of uneven length, or other work that comes and goes; the times do not tell which"
+        why = ": batches of uneven length, or other work that comes and goes; the times do not show which"
         step = (
             "give all ranks batches of like length (sort by length, or pad to one shape); else see what runs "
             "on the hosts"
         )
     elif isinstance(workload, FactorySpec) and workload.input == "real":
         why = (
-            ": the hosts do other work that comes and goes, or batches differ in length, which is not told "
-            "of a workload of one's own"
+            ": the hosts do other work that comes and goes, or batches differ in length, which a workload of "
+            "your own does not report"
         )
     shown = f"ranks wait {ms(rule.part_s)} in a step for the slowest, which changes from step to step{why}"
     return Text(shown, step)
@@ -482,9 +482,9 @@ def _(rule: TakingTurns) -> Text:
 
 @text_of.register
 def _(rule: NotDivided) -> Text:
-    step = "more time for its rounds (--time-budget, measure.max_seconds) takes the step apart"
+    step = "more time for its rounds (--time-budget, measure.max_seconds) divides the step into its parts"
     if rule.case.record.request.role == "search":
-        step = "a trial of the curve takes it apart: of the default and the winner --resume measures it"
+        step = "a trial of the curve divides it: --resume measures those of the default and the winner"
     return Text("; ".join(_loss(rule.case, rule.part_s)), step)
 
 
@@ -497,12 +497,12 @@ def _(rule: NegativeScaling) -> Text:
     slower = f"{case.config.world_size} devices are slower than {base}: {factor(rule.speedup)}{known}"
     losses = [] if rule.lost_s is None else _loss(case, rule.lost_s)
     until = "the loss" if rule.lost_s is not None else "what takes the time"
-    return Text("; ".join([slower, *losses]), f"use {base} until {until} is cured")
+    return Text("; ".join([slower, *losses]), f"use {base} until {until} is mended")
 
 
 def _loss(case: Case, lost: Estimate) -> list[str]:
     """The loss, with the bounds of its communication where they are known."""
-    told = " and not taken apart" if case.lost_s and lost.value < NEARLY_ALL * case.lost_s.value else ""
+    told = " and not divided" if case.lost_s and lost.value < NEARLY_ALL * case.lost_s.value else ""
     facts = [f"{ms(lost)} of the step, {pct(lost.scaled(1 / case.step_s))}, are lost{told}"]
     replay = replayed(case)
     if replay is not None:
@@ -623,7 +623,7 @@ def _(rule: Failed) -> Text:
 @text_of.register
 def _(rule: NotReached) -> Text:
     has_budget = rule.whole.results.study.time_budget_seconds is not None
-    budget = ", within a time budget that begins anew" if has_budget else ""
+    budget = ", with a new time budget" if has_budget else ""
     return Text("; ".join(rule.whole.left_out), f"measure the rest{budget}")
 
 

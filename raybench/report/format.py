@@ -88,7 +88,7 @@ def serial_fraction_words(estimate: Estimate) -> str:
         return "none: slower than one"
     if estimate.high < 0:
         return "none: faster than ideal"
-    return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "cannot be told"
+    return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "not known"
 
 
 def milliseconds(estimate: Estimate) -> str:

@@ -136,7 +136,7 @@ BASE = (
     "and accumulation."
 )
 AGAIN = (
-    'Intervals are of this run. "Run it again" adds what one start of the workers differs by from another, '
+    'Intervals are of this run. "In another run" adds what one start of the workers differs by from another, '
     "and the noise of the other run."
 )
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
@@ -208,7 +208,7 @@ def _input_words(results: StudyResults) -> list[str]:
         words += (
             " In training it starts again in each epoch, which adds "
             f"{restart_words(restart_s)} to the epoch's "
-            f"steps on {many} ({results.headline_label}), measured apart; n = {restart_s.n}."
+            f"steps on {many} ({results.headline_label}), measured separately; n = {restart_s.n}."
         )
     return [words]
 

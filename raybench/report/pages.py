@@ -88,6 +88,7 @@ def make_pages(
         "about": "",
         "mark": "",
         "causes": (),
+        "no_causes": "",
         "not_examined": "",
         "most_causes": MOST_CAUSES,
         "duration": duration_words,

@@ -55,7 +55,7 @@ class TrainingSpec(Model):
     settings: Literal["default", "measured"] = Field(
         "default",
         description="what is trained: the default (of an ablation all changes together too); measured: at "
-        "the target world size every measured setting too, of those that learn alike the fastest",
+        "the target world size every measured setting too, of those that learn equally the fastest",
     )
     target_accuracy: Fraction | None = Field(
         None, description="of the test samples, 0 to 1, for which time and samples are reported; unset: none"

@@ -492,7 +492,7 @@ NOWHERE = {
     r"a step may be up to \d+% shorter": "a bound, by the load while a trial ran",
     r"\d+% of each step is lost": "a sum of parts of the waterfall, which is checked as a sum",
     r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
-    r"accuracy (?:rises|falls) by [.\d]+ points": "of the table of trainings, without its interval",
+    r"accuracy changes by [-+.\d]+ points": "of the table of trainings, without its interval",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
     r"[\d.]+x \[[^]]*\] the (?:goodput|default's)": "a ratio of goodputs: `different_goodput_ratios`",
 }

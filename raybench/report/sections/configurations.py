@@ -117,7 +117,7 @@ def verification_table(results: StudyResults) -> Table:
     ]
     caption = (
         "Each change against the default in the same rounds; 95% intervals for all at once. Confirmed: by "
-        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or surely below the prediction."
+        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or below the prediction."
     )
     return make_table("Verified by experiment", caption, columns, results.verifications)
 
@@ -152,7 +152,7 @@ def more_words(each: Verification) -> str:
     """That the gain is more than its causes can have cost; empty where it is not surely."""
     if not each.cures_more or each.causes_cost is None:
         return ""
-    return f", more than the cause costs (+{each.causes_cost:.0%} at most), so it helps beside it too"
+    return f", more than the cause costs (+{each.causes_cost:.0%} at most), so it also helps otherwise"
 
 
 @dataclass(frozen=True)

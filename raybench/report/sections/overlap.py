@@ -164,7 +164,7 @@ def hiding_table(results: StudyResults) -> Table:
     )
     if num_others:
         caption += (
-            f" Not told: {plural(num_others, 'setting')} more that "
+            f" Not shown: {plural(num_others, 'setting')} more that "
             f"{'was' if num_others == 1 else 'were'} measured at several batches."
         )
     rows = [_Row(setting, point) for setting in settings for point in setting.points]
@@ -246,7 +246,7 @@ def choice_words(chosen: BucketChoice) -> str:
     none = f"none of {caps} MiB is" if len(asked) > 1 else f"{caps} MiB is not"
     if first.setting != own:  # a further trial may have them the other way round
         nearest = f"{first.words}: {percent(first.gain, sign=True)}"
-        return f"{head}: {none} predicted to be surely faster than the default ({nearest})."
+        return f"{head}: {none} predicted to be certainly faster than the default ({nearest})."
     return f"{head}: {none} predicted to be faster than the default."
 
 

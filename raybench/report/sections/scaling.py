@@ -326,7 +326,7 @@ def seen_words(settings: Sequence[PlottedSetting]) -> str:
     """Where more devices are faster than one, and where slower."""
     sizes = {each.main for each in settings}
     many = devices_words(max(sizes))
-    if len(sizes) > 1 or all(each.main_speedup is None for each in settings):
+    if len(sizes) > 1 or sizes == {1} or all(each.main_speedup is None for each in settings):
         return "Throughput over the devices"
     faster = [each for each in settings if each.is_faster]
     slower = [each for each in settings if each.is_slower]

@@ -39,7 +39,7 @@ PART_WORDS = {
     "wrapper": "DDP wrapper",
     "skew": "skew",
     "exposed_communication": "communication",
-    "undivided": "not taken apart",
+    "undivided": "not divided",
 }
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
 IN_LEGEND = {
@@ -147,7 +147,7 @@ def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
             "all that more devices add to a step: contention, wrapper, skew, communication",
         ),
         ("T_comm / T(n)", waterfall.t_comm_fraction, share_of_step, "the same as a share of the step"),
-        ("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute beside them"),
+        ("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
         (
             "hidden by overlap, ms",
             waterfall.hidden_communication_s,
@@ -262,7 +262,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class WaterfallPlot:
-    """Steps of several settings on the most devices, and what is seen in a sentence."""
+    """Steps of several settings, and what is seen in a sentence."""
 
     title: str
     bars: tuple[Bar, ...]
@@ -273,7 +273,9 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
     shown = [
         (each.main.config, each.waterfall)
         for each in (results.settings[:1] if name else results.settings)
-        if each.waterfall is not None and each.waterfall.world_size > 1
+        if each.waterfall is not None
+        and each.waterfall.world_size > 1
+        and not each.main.config.oversubscribed
     ]
     if not shown:
         return None

@@ -110,8 +110,8 @@ def test_what_was_trained_is_told_of_as_many_devices_as_the_cure() -> None:
 def test_the_answer_begins_with_the_cure() -> None:
     box = answer(ablation(training=LEARNING))
     assert [each.question for each in box[:2]] == ["All changes together", "Scaling"]
-    assert "times the efficiency on 2 devices, from 0.40x to 1.80x of one's speed." in box[0].words
-    assert "A step then has 64 times the samples: accuracy " in box[0].words
+    assert "times the efficiency on 2 devices, from 0.40x to 1.80x as fast as one." in box[0].words
+    assert "A step then has 64 times the samples: accuracy changes by " in box[0].words
 
 
 def test_its_shares_and_what_its_batch_does_stand_below_the_table_of_effects() -> None:

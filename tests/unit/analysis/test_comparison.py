@@ -141,9 +141,7 @@ def test_a_change_of_the_workload_beside_a_busy_program_says_so(order: int) -> N
     first, second = (quiet, loaded)[::order]
     (found,) = side_by_side([first, second]).others
     assert found.change is not None
-    words = (
-        "loaded was measured under load: other processes took 1.10 of 2 cores meanwhile, 0.10 beside quiet"
-    )
+    words = "loaded was measured under load: other processes took 1.10 of 2 cores, 0.10 in quiet"
     assert words in change_table(first, found).caption
     (alike,) = side_by_side([quiet, side("also quiet", 0.010, others=0.1, workload=LARGER)]).others
     assert "under load" not in change_table(quiet, alike).caption

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.curves import crossover
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate, simultaneous
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
@@ -96,8 +96,13 @@ def test_the_curve_of_the_best_says_for_how_many_settings_its_intervals_hold() -
         Setting(batch_size=64, precision="bf16", bucket_cap_mb=1),
     )
     records = run_all(FakeRunner(model, QUIET), [asked(spec, "search", each, 2) for each in settings])[0]
-    (curve,) = analyse(spec, records).batch_curves
-    assert curve.at_once == 2
+    results = analyse(spec, records)
+    (curve,) = results.batch_curves
+    assert curve.label == "the best setting at each batch"
+    chosen, alone = curve.points[0].speedup, results.scalings[curve.points[0].trial_id].speedup
+    assert alone is not None
+    assert chosen == simultaneous(alone, 2)  # of the two settings tried there
+    assert chosen.half_width > alone.half_width
 
 
 def test_the_curve_that_passes_1_comes_first() -> None:

@@ -151,7 +151,7 @@ def test_what_was_not_asked_is_not_denied() -> None:
     )
     words = choice_words(BucketChoice(replace(found, points=(own, unsure))))
     assert words == (
-        "what if, on 2 devices: 1 MiB is not predicted to be surely faster than the default "
+        "what if, on 2 devices: 1 MiB is not predicted to be certainly faster than the default "
         "(1 MiB buckets: +1% [-14, 19])."
     )
 

@@ -125,8 +125,8 @@ def test_the_default_is_best() -> None:
 @pytest.mark.parametrize(
     ("values", "crashed", "words"),
     [
-        (["fp32", "bf16"], ["bf16"], "the best of 1 setting that could be measured, 1 could not"),
-        (["fp32", "bf16", "tf32"], ["bf16"], "best of 2 settings that could be measured, 1 could not"),
+        (["fp32", "bf16"], ["bf16"], "the best of 1 setting that could be measured, 1 could not."),
+        (["fp32", "bf16", "tf32"], ["bf16"], "best of 2 settings that could be measured, 1 could not."),
         (["fp32", "bf16"], [], "best of 2 settings measured."),
     ],
 )
@@ -301,7 +301,7 @@ def test_parts_that_add_up_to_more_than_is_lost() -> None:
     spec = study(knobs={"batch_size": [64]})
     costs = StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.001)
     answer = answer_of(analyse(spec, grid(spec, [2], FakeRunner(lambda *_: costs, QUIET))[0]))
-    assert "33% of each step is lost, all of it to contention." in answer
+    assert "33% of each step is lost: 40% to contention and less elsewhere." in answer
 
 
 def test_base_of_several_devices() -> None:

@@ -53,7 +53,7 @@ def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
     assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 100]"
     assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "none: slower than one"
     assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "none: faster than ideal"
-    assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "cannot be told"
+    assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "not known"
 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:

@@ -21,7 +21,7 @@ def test_training_leaves_the_words_on_the_method_as_they_are():
 
 def test_what_another_run_would_find_is_explained() -> None:
     spec = study(knobs={"batch_size": [32]})
-    assert any('"Run it again"' in each for each in method_words(analyse(spec, grid(spec, (1, 2))[0])))
+    assert any('"In another run"' in each for each in method_words(analyse(spec, grid(spec, (1, 2))[0])))
 
 
 def test_one_trial_is_no_trials() -> None:

@@ -169,7 +169,7 @@ def test_a_larger_batch_is_not_the_next_step_where_one_was_measured_and_brought_
         return StepCosts(plain_s=plain_s, exposed_s=0.2 * plain_s)
 
     records = grid(spec, [1, 2], FakeRunner(model, QUIET))[0]
-    words = "no larger batch that was measured is surely better"
+    words = "no larger batch that was measured is certainly better"
     for known, is_said in ((records, True), (records[:2], False)):
         named = [each for each in analyse(spec, known).diagnosis if each.name is FindingName.BATCH_TOO_SMALL]
         assert [next_step(each).startswith(words) for each in named] == [True] * is_said
@@ -178,7 +178,7 @@ def test_a_larger_batch_is_not_the_next_step_where_one_was_measured_and_brought_
 def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
     one = _on_link(["default"], bandwidth_bytes_per_s=5e9, latency_s=1e-6)
     assert one.name is FindingName.COMMUNICATION_BOUND
-    assert "cannot be told apart" in next_step(one)
+    assert "cannot separate latency from bandwidth" in next_step(one)
 
 
 def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:

@@ -81,10 +81,10 @@ def straggling(others: list[float], *, taken: float | None = None) -> str:
 
 def test_it_is_the_device_only_where_other_trials_have_it_and_nothing_else_ran() -> None:
     assert straggling([0.0006, 0.0006]).endswith(": it is the device itself")
-    assert straggling([0.0, 0.0]).endswith("in the study's other trials that tell it is not the slowest")
-    assert straggling([]).endswith("perhaps the device itself, but no other trial of the study tells it")
+    assert straggling([0.0, 0.0]).endswith("it is not the slowest in the study's other trials")
+    assert straggling([]).endswith("perhaps the device itself, but no other trial of the study shows it")
     loaded = straggling([0.0006, 0.0006], taken=0.54)
-    assert loaded.endswith("other processes took 0.54 cores of its host meanwhile")
+    assert loaded.endswith("other processes took 0.54 cores of its host at the time")
 
 
 def test_a_trial_on_fewer_devices_tells_of_the_same_one() -> None:

@@ -67,7 +67,7 @@ def test_epochs_that_were_trained_speak_for_an_epoch_and_a_run_and_steps_that_di
     words = " ".join(clause.words for clause in answer(results) if clause.question == "Trust")
     assert "as trained (1 seed), " in words
     assert "time and cost of a run are those of the training" in words
-    assert "cannot be told" in when_to_use(results)
+    assert "is not known: " in when_to_use(results)
 
 
 def test_the_ratio_of_what_was_trained_is_that_of_its_own_row() -> None:

@@ -50,4 +50,4 @@ def test_of_the_settings_of_a_large_search_a_few_are_told_and_the_rest_counted()
     assert results.overlaps.num_others == 13 - MOST_SHOWN
     table = hiding_table(results)
     assert len(table.rows) == 2 * MOST_SHOWN
-    assert table.caption.endswith("Not told: 5 settings more that were measured at several batches.")
+    assert table.caption.endswith("Not shown: 5 settings more that were measured at several batches.")
