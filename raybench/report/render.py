@@ -70,7 +70,7 @@ def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
 def to_tex(table: Table, study: str) -> str:
     """The table for LaTeX with booktabs, its caption after the study's name."""
     aligns = "".join("r" if column.right else "l" for column in table.columns)
-    body = [" & ".join(tex_escape(cell) for cell in row) + r" \\" for row in table.rows]
+    body = [" & ".join(map(_tex_cell, row)) + r" \\" for row in table.rows]
     heading = " & ".join(tex_escape(column.heading) for column in table.columns) + r" \\"
     return "\n".join(
         [
@@ -78,6 +78,7 @@ def to_tex(table: Table, study: str) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{tex_escape(study)}. {tex_escape(table.caption)}}}",
+            rf"\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', study)}}}",
             rf"\begin{{tabular}}{{{aligns}}}",
             r"\toprule",
             heading,
@@ -122,6 +123,11 @@ _TEX = {
 def tex_escape(text: str) -> str:
     """``text`` as LaTeX shows it literally; letters that its plain fonts lack become a question mark."""
     return "".join(_TEX.get(each) or (each if ord(each) < LATIN_END else "?") for each in text)
+
+
+def _tex_cell(text: str) -> str:
+    """A cell: a factor has the sign of multiplication."""
+    return re.sub(r"(?<=\d)x(?= |$)", r"$\\times$", tex_escape(text))
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

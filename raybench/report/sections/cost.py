@@ -10,7 +10,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import figures, plain_interval, plain_lasting, plain_times
 from raybench.report.sections.training import trained_words
-from raybench.report.table import NONE, Column, Table, known, make_table
+from raybench.report.table import Column, Table, known, make_table
 
 
 @dataclass(frozen=True)
@@ -50,31 +50,24 @@ def _columns(results: StudyResults) -> list[Column[_Row]]:
     """Money stands there where the study has a price, energy where it was measured."""
     runs, priced = results.study.cost.runs, any(point.costs[0].money for point in results.costs)
     metered = any(cost.energy_joules for point in results.costs for cost in point.costs)
-    money: list[Column[_Row]] = [
-        Column("cost", lambda row: known(row.cost.money, plain_interval), right=True),
-    ]
-    energy: list[Column[_Row]] = [
-        Column("energy, kJ", lambda row: _kilojoules(row.cost.energy_joules), right=True),
-    ]
-    saved_money: list[Column[_Row]] = [
-        Column(
-            f"money saved in {runs} runs",
-            lambda row: known(row.point.saved_money, plain_interval),
-            right=True,
-        ),
-    ]
+    money = Column[_Row]("cost", lambda row: known(row.cost.money, plain_interval), right=True)
+    energy = Column[_Row](
+        "energy, kJ", lambda row: known(row.cost.energy_joules, lambda j: figures(j / 1e3)), right=True
+    )
+    saved_money = Column[_Row](
+        f"money saved in {runs} runs", lambda row: known(row.point.saved_money, plain_interval), right=True
+    )
     return [
         Column("for", lambda row: row.cost.work.name),
         Column("devices", lambda row: str(row.point.world_size), right=True),
         Column("setting", lambda row: row.point.label),
-        *([Column[_Row]("by", _by)] if any(row.cost.is_trained for row in _rows(results)) else ()),
         Column("time", lambda row: plain_lasting(row.cost.time_s), right=True),
         Column("device-time", lambda row: plain_lasting(row.cost.device_s), right=True),
-        *(money if priced else ()),
-        *(energy if metered else ()),
+        *([money] if priced else ()),
+        *([energy] if metered else ()),
         Column("device-time over one's", lambda row: known(row.cost_ratio, plain_times), right=True),
         Column(f"saved in {runs} runs", lambda row: known(row.point.saved_s, plain_lasting), right=True),
-        *(saved_money if priced else ()),
+        *([saved_money] if priced else ()),
     ]
 
 
@@ -116,11 +109,3 @@ def _trained_words(results: StudyResults) -> str:
     differ = [trained_words(results, each) for each in results.trained_times if each.differs]
     apart = f" Trained and by steps is not the same: {'; '.join(differ)}." if differ else ""
     return f"By the epochs trained, without evaluation; fewer than three seeds have no interval.{apart}"
-
-
-def _by(row: _Row) -> str:
-    return "epochs trained" if row.cost.is_trained else "steps"
-
-
-def _kilojoules(joules: float | None) -> str:
-    return figures(joules / 1e3) if joules else NONE

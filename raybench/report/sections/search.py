@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.results import StudyResults
-from raybench.analysis.scaling import Scaling
-from raybench.analysis.stats.verdict import Gain
 from raybench.analysis.strategies import ParityVerdict, StrategyRow
 from raybench.records.record import TrialRecord
 from raybench.report.format import count, interval, mebibytes, milliseconds, percent
@@ -27,15 +25,15 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
         Column("setting", lambda record: label_and_mark(results, record)),
         Column(
             "samples/s",
-            lambda record: interval(_scaling(results, record).throughput_samples_per_s),
+            lambda record: interval(results.scaling(record).throughput_samples_per_s),
             right=True,
         ),
         Column(
-            "efficiency", lambda record: known(_scaling(results, record).efficiency, percent, ""), right=True
+            "efficiency", lambda record: known(results.scaling(record).efficiency, percent, ""), right=True
         ),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
         Column("peak memory, MiB", lambda record: mebibytes(_peak_memory_bytes(record)), right=True),
-        Column("n", lambda record: count(_scaling(results, record).step_time_s), right=True),
+        Column("n", lambda record: count(results.scaling(record).step_time_s), right=True),
     ]
     caption = (
         f"World size {results.target_world_size}, 95% interval of each alone. {EXPLORATORY} "
@@ -43,16 +41,12 @@ def suggestions_table(results: StudyResults, most: int | None = None) -> Table:
     )
     fastest_first = sorted(
         results.rivals,
-        key=lambda record: -_scaling(results, record).throughput_samples_per_s.value,
+        key=lambda record: -results.scaling(record).throughput_samples_per_s.value,
     )
     shown = fastest_first[:most]
     if len(shown) < len(fastest_first):
         caption += f" {first_rows_words(len(shown), len(fastest_first))}"
     return make_table("Suggestions", caption, columns, shown)
-
-
-def _scaling(results: StudyResults, record: TrialRecord) -> Scaling:
-    return results.scaling(record)
 
 
 def _peak_memory_bytes(record: TrialRecord) -> int | None:
@@ -66,13 +60,15 @@ def gains_table(results: StudyResults) -> Table:
         Column("setting", results.label),
         Column("devices", devices, right=True),
         Column(
-            "gain in samples/s", lambda record: percent(_gain(results, record).gain, sign=True), right=True
+            "gain in samples/s",
+            lambda record: percent(results.gains[record.trial_id].gain, sign=True),
+            right=True,
         ),
-        Column("verdict", lambda record: str(_gain(results, record).verdict)),
+        Column("verdict", lambda record: str(results.gains[record.trial_id].verdict)),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
     ]
     others = [record for record in results.rivals if record.trial_id in results.gains]
-    others.sort(key=lambda record: -_gain(results, record).gain.value)
+    others.sort(key=lambda record: -results.gains[record.trial_id].gain.value)
     shown = others[:MOST_GAINS]
     caption = (
         "Against the default in the same rounds; 95% intervals for all rows at once. As good: within "
@@ -81,10 +77,6 @@ def gains_table(results: StudyResults) -> Table:
     if len(others) > len(shown):
         caption += f" {first_rows_words(len(shown), len(others))}"
     return make_table("Settings against the default", caption, columns, shown)
-
-
-def _gain(results: StudyResults, record: TrialRecord) -> Gain:
-    return results.gains[record.trial_id]
 
 
 def largest_table(results: StudyResults) -> Table:

@@ -140,18 +140,12 @@ def metrics_table(results: StudyResults) -> Table:
     if len(groups) == 2:
         columns.append(Column("change", lambda row: row.change, right=True))
     shown = [each for each in _metrics(results, training, groups) if any(each.cells)]
-    seeds = fewest_and_most_seeds(groups)
+    numbers = [len(each.runs) for each in groups]
     caption = (
-        f"After {plural(groups[0].num_epochs, 'epoch')}, {n_words(seeds, 'seed')}; times of an epoch are "
-        "without evaluation. epochs.csv has all digits."
+        f"After {plural(groups[0].num_epochs, 'epoch')}, {n_words((min(numbers), max(numbers)), 'seed')}; "
+        "times of an epoch are without evaluation. epochs.csv has all digits."
     )
     return make_table(title, caption, columns, shown)
-
-
-def fewest_and_most_seeds(groups: Sequence[TrainedGroup]) -> tuple[int, int]:
-    """Of all groups."""
-    numbers = [len(each.runs) for each in groups]
-    return min(numbers), max(numbers)
 
 
 def _who(group: TrainedGroup) -> list[str]:

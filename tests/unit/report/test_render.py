@@ -140,7 +140,16 @@ def test_a_summary_of_a_hostile_name_reads_back(tmp_path: Path) -> None:
 
 def test_latex_is_booktabs_and_escaped(wide: StudyResults) -> None:
     text = to_tex(make_tables(wide).summary, wide.study.name)
-    for word in (r"\toprule", r"\midrule", r"\bottomrule", r"gradient\_as\_bucket\_view", r"\%"):
+    label = r"\label{tab:a-rather-long-name-of-a-study}"
+    for word in (
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+        r"gradient\_as\_bucket\_view",
+        r"\%",
+        label,
+        r"1.18$\times$ [",
+    ):
         assert word in text
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
     assert tex_escape(r"50% of A_1 & {x} \ #$~^") == (

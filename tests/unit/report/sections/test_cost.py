@@ -53,8 +53,9 @@ def test_epochs_that_were_trained_speak_for_an_epoch_and_a_run_and_steps_that_di
     runs = trained(spec, (1, 2), learning)
     slow = [_slower(each, 3.0 if each.config.world_size == 2 else 1.0) for each in runs]
     results = analyse(spec, [*grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0], *slow])
-    run = [row for row in cost_table(results).rows if row[0] == "a run of 3 epochs"]
-    assert [(row[1], row[3]) for row in run] == [("1", "epochs trained"), ("2", "epochs trained")]
+    table = cost_table(results)
+    assert [row[:2] for row in table.rows] == [("a run of 3 epochs", "1"), ("a run of 3 epochs", "2")]
+    assert "By the epochs trained" in table.caption
     point = next(each for each in results.costs if each.world_size == 2)
     (by_seed,) = [each for each in slow if each.config.world_size == 2]
     assert by_seed.training is not None
