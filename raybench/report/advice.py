@@ -10,6 +10,7 @@ from raybench.analysis.labels import NOTHING_EXPLORED, changes_words, devices_wo
 from raybench.analysis.recommendation import Basis, DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
+from raybench.records.record import TrialRecord
 from raybench.report.format import factor, percent, plain_times, times
 from raybench.report.sections.scaling import rounded_batch
 from raybench.report.sections.training import points_words, seen_words
@@ -33,10 +34,9 @@ def when_to_use(results: StudyResults) -> str:
         return missing
     record, more = advice.record, advice.extra_device_time
     many, here = devices_words(record.config.world_size), f"({results.label(record)})"
-    trained = next((each for each in results.trained_times if each.record is record), None)
-    if trained is not None and trained.differs and trained.speedup is not None:
+    if (trained := opposite(results, record)) is not None:
         return (
-            f"Whether to use {many} or one {here} is not known: {plain_times(trained.speedup)} as fast in "
+            f"Whether to use {many} or one {here} is not known: {plain_times(trained)} as fast in "
             f"the epochs trained, {times(speedup)} by steps."
         )
     batches = _batch_words(results, many, is_headline=record is results.headline)
@@ -53,6 +53,15 @@ def when_to_use(results: StudyResults) -> str:
         return f"{fast}no measurable extra cost ({percent(more, sign=True)} device time a sample).{no_faster}"
     slow = f" Use one where cost counts.{no_faster}{batches}"
     return f"{fast}{percent(more, sign=True)} device time a sample.{slow}"
+
+
+def opposite(results: StudyResults, record: TrialRecord) -> Estimate | None:
+    """The speed-up of epochs trained, where it says the opposite of that of steps; else None."""
+    by_steps = results.scaling(record).speedup
+    for each in results.trained_times:
+        if each.record is record and each.differs and each.speedup is not None and by_steps is not None:
+            return each.speedup if (each.speedup.value < 1) != (by_steps.value < 1) else None
+    return None
 
 
 def _by_money(advice: DeviceAdvice, speedup: Estimate) -> str:

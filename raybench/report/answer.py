@@ -13,7 +13,7 @@ from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.simulate.outlook import FEWEST_WORLD_SIZES
 from raybench.analysis.stats.verdict import Gain, Verdict
-from raybench.report.advice import LARGER_BATCH, passage_batch, passages_words
+from raybench.report.advice import LARGER_BATCH, opposite, passage_batch, passages_words
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, factor, interval, sentence, times
 from raybench.report.prediction import refusal_words
@@ -247,11 +247,8 @@ def _one_device(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
     speedup = results.scaling(advice.record).speedup if advice else None
-    if advice is None or speedup is None or speedup.high >= 1:
+    if advice is None or speedup is None or speedup.high >= 1 or opposite(results, advice.record):
         return []
-    trained = [each for each in results.trained_times if each.record is advice.record]
-    if any(each.differs and each.speedup is not None for each in trained):
-        return []  # it is not known which
     if use is None or use.is_default:
         return ["use one device"]
     if advice.asked is not results.reference_of(use.config):

@@ -20,6 +20,7 @@ from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import (
+    Level,
     Section,
     exploratory_once,
     make_pages,
@@ -155,8 +156,8 @@ def make_tables(results: StudyResults) -> ReportTables:
     scaling = scaling_table(results)
     # those that no section shows are made where summary.tex has them
     suggestions = suggestions_table(results, MOST_ROWS if scaling.rows else None)
+    later: Level = "folded" if results.complete else "first"
     sections = {
-        "failures": Section("What failed", tables=(failures_table(results),), level="first"),
         "scaling": Section("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
         "predictions": Section(
             "More devices",
@@ -178,6 +179,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             ),
         ),
         "published": Section("Published and measured", tables=(published_table(results),)),
+        "failures": Section("What failed", tables=(failures_table(results),), level=later),
         "parts": Section(
             "The parts of a step",
             tables=(
