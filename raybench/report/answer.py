@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from raybench.records.requests import Configuration
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
+USE_ONE = "use one device"
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 3  # of what is lost
@@ -215,7 +216,10 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
-    return [*_choice(results), *_one_device(results), *_proposal(results)]
+    chosen, one = _choice(results), _one_device(results)
+    if one == [USE_ONE]:
+        chosen, one = one, [f"on several {each}" for each in chosen]
+    return [*chosen, *one, *_proposal(results)]
 
 
 def _choice(results: StudyResults) -> list[str]:
@@ -250,7 +254,7 @@ def _one_device(results: StudyResults) -> list[str]:
     if advice is None or speedup is None or speedup.high >= 1 or opposite(results, advice.record):
         return []
     if use is None or use.is_default:
-        return ["use one device"]
+        return [USE_ONE]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
     many = devices(advice.record.config.world_size, advice.record.config)

@@ -497,7 +497,7 @@ def _(rule: NegativeScaling) -> Text:
     slower = f"{case.config.world_size} devices are slower than {base}: {factor(rule.speedup)}{known}"
     losses = [] if rule.lost_s is None else _loss(case, rule.lost_s)
     until = "the loss" if rule.lost_s is not None else "what takes the time"
-    return Text("; ".join([slower, *losses]), f"use {base} until {until} is mended")
+    return Text("; ".join([slower, *losses]), f"use {base} until {until} is fixed")
 
 
 def _loss(case: Case, lost: Estimate) -> list[str]:

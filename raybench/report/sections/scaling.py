@@ -99,7 +99,7 @@ def scaling_table(results: StudyResults) -> Table:
         _MFU if has_mfu else _AGAIN,
         Column("status", lambda row: _status_cell(row.point.scaling)),
     ]
-    last = "MFU: of the peak of large matrix products" if has_mfu else "in another run: what it would find"
+    last = "MFU: of the peak of large matrix products" if has_mfu else "in another run: the range to expect"
     caption = (
         f"95% intervals; {last}. Excellent: at least {EXCELLENT:.0%} efficiency; good: {GOOD:.0%}; "
         "poor: less; negative: slower than one."
@@ -139,7 +139,7 @@ def curve_table(results: StudyResults) -> Table:
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
         Column("n", lambda record: count(scaling(record).step_time_s), right=True),
     ]
-    caption = "In another run: the efficiency that it would find. n counts rounds."
+    caption = "In another run: the efficiency to expect. n counts rounds."
     if returns:
         caption += " A further device: the share of one alone that each brings, from so many to so many."
     return make_table("Other runs, and further devices", caption, columns, records)

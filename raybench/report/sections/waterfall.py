@@ -294,14 +294,9 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
 
 def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
     """Parts that are not surely above 0 are one: it is what is left, and may be below 0."""
-    shares = shares_of_step(waterfall)
-    ideal = shares.pop(PART_WORDS["ideal"], None)
     left = 1.0
-    if ideal is not None:
-        yield PART_WORDS["ideal"], ideal.value
-        left -= ideal.value
-    for name, share in shares.items():
-        if share.low > 0 and name != PART_WORDS["undivided"]:
+    for name, share in shares_of_step(waterfall).items():
+        if name == PART_WORDS["ideal"] or (share.low > 0 and name != PART_WORDS["undivided"]):
             yield name, share.value
             left -= share.value
     if left > 0:
