@@ -119,7 +119,9 @@ def test_the_default_is_best() -> None:
     spec = study(knobs={"precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 2})
     runner = FakeRunner(FakeHardware(speed={"bf16": 0.5}).costs, seed=3)
     records = searched(spec, (1, 2), Setting(precision="bf16"), runner)
-    assert "On several keep the default: it is the best of 2 settings measured." in answer_of(analyse(spec, records))
+    assert "On several keep the default: it is the best of 2 settings measured." in answer_of(
+        analyse(spec, records)
+    )
 
 
 @pytest.mark.parametrize(
