@@ -188,7 +188,7 @@ def test_code_to_paste_says_what_its_setting_learned():
 
 def test_the_plan_says_what_it_will_train():
     lines = list(plan_lines(planned()))
-    assert "training: of the other settings that learn alike the fastest, at world size 2" in lines
+    assert "training: of other settings that learn equally the fastest, at world size 2" in lines
     assert "  stopped early by Optuna's pruner successive_halving" in lines
 
 

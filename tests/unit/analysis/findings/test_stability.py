@@ -86,7 +86,7 @@ def test_a_device_that_is_slow_alone_too_is_one_finding() -> None:
     named = found(measured(costs, STEADY))
     straggler = named[FindingName.STRAGGLER]
     assert "alone, rank 1 takes" in evidence(straggler)
-    assert "perhaps the device itself, but no other trial of the study tells it" in evidence(straggler)
+    assert "perhaps the device itself, but no other trial of the study shows it" in evidence(straggler)
     assert "measure again" in next_step(straggler)
     assert FindingName.UNEVEN_DEVICES not in named
 
