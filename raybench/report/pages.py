@@ -79,7 +79,7 @@ def make_pages(
     """``report.html`` and ``report.md``.
 
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``asked_by`` the
-    command that measures the same again. ``named`` is by the names that the templates know: name, about
+    command that measures the same again. ``named`` is by the names that the templates know: title, about
     (what was measured, on what and when), box, sections, method, and of a study causes and the advice of
     each, trials.
     """

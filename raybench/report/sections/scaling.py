@@ -36,6 +36,7 @@ from raybench.report.plot import (
     CHARACTER_IN,
     COLORS,
     GREY,
+    Line,
     draw_lines,
     in_lines,
     legend_below,
@@ -308,16 +309,15 @@ def scaling_plot(results: StudyResults, name: str = "") -> ScalingPlot | None:
 
 
 def _plotted(setting: ShownSetting, words: str) -> PlottedSetting:
+    def over_one(scaling: Scaling) -> Estimate | None:
+        return scaling.speedup if scaling.baseline and scaling.baseline.world_size == 1 else None
+
     points = [point for point in setting.points if not point.config.oversubscribed]
-    bases = [point.scaling.baseline for point in points]
-    over_one = [base is not None and base.world_size == 1 for base in bases]
     return PlottedSetting(
         words,
         tuple(point.world_size for point in points),
         tuple(point.scaling.throughput_samples_per_s for point in points),
-        tuple(
-            point.scaling.speedup if is_one else None for point, is_one in zip(points, over_one, strict=True)
-        ),
+        tuple(over_one(point.scaling) for point in points),
         setting.main.world_size,
     )
 
@@ -356,8 +356,7 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
 
 def _draw_bars(plot: ScalingPlot) -> Figure:
     """Throughput of one device and of more, setting by setting, with the ideal and the speed-up."""
-    width = WIDTH_IN
-    figure, (axes,) = make_figure(width, 3.9)
+    figure, (axes,) = make_figure(WIDTH_IN, 3.9)
     for place, each in enumerate(plot.settings):
         color = SLOWER if each.is_slower else COLORS[0] if each.is_faster else UNSURE
         bars = list(zip(each.world_sizes, each.throughput, each.speedup, strict=True))
@@ -379,7 +378,7 @@ def _draw_bars(plot: ScalingPlot) -> Figure:
     )
     axes.set_ylim(0, highest * 1.2)
     axes.set_xlim(-0.6, len(plot.settings) - 0.4)
-    room = int(0.85 * width / max(len(plot.settings), 2) / CHARACTER_IN)
+    room = int(0.85 * WIDTH_IN / max(len(plot.settings), 2) / CHARACTER_IN)
     axes.set_xticks(range(len(plot.settings)), [in_lines(each.label, room) for each in plot.settings])
     axes.tick_params(axis="x", length=0)
     axes.grid(visible=False, axis="x")
@@ -390,17 +389,14 @@ def _draw_bars(plot: ScalingPlot) -> Figure:
     return figure
 
 
+def _line(setting: PlottedSetting, values: Sequence[Estimate | None]) -> Line:
+    return make_line(setting.label, list(zip(setting.world_sizes, values, strict=True)))
+
+
 def _draw_curves(plot: ScalingPlot) -> Figure:
     """Throughput and speed-up over the devices, side by side, with the ideal in grey."""
-    throughput, speedup = (
-        tuple(
-            make_line(each.label, list(zip(each.world_sizes, values, strict=True))) for each, values in found
-        )
-        for found in (
-            [(each, each.throughput) for each in plot.settings],
-            [(each, each.speedup) for each in plot.settings],
-        )
-    )
+    throughput = [_line(each, each.throughput) for each in plot.settings]
+    speedup = [_line(each, each.speedup) for each in plot.settings]
     figure, (left, right) = make_figure(9.0, 3.8 + legend_height(9.0, throughput), columns=2)
     for each in plot.settings:
         left.plot(each.world_sizes, each.ideal, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0)

@@ -132,7 +132,7 @@ def metrics_table(results: StudyResults) -> Table:
     groups = every[:MOST_GROUPS]
     if training is None or len(groups) < 2:
         return empty_table(title)
-    headings = [", ".join(filter(None, [*_who(each), each.changes])) for each in groups]
+    headings = [_named(each) for each in groups]
     columns: list[Column[_Metric]] = [
         Column("metric", lambda row: row.name, stays=True),
         *(_group_column(heading, place) for place, heading in enumerate(headings)),
@@ -148,8 +148,9 @@ def metrics_table(results: StudyResults) -> Table:
     return make_table(title, caption, columns, shown)
 
 
-def _who(group: TrainedGroup) -> list[str]:
-    return [devices_words(group.world_size), "" if group.world_size == 1 else group.strategy]
+def _named(group: TrainedGroup) -> str:
+    words = [devices_words(group.world_size), "" if group.world_size == 1 else group.strategy, group.changes]
+    return ", ".join(filter(None, words))
 
 
 def _group_column(heading: str, place: int) -> Column[_Metric]:
@@ -569,11 +570,7 @@ def _seen_words(training: TrainingResults) -> str:
 
 
 def _by_epoch(group: TrainedGroup, value: Callable[[EpochMeans], Estimate | None]) -> Line:
-    alone = group.world_size == 1
-    words = [devices_words(group.world_size), "" if alone else group.strategy, group.changes]
-    return make_line(
-        ", ".join(filter(None, words)), [(float(means.epoch), value(means)) for means in group.epochs]
-    )
+    return make_line(_named(group), [(float(means.epoch), value(means)) for means in group.epochs])
 
 
 def draw_training(plot: TrainingPlot) -> Figure:

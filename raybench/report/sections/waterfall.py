@@ -253,7 +253,7 @@ PART_LOOKS = {  # colour and hatch: bars are read without colours too
 
 @dataclass(frozen=True)
 class Bar:
-    """One setting's step, in shares that add up to 1: what computing needs, what is surely lost, the rest."""
+    """One setting's step in shares of it: what computing needs, what is certainly lost, the rest if any."""
 
     label: str
     step_time_s: float
@@ -293,7 +293,7 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
 
 
 def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
-    """Parts that are not surely above 0 are one: it is what is left, and may be below 0."""
+    """Parts that are not certainly above 0 are one: what is left, nothing where that is below 0."""
     left = 1.0
     for name, share in shares_of_step(waterfall).items():
         if name == PART_WORDS["ideal"] or (share.low > 0 and name != PART_WORDS["undivided"]):
