@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.labels import label, label_without_batch
 from raybench.analysis.reference import of_first_role, without_batch
 from raybench.analysis.scaling import Scaling
-from raybench.analysis.stats.statistics import Estimate, simultaneous
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.study import Study
@@ -106,16 +106,13 @@ class BatchPoint:
 
     batch_size: int
     speedup: Estimate
-    efficiency: Estimate
-    trial_id: str
 
 
 @dataclass(frozen=True)
 class BatchCurve:
-    """Efficiency over the batch at one world size, the smallest batch first."""
+    """Speed-up over the batch at one world size, the smallest batch first."""
 
     label: str
-    world_size: int
     points: tuple[BatchPoint, ...]
     crossover: Crossover | None
     is_headline: bool  # the headline's setting, but for the batch
@@ -171,49 +168,21 @@ def batch_curves(
     scalings: Mapping[str, Scaling],
     headline: TrialRecord | None,
 ) -> list[BatchCurve]:
-    """Efficiency over the batch at the headline's world size.
+    """Speed-up over the batch at the headline's world size, of each setting measured at two batches or more.
 
-    A curve for each setting that was measured at two batches or more. Those that pass a speed-up of 1 come
-    first, the nearest neighbours before all, else the headline's setting. Where the search left no such
-    setting, or none that passes 1, one curve more takes each batch at its most efficient setting, with
-    intervals that hold for all settings tried at that batch at once.
+    Those that pass a speed-up of 1 come first, the nearest neighbours before all, else the headline's.
     """
     if headline is None or headline.config.world_size == 1:
         return []
     size, here = headline.config.world_size, without_batch(headline.config)
-    points = _points_by_setting(measured, scalings, size)
-    found = [
-        _batch_curve(label_without_batch(study, key), size, list(group.values()), key == here)
-        for key, group in sorted(points, key=lambda item: item[0] != here)
-        if len(group) > 1
-    ]
-    if not any(curve.crossover for curve in found):
-        every = [each for _, group in points for each in group.values()]
-        best = _best_at_each(every)
-        envelope = _batch_curve("the best setting at each batch", size, best)
-        if len(best) > 1 and all(_trials(curve) != _trials(envelope) for curve in found):
-            found.append(envelope)
+    found = list[BatchCurve]()
+    for key, group in _points_by_setting(measured, scalings, size):
+        if len(group) < 2:
+            continue
+        ordered = tuple(sorted(group.values(), key=lambda each: each.batch_size))
+        passage = crossover([(each.batch_size, each.speedup) for each in ordered])
+        found.append(BatchCurve(label_without_batch(study, key), ordered, passage, key == here))
     return sorted(found, key=_by_bracket)
-
-
-def _best_at_each(points: Sequence[BatchPoint]) -> list[BatchPoint]:
-    """The most efficient point of each batch, its intervals simultaneous over those of that batch."""
-    by_batch: dict[int, list[BatchPoint]] = {}
-    for point in points:
-        by_batch.setdefault(point.batch_size, []).append(point)
-    best = {batch: max(there, key=lambda each: each.efficiency.value) for batch, there in by_batch.items()}
-    return [
-        replace(
-            point,
-            speedup=simultaneous(point.speedup, len(by_batch[batch])),
-            efficiency=simultaneous(point.efficiency, len(by_batch[batch])),
-        )
-        for batch, point in best.items()
-    ]
-
-
-def _trials(curve: BatchCurve) -> list[str]:
-    return [point.trial_id for point in curve.points]
 
 
 def _points_by_setting(
@@ -225,21 +194,15 @@ def _points_by_setting(
         if record.request.role not in COMPARED_ROLES or record.config.world_size != world_size:
             continue
         found = scalings[record.trial_id]
-        if found.efficiency is None or found.speedup is None:
+        if found.speedup is None:
             continue
         batch = record.config.setting.batch_size
         key = record.config.key(ignore=("batch_size",))
         if key not in points:
             points[key] = without_batch(record.config), {}
         _, group = points[key]
-        group[batch] = BatchPoint(batch, found.speedup, found.efficiency, record.trial_id)
+        group[batch] = BatchPoint(batch, found.speedup)
     return list(points.values())
-
-
-def _batch_curve(label: str, size: int, points: list[BatchPoint], is_headline: bool = False) -> BatchCurve:
-    ordered = sorted(points, key=lambda point: point.batch_size)
-    passage = crossover([(point.batch_size, point.speedup) for point in ordered])
-    return BatchCurve(label, size, tuple(ordered), passage, is_headline)
 
 
 def _by_bracket(curve: BatchCurve) -> float:

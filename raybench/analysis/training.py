@@ -177,7 +177,6 @@ class TrainedGroup:
     best_epochs: tuple[int, int] | None  # first and last over the seeds
     converged_epochs: tuple[int, int] | None
     epoch_time_s: Estimate  # training without evaluation, geometric; one value a seed: epochs share a run
-    mean_epoch_time_s: float  # arithmetic
     total_s: Estimate  # training and evaluation of all epochs
     to_target: ToTarget | None  # None: no target was asked
     epochs: tuple[EpochMeans, ...]  # the first one first
@@ -241,7 +240,6 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
         best_epochs=_first_and_last(run.best_epoch for run in runs),
         converged_epochs=_first_and_last(run.converged_epoch for run in runs),
         epoch_time_s=ratio_over_seeds(times_s),
-        mean_epoch_time_s=fmean(times_s),
         total_s=totals_s,
         to_target=to_target,
         epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import matplotlib.font_manager  # asks fc-list for the fonts, once
 import pytest
 import torch  # asks ldconfig where its libraries are, once
 
@@ -24,6 +25,7 @@ from tests.support.planted import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study, trained
 
 assert torch
+assert matplotlib.font_manager
 HERE = Path(__file__).parent
 EMPTY = {"png": b"\x89PNG\r\n\x1a\n", "svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>'}
 RULE = "a unit test starts no process and does not sleep: see tests/processes"

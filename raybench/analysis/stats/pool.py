@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array, diags_array
+from scipy.sparse import csc_array
 from scipy.sparse.linalg import splu
 
 from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, exponential, t_quantile
@@ -160,7 +160,8 @@ class Pool:
 
     def log(self, unit: Unit) -> float:
         """The mean of the logarithm of a unit's step time, in s."""
-        return self.contrast({unit: 1.0}).mean
+        column = self._matrix([{unit: 1.0}])[0][:, 0]
+        return float(sum(node.probability * (node.solution @ column) for node in self._nodes))
 
     def time(self, unit: Unit) -> Estimate:
         """A unit's step time, in s."""
@@ -284,11 +285,15 @@ class Pool:
             columns += [first + groups, first + len(self._groups) + np.array(pairs, dtype=np.int64)]
         self._first_start = first
         self._size = first + (len(self._groups) + len(self._pairs) if several else 0)
-        places = np.stack(columns, axis=1)
-        number = len(rows)
-        self._design = csr_array(
-            (np.ones(places.size), (np.repeat(np.arange(number), places.shape[1]), places.ravel())),
-            shape=(number, self._size),
+        self._columns = np.stack(columns, axis=1)  # (rows, terms): where the row's design has a one
+        # The equations differ between nodes in values alone: which of them are not zero is worked out once.
+        pairs_of_terms = self._columns[:, :, None] * self._size + self._columns[:, None, :]
+        diagonal = np.arange(self._size) * (self._size + 1)
+        keys, places = np.unique(np.concatenate([pairs_of_terms.ravel(), diagonal]), return_inverse=True)
+        self._products, self._diagonal = places[: pairs_of_terms.size], places[pairs_of_terms.size :]
+        ends = np.searchsorted(keys, np.arange(self._size + 1) * self._size)
+        self._equations = csc_array(
+            (np.zeros(len(keys)), keys % max(self._size, 1), ends), shape=(self._size, self._size)
         )
 
     def _excesses(self, levels: Sequence[tuple[float, Mapping[Unit, _Level]]]) -> list[tuple[float, float]]:
@@ -342,14 +347,16 @@ class Pool:
             ]
         )
         ridge = np.concatenate([np.zeros(len(self.units)), 1 / priors])
-        weighted = diags_array(1 / noise) @ self._design
+        terms = self._columns.shape[1]
+        self._equations.data = np.bincount(self._products, np.repeat(1 / noise, terms**2)).astype(float)
+        self._equations.data[self._diagonal] += ridge
         factored = splu(
-            csc_array(self._design.T @ weighted + diags_array(ridge)),
+            self._equations,
             permc_spec="MMD_AT_PLUS_A",
             diag_pivot_thresh=0.0,
             options={"SymmetricMode": True},
         )
-        right = weighted.T @ self._y
+        right = np.bincount(self._columns.ravel(), np.repeat(self._y / noise, terms), self._size)
         solution = factored.solve(right)
         squares = float((self._y**2 / noise).sum() - right @ solution)
         determinants = (

@@ -22,7 +22,7 @@ from tests.corpus.golden.values import Sections, values_of
 from tests.corpus.make import STUDIES, unpack
 
 HERE = Path(__file__).parent
-RELATIVE, ABSOLUTE = 1e-9, 1e-12  # what rounding may do
+RELATIVE, ABSOLUTE = 1e-7, 1e-12  # what rounding may do, on any processor, to a fit that stops by a tolerance
 TABLES = ("summary.csv", "communication.csv", "predict", "costs")  # every row has the same columns
 COLUMNS = "columns"  # the key of their names
 

@@ -8,10 +8,9 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.curves import crossover
-from raybench.analysis.stats.statistics import Estimate, simultaneous
-from raybench.records.requests import Configuration
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec import Setting
-from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
+from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import asked, exactly, failed, grid, planted, searched, study
 
 
@@ -64,45 +63,23 @@ def test_the_batch_curve_passes_1_between_its_neighbours() -> None:
     results = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
     (curve,) = results.batch_curves
     assert curve.is_headline
-    assert [(point.batch_size, point.efficiency.value) for point in curve.points] == [
-        (8, pytest.approx(0.3)),
-        (128, pytest.approx(0.8)),
+    assert [(point.batch_size, point.speedup.value) for point in curve.points] == [
+        (8, pytest.approx(0.6)),
+        (128, pytest.approx(1.6)),
     ]
     assert curve.crossover is not None
     assert (curve.crossover.below, curve.crossover.above) == (8, 128)
 
 
-def test_without_a_setting_at_two_batches_the_best_at_each_makes_one_curve() -> None:
-    def model(config: Configuration, setting: Setting) -> StepCosts:
-        return exactly(0.8 if setting.batch_size == 64 else 0.3)
-
+def test_without_a_setting_at_two_batches_there_is_no_batch_curve() -> None:
     spec = study(knobs={"batch_size": [8, 64], "precision": ["fp32", "bf16"]})
     settings = (Setting(batch_size=8), Setting(batch_size=64, precision="bf16"))
-    records = run_all(FakeRunner(model, QUIET), [asked(spec, "search", each, 2) for each in settings])[0]
-    (curve,) = analyse(spec, records).batch_curves
-    assert (curve.label, curve.is_headline) == ("the best setting at each batch", False)
-    assert [point.batch_size for point in curve.points] == [8, 64]
-    assert curve.crossover is not None
-
-
-def test_the_curve_of_the_best_says_for_how_many_settings_its_intervals_hold() -> None:
-    def model(config: Configuration, setting: Setting) -> StepCosts:
-        return exactly(0.8 if setting.batch_size == 64 else 0.3)
-
-    spec = study(knobs={"batch_size": [8, 64], "precision": ["fp32", "bf16"], "bucket_cap_mb": [25, 1]})
-    settings = (
-        Setting(batch_size=8),
-        Setting(batch_size=8, precision="bf16"),
-        Setting(batch_size=64, precision="bf16", bucket_cap_mb=1),
+    assert (
+        analyse(
+            spec, run_all(FakeRunner(), [asked(spec, "search", each, 2) for each in settings])[0]
+        ).batch_curves
+        == ()
     )
-    records = run_all(FakeRunner(model, QUIET), [asked(spec, "search", each, 2) for each in settings])[0]
-    results = analyse(spec, records)
-    (curve,) = results.batch_curves
-    assert curve.label == "the best setting at each batch"
-    chosen, alone = curve.points[0].speedup, results.scalings[curve.points[0].trial_id].speedup
-    assert alone is not None
-    assert chosen == simultaneous(alone, 2)  # of the two settings tried there
-    assert chosen.half_width > alone.half_width
 
 
 def test_the_curve_that_passes_1_comes_first() -> None:

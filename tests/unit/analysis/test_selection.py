@@ -71,25 +71,6 @@ def wrong_of_a_knob(equal: list[Facts]) -> tuple[int, int]:
     return wrong, wrong_alone
 
 
-def wrong_at_a_batch(number: int) -> tuple[int, int]:
-    """How often the interval of the best setting at a batch lacks the truth, and its interval alone."""
-    knobs = {"batch_size": [64, 128], "num_threads": [1, 2, 3, 4, 5, 6]}
-    spec = study(knobs=knobs, measure={"half_width": 0.05})
-    runner = FakeRunner(lambda config, setting: EQUAL, Noise(block=0.06, step=0.0), seed=12)
-    wrong, wrong_alone = 0, 0
-    for _ in range(number):
-        results = resolve(spec, grid(spec, (2,), runner)[0])
-        # none where one setting is the best at both: its own curve says all
-        for curve in [each for each in results.batch_curves if each.label.startswith("the best")]:
-            point = curve.points[0]
-            alone = results.scalings[point.trial_id].efficiency
-            assert alone is not None
-            assert alone.value == point.efficiency.value
-            wrong += point.efficiency.excludes(TRUE_EFFICIENCY)
-            wrong_alone += alone.excludes(TRUE_EFFICIENCY)
-    return wrong, wrong_alone
-
-
 def test_no_change_is_advised_where_all_are_equal(equal: list[Facts]) -> None:
     assert advised(equal) <= ALLOWED
 
@@ -104,7 +85,3 @@ def test_the_interval_of_the_best_configuration_holds_the_truth(equal: list[Fact
 
 def test_no_knob_changes_anything_where_all_are_equal(equal: list[Facts]) -> None:
     assert wrong_of_a_knob(equal)[0] <= ALLOWED
-
-
-def test_the_best_setting_at_a_batch_has_an_interval_that_holds_for_all_tried_there() -> None:
-    assert wrong_at_a_batch(STUDIES)[0] <= ALLOWED

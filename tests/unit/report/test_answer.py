@@ -370,12 +370,9 @@ def test_training_from_random_weights_is_the_first_clause(checkpoint: str | None
 def with_speedups(results: StudyResults, *speedups: Estimate) -> StudyResults:
     """The results with a batch curve of these speed-ups at batches 8, 32, 128, ..."""
     batches = [8 * 4**place for place in range(len(speedups))]
-    points = tuple(
-        BatchPoint(batch, each, each.scaled(0.5), f"{batch}")
-        for batch, each in zip(batches, speedups, strict=True)
-    )
+    points = tuple(map(BatchPoint, batches, speedups))
     passage = crossover(list(zip(batches, speedups, strict=True)))
-    return replace(results, batch_curves=(BatchCurve("fp32", 2, points, passage, True),))
+    return replace(results, batch_curves=(BatchCurve("fp32", points, passage, True),))
 
 
 def test_a_batch_curve_that_passes_1_more_than_once_says_so() -> None:
