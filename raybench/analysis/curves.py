@@ -182,7 +182,9 @@ def batch_curves(
         ordered = tuple(sorted(group.values(), key=lambda each: each.batch_size))
         passage = crossover([(each.batch_size, each.speedup) for each in ordered])
         found.append(BatchCurve(label_without_batch(study, key), ordered, passage, key == here))
-    return sorted(found, key=_by_bracket)
+    return sorted(
+        found, key=lambda each: each.crossover.above / each.crossover.below if each.crossover else math.inf
+    )
 
 
 def _points_by_setting(
@@ -203,8 +205,3 @@ def _points_by_setting(
         _, group = points[key]
         group[batch] = BatchPoint(batch, found.speedup)
     return list(points.values())
-
-
-def _by_bracket(curve: BatchCurve) -> float:
-    """Curves that pass a speed-up of 1 first, of these the one with the nearest neighbours."""
-    return curve.crossover.above / curve.crossover.below if curve.crossover else float("inf")

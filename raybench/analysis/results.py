@@ -25,6 +25,7 @@ from raybench.analysis.findings.finding import Finding, Need, ranked
 from raybench.analysis.findings.of_study import NotReached
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
+from raybench.analysis.laws import ByLaw, by_law
 from raybench.analysis.overlap import (
     BatchOverlaps,
     ModelBuckets,
@@ -77,6 +78,7 @@ class StudyResults(Facts):
     device_advice: DeviceAdvice | None  # what is compared with one device
     trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
+    by_law: ByLaw | None  # the same where nothing could be predicted
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
@@ -114,6 +116,7 @@ def analyse(
     phases = None
     if base.headline and base.headline_scaling:
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
+    more = outlook_of_study(base, work, devices_per_node)
     every = list({record.trial_id: record for record in records}.values())
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
@@ -140,8 +143,22 @@ def analyse(
         costs=with_trained(base, costs(base, work), training, work),
         device_advice=device_advice(base, use),
         trained_times=trained_times(base, training),
-        outlook=outlook_of_study(base, work, devices_per_node),
+        outlook=more,
+        by_law=_by_law(base, more),
         strategies=compare_strategies(base),
         training=training,
         used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
     )
+
+
+def _by_law(results: Facts, more: Outlook | None) -> ByLaw | None:
+    """By the headline's speed-up over one device, where ``more`` has no answer of its own."""
+    headline, scaling = results.headline, results.headline_scaling
+    if headline is None or scaling is None or scaling.speedup is None or scaling.baseline is None:
+        return None
+    config = headline.config
+    if more is not None:
+        return more.laws.get(int(config.setting.batch_size))
+    if scaling.baseline.world_size > 1 or config.world_size == 1:
+        return None
+    return by_law(scaling.speedup, config.world_size, is_strong=config.scaling == "strong")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Scaling, one_device
-from raybench.analysis.stats.statistics import Estimate, sum_of
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
@@ -101,39 +99,3 @@ def _shown(results: Facts, record: TrialRecord) -> ShownSetting:
         found[1] = SettingPoint(alone, one, record)
     points = tuple(point for _, point in sorted(found.items()))
     return ShownSetting(points, main, results.waterfalls[record.trial_id])
-
-
-def amdahl_speedup(serial_fraction: float, world_size: float) -> float:
-    """Amdahl (1967), AFIPS 30: 1 / (f + (1 - f) / n)."""
-    return 1 / (serial_fraction + (1 - serial_fraction) / world_size)
-
-
-@dataclass(frozen=True)
-class MarginalReturn:
-    """What each device beyond ``fewer`` brings on ``more`` of them."""
-
-    fewer: int
-    more: int
-    each: Estimate  # of one device's throughput: 1 is as much as the first device brings
-
-
-def marginal_returns(speedups: Iterable[tuple[int, Estimate]]) -> tuple[MarginalReturn, ...]:
-    """(S(n) - S(m)) / (n - m) of each doubling of the world size, from m to n.
-
-    It is the throughput that is gained over that of n - m devices as good as one alone. From the fewest
-    devices on the next world size is the smallest measured one of at least twice as many.
-    ``speedups`` over one device, by world size; or over the fewest measured, whose own is exactly 1: then
-    it is of a device among these. Every speed-up is a ratio within its own rounds, so the two are
-    independent, and their half-widths add in squares.
-    """
-    known = dict(sorted(speedups))
-    fewest = min(known, default=1)
-    base = fewest if fewest in known and known[fewest].low == known[fewest].high == 1 else 1
-    known.setdefault(base, Estimate(1.0, 1.0, 1.0, max((each.n for each in known.values()), default=1)))
-    found, fewer = list[MarginalReturn](), min(known)
-    for more in sorted(known):
-        if more >= 2 * fewer:
-            gained = sum_of(known[more], known[fewer].scaled(-1))
-            found.append(MarginalReturn(fewer, more, gained.scaled(base / (more - fewer))))
-            fewer = more
-    return tuple(found)

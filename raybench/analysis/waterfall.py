@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 
+from raybench.analysis.laws import serial_fraction
 from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import Pool, Unit
 from raybench.analysis.stats.statistics import Estimate, inverse
@@ -112,20 +113,6 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> Waterfa
         ),
         ddp_logger=_logger_check(record),
     )
-
-
-def karp_flatt(speedup: float, world_size: float) -> float:
-    """Amdahl's serial fraction from a measured speed-up: f = (1/S - 1/n) / (1 - 1/n).
-
-    Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
-    """
-    return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
-
-
-def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
-    """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
-    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
-    return Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
 
 
 def _serial_fraction(pool: Pool, config: Configuration, step: Unit) -> Estimate | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.combined_effect import ChangeShare, CombinedEffect
 from raybench.analysis.curves import Crossover
-from raybench.analysis.labels import NOTHING_EXPLORED, changes_words, devices_words
+from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.recommendation import Basis, DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
@@ -39,19 +39,18 @@ def when_to_use(results: StudyResults) -> str:
             f"Whether to use {many} or one {here} is not known: {plain_times(trained)} as fast in "
             f"the epochs trained, {times(speedup)} by steps."
         )
-    batches = _batch_words(results, many, is_headline=record is results.headline)
     if speedup.low <= 1:
         slower = "slower" if speedup.high < 1 else "not measurably faster"
         words = f"Use one device: {many} {here} are {slower}, {times(speedup)}, and each sample takes "
-        return f"{missing}{words}{percent(more, sign=True)} device time.{batches}"
+        return f"{missing}{words}{percent(more, sign=True)} device time."
     words = f"{missing}Use {many} {here}"
     no_faster = _no_faster_words(results, advice)
     if advice.cheapest is not None and advice.extra_money is not None:
-        return f"{words}{_by_money(advice, speedup)}{no_faster}{batches}"
+        return f"{words}{_by_money(advice, speedup)}{no_faster}"
     fast = f"{words} where time counts: {times(speedup)} as fast, at "
     if more.low <= 0:
         return f"{fast}no measurable extra cost ({percent(more, sign=True)} device time a sample).{no_faster}"
-    slow = f" Use one where cost counts.{no_faster}{batches}"
+    slow = f" Use one where cost counts.{no_faster}"
     return f"{fast}{percent(more, sign=True)} device time a sample.{slow}"
 
 
@@ -98,28 +97,6 @@ def _missing(results: StudyResults) -> str:
     if results.headline is not None and results.headline.config.setting == use.config.setting:
         return ""
     return f"One device was not measured with the setting to use ({use.label}). "
-
-
-def _batch_words(results: StudyResults, many: str, *, is_headline: bool) -> str:
-    curve = next((each for each in results.batch_curves if each.crossover is not None), None)
-    if curve is None or curve.crossover is None:
-        return ""
-    passage = curve.crossover
-    is_plain = (curve.is_headline and is_headline) or curve.label == NOTHING_EXPLORED
-    setting, several = "" if is_plain else f" ({curve.label})", passages_words(passage)
-    if several:
-        return f" Over the batch{setting} {several}."
-    if not passage.is_slower:
-        return ""
-    if passage.is_wide:
-        return (
-            f" Below a batch somewhere between {passage.below:,} and {passage.above:,}{setting} one device "
-            f"is both faster and cheaper than {many} (none between them was measured)."
-        )
-    return (
-        f" Below {passage_batch(passage)}{setting} one device is both faster and cheaper "
-        f"than {many} (interpolated between {passage.below:,} and {passage.above:,})."
-    )
 
 
 def combined_words(combined: CombinedEffect) -> str:

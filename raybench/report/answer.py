@@ -116,7 +116,9 @@ def _combined(results: StudyResults) -> list[str]:
         learned = combined.trained.difference_points if combined.trained is not None else None
         points = "what that does to accuracy was not measured"
         if learned is not None:
-            points = f"accuracy changes by {learned.value:+.1f} points"
+            points = (
+                f"accuracy changes by {round(learned.value, 1) + 0.0:+.1f} points"  # of -0.0 the sum is 0.0
+            )
         said.append(f"a step then has {combined.batch_ratio:,.3g} times the samples: {points}")
     return said
 
@@ -324,11 +326,8 @@ def _more_devices(results: StudyResults) -> list[str]:
     outlook, headline = results.outlook, results.headline
     if headline is None or headline.config.world_size == 1:
         return []
-    if outlook is None:
-        needed = f"it takes measurements on {FEWEST_WORLD_SIZES} numbers of devices, such as 1, 2 and 4"
-        return [f"what more devices would bring is not predicted: {needed}"]
-    batch, forecast = int(headline.config.setting.batch_size), outlook.forecast
-    later = [each for each in forecast.predicted if each.batch_size == batch]
+    batch = int(headline.config.setting.batch_size)
+    later = [each for each in outlook.forecast.predicted if each.batch_size == batch] if outlook else []
     known = [each for each in later if each.efficiency is not None and each.efficiency.high > 0]
     if known:
         each = min(known, key=lambda one: one.shape.world_size)
@@ -336,8 +335,18 @@ def _more_devices(results: StudyResults) -> list[str]:
         assert share is not None
         low, high = share.low * size, share.high * size
         return [f"{devices(size, headline.config)} would train {low:.2g} to {high:.2g} times as fast as one"]
-    reasons = [words for each in later if (words := refusal_words(each, forecast))]
-    return [f"what more devices would bring is not predicted: {reasons[0]}"] if reasons else []
+    why = f"it takes measurements on {FEWEST_WORLD_SIZES} numbers of devices, such as 1, 2 and 4"
+    if outlook:
+        why = next(filter(None, (refusal_words(each, outlook.forecast) for each in later)), "")
+    if results.by_law is None:
+        return [f"what more devices would bring is not predicted: {why}"] if why else []
+    size, speedup = results.by_law.speedups[0]
+    _, least, most = aligned(speedup.value, speedup.low, speedup.high)
+    return [
+        f"{devices(size, headline.config)} would train {least} to {most} times as fast as one by "
+        f"{results.by_law.law}'s law, which knows nothing of the network",
+        *([f"they are not predicted: {why}"] if why else []),
+    ]
 
 
 # --- how far to trust it

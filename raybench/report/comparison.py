@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from raybench.report.sections.scaling import (
     scaling_table,
     seen_words,
 )
+from raybench.report.sections.training import draw_training, training_plot, training_table
 from raybench.report.sections.trials import failures_words
 from raybench.report.sections.waterfall import WaterfallPlot, draw_waterfall, waterfall_plot
 from raybench.report.table import (
@@ -113,17 +114,48 @@ def over_another_table(studies: SideBySide) -> Table:
 
 def every_scaling_table(studies: SideBySide) -> Table:
     """The first table of every side as one, with a column for the side."""
-    tables = [scaling_table(side.results) for side in studies.sides]
+    caption = "95% intervals; speed-up and efficiency over one device, unless a base is named."
+    return _joined("Every setting shown", caption, studies.sides, scaling_table)
+
+
+_TRAINING = {
+    "devices",
+    "strategy",
+    "setting",
+    "test accuracy",
+    "epoch, s",
+    "speed-up",
+    "all epochs, s",
+    "seeds",
+}
+
+
+def every_training_table(studies: SideBySide) -> Table:
+    """What every side trained as one table, with a column for the side; empty where none trained."""
+    title = "Every training"
+    caption = "After the last epoch; epochs without evaluation. 95% intervals over three seeds or more."
+    sides = [side for side in studies.sides if side.results.training]
+    if not sides:
+        return empty_table(title)
+    found = _joined(title, caption, sides, training_table)
+    kept = [place for place, each in enumerate(found.columns) if not place or each.heading in _TRAINING]
+    rows = tuple(tuple(row[place] for place in kept) for row in found.rows)
+    return replace(found, columns=tuple(found.columns[place] for place in kept), rows=rows)
+
+
+def _joined(
+    title: str, caption: str, sides: Sequence[Side], table_of: Callable[[StudyResults], Table]
+) -> Table:
+    tables = [table_of(side.results) for side in sides]
     # some sides have columns that others have not
     columns = max((table.columns for table in tables), key=len)
     columns += tuple({each: None for table in tables for each in table.columns if each not in columns})
     rows = list[tuple[str, ...]]()
-    for side, table in zip(studies.sides, tables, strict=True):
+    for side, table in zip(sides, tables, strict=True):
         for row in table.rows:
             cells = dict(zip(table.columns, row, strict=True))
             rows.append((side.name, *(cells.get(each, "") for each in columns)))
-    caption = "95% intervals; speed-up and efficiency over one device, unless a base is named."
-    return Table("Every setting shown", caption, (Heading("results"), *columns), tuple(rows))
+    return Table(title, caption, (Heading("results"), *columns), tuple(rows))
 
 
 _SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [
@@ -282,17 +314,24 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
 
     ``command`` makes them again. Raises ``OSError`` where ``directory`` cannot be written.
     """
-    plots = [
+    compared = [
         *drawn("scaling", "The defaults over the devices", defaults_plot(studies.sides), draw_scaling),
         *drawn("waterfall", "Where the time goes", steps_plot(studies.sides), draw_waterfall),
     ]
-    every = every_scaling_table(studies)
+    trained = [
+        each
+        for place, side in enumerate(studies.sides, start=1)
+        for each in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
+    ]
+    plots = [*compared, *trained]
+    every, trainings = every_scaling_table(studies), every_training_table(studies)
     tables = comparison_tables(studies)
     places = {
         "sides": Section("Side by side", tables=tuple(tables[:1])),
-        "plots": Section("Plots", tuple(plot.name for plot in plots)),
+        "plots": Section("Plots", tuple(plot.name for plot in compared)),
         "more": Section("What differs, and the same trials", tables=tuple(tables[1:])),
         "every": Section("Every setting shown", tables=(every,)),
+        "training": Section("Every training", tuple(plot.name for plot in trained), (trainings,)),
     }
     name = " and ".join(side.name for side in studies.sides)
     pages = make_pages(

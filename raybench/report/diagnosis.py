@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from raybench.analysis.attribution import Attribution
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import Verification, verification_of
@@ -14,10 +13,8 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Status
 from raybench.analysis.waterfall import Waterfall
 from raybench.report import render
-from raybench.report.advice import when_to_use
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import milliseconds, percent, sentence, times
-from raybench.report.pages import EXPLORATORY
 from raybench.report.render import markdown_code
 from raybench.report.render import markdown_text as _text
 from raybench.report.sections.configurations import advice_of, configurations_table, verification_table
@@ -42,9 +39,6 @@ def diagnosis_markdown(results: StudyResults, answer: str, findings: Sequence[Fi
     lines += _table_lines(configurations_table(results))
     for each in results.configurations[:MOST_CONFIGURATIONS]:
         lines += _configuration_lines(each, results.verifications)
-    lines += _ranking_lines(results.attribution)
-    sentence = when_to_use(results)
-    lines += ["## When to use which", "", sentence, ""] if sentence else []
     lines += _finding_lines(findings, results.verifications, no_findings_words(results))
     lines += _table_lines(failures_table(results))
     return "\n".join(lines).rstrip() + "\n"
@@ -126,19 +120,14 @@ def _configuration_lines(each: DiagnosedConfiguration, verified: Sequence[Verifi
     status, speedup = each.status, each.scaling.speedup
     if status is None or speedup is None:
         return []
-    lines = [f"### {each.label}: {status}", "", f"- Speed-up {times(speedup)} on {_devices(each)}."]
-    lost, causes = (
-        _lost_words(each.waterfall),
-        [found for found in each.findings if found.explains is not None],
-    )
+    many = devices_words(each.record.config.world_size)
+    lines = [f"### {each.label}: {status}", "", f"- Speed-up {times(speedup)} on {many}."]
+    lost = _lost_words(each.waterfall)
+    causes = [found for found in each.findings if found.explains is not None]
     lines += [f"- Where the time goes: {lost}."] if lost else []
     lines += [f"- {sentence(cause.name)}: {_text(evidence(cause))}." for cause in causes]
     lines.append(f"- {_text(_advice(each, verified))}")
     return [*lines, ""]
-
-
-def _devices(each: DiagnosedConfiguration) -> str:
-    return devices_words(each.record.config.world_size)
 
 
 def _lost_words(waterfall: Waterfall | None) -> str:
@@ -186,26 +175,6 @@ def nothing_better_words(num_others: int) -> str:
     if num_others == 1:
         return f"The other measured configuration is not {more}."
     return f"None of the {num_others:,} other measured configurations is {more}."
-
-
-def _ranking_lines(attribution: Attribution | None) -> list[str]:
-    """The knobs by how much their best measured value changes the efficiency against the default."""
-    if attribution is None or not attribution.singles:
-        return []
-    lines = ["## What changes the efficiency most", ""]
-    lines.append(
-        f"Against the default at {attribution.default_efficiency.value:.0%} on "
-        f"{devices_words(attribution.world_size)}, one knob at a time, the largest effect first; the "
-        f"effects have 95% intervals for all at once. {EXPLORATORY}"
-    )
-    lines.append("")
-    for effect in attribution.singles:
-        sure = "" if effect.efficiency_ratio.excludes(1.0) else " (no difference beyond the interval)"
-        lines.append(
-            f"- {effect.label}: {times(effect.efficiency_ratio)} the efficiency, "
-            f"{effect.efficiency.value:.0%}{sure}; {times(effect.throughput_ratio)} the samples/s."
-        )
-    return [*lines, ""]
 
 
 def _finding_lines(

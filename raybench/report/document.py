@@ -29,7 +29,13 @@ from raybench.report.pages import (
     write_files,
 )
 from raybench.report.plot import DrawnPlot, drawn
-from raybench.report.prediction import draw_prediction, prediction_plot, prediction_table, tradeoff_table
+from raybench.report.prediction import (
+    draw_prediction,
+    law_table,
+    prediction_plot,
+    prediction_table,
+    tradeoff_table,
+)
 from raybench.report.sections.configurations import (
     advice_of,
     attribution_table,
@@ -162,7 +168,11 @@ def make_tables(results: StudyResults) -> ReportTables:
         "predictions": Section(
             "More devices",
             ("prediction",),
-            (prediction_table(results.outlook, refusals=True), tradeoff_table(results.outlook)),
+            (
+                prediction_table(results.outlook, refusals=True),
+                tradeoff_table(results.outlook),
+                law_table(results),
+            ),
         ),
         "cost": Section(
             "What it costs", tables=(cost_table(results),), sentence=when_to_use(results).strip()

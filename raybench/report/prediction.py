@@ -17,7 +17,6 @@ from raybench.analysis.simulate.outlook import (
     Forecast,
     Limited,
     Outlook,
-    SerialFraction,
     Way,
     Worth,
 )
@@ -33,8 +32,8 @@ from raybench.report.format import (
     plain_percent,
     plain_times,
     sentence,
-    serial_fraction_words,
     time_unit,
+    times,
 )
 from raybench.report.plot import (
     COLORS,
@@ -60,6 +59,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
+    from raybench.analysis.results import StudyResults
+
 Each = TypeVar("Each")
 MOST_BATCHES = 3  # that a sentence names
 
@@ -77,8 +78,8 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
 
 
 def bring_words(outlook: Outlook) -> list[str]:
-    """What further devices brought, or under strong scaling Amdahl's law; the error of the fit."""
-    return [*_returns(outlook), *_amdahl(outlook), *_held_out(outlook)]
+    """What further devices brought, or by a law would bring; the error of the fit."""
+    return [*_returns(outlook), *_laws(outlook), *_held_out(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
@@ -211,24 +212,15 @@ def _returns(outlook: Outlook) -> Iterator[str]:
         yield f"each further device brought{at}: {', '.join(shown)}"
 
 
-def _amdahl(outlook: Outlook) -> Iterator[str]:
-    """Amdahl's f of each batch, by the definition of the report."""
-    shown = [_fraction_words(each, outlook) for each in few(outlook.serial_fractions)]
-    if shown:
-        yield f"Amdahl's law: f = {'; '.join(shown)}"
-
-
-def _fraction_words(found: SerialFraction, outlook: Outlook) -> str:
-    value, is_fit = found.fraction, found.world_size is None
-    is_slower = is_fit and value.value >= 1  # by a fit f stays a share
-    is_share = 0 <= value.value <= 1 and not is_slower
-    words = plain_percent(value) if is_share and value.low >= value.high else serial_fraction_words(value)
-    words = "none: slower than one" if is_slower else words
-    if not is_fit or len(outlook.serial_fractions) > 1:
-        words += f" at global batch {found.batch_size:,}"
-    if found.world_size is not None:
-        words += f" by the speed-up on {devices_words(found.world_size)}"
-    return words
+def _laws(outlook: Outlook) -> Iterator[str]:
+    """What a law makes of each batch, where nothing could be predicted."""
+    of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
+    for batch, found in few(list(outlook.laws.items())):
+        shown = [f"{plain_times(speedup)} on {size}" for size, speedup in found.speedups]
+        yield (
+            f"by {found.law}'s law, f = {plain_percent(found.fraction)} from {found.measured_on} devices at "
+            f"{of_all}batch {batch:,}, without the network: {', '.join(shown)}"
+        )
 
 
 def _refusals(outlook: Outlook) -> Iterator[str]:
@@ -345,6 +337,34 @@ def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refus
     paid = f"{BY_AMDAHL if forecast.amdahl else ''}{f' Cost: of {_run_of(outlook)}.' if priced else ''}"
     words = [f"{sentence(each)}." for each in bring_words(outlook)] if refusals else []
     return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
+
+
+def law_table(results: StudyResults) -> Table:
+    """What a law makes of more devices, where nothing could be predicted."""
+    found, headline = results.by_law, results.headline
+    title = f"By {found.law}'s law" if found else "By a law"
+    if found is None or headline is None:
+        return empty_table(title)
+    batch = int(headline.config.setting.batch_size)
+    is_strong, f = headline.config.scaling == "strong", found.fraction
+    most = (
+        f" No number of devices reaches more than {figures(1 / f.value)} (1/f)."
+        if is_strong and f.value
+        else ""
+    )
+    columns: list[Column[tuple[int, Estimate]]] = [
+        Column("devices", lambda row: str(row[0]), right=True),
+        Column(
+            "batch per device", lambda row: figures(batch / row[0]) if is_strong else f"{batch:,}", right=True
+        ),
+        Column("speed-up", lambda row: times(row[1]), right=True),
+        Column("efficiency", lambda row: percent(row[1].scaled(1 / row[0])), right=True),
+    ]
+    caption = (
+        f"A law, not a prediction: f = {percent(f)} by the speed-up of {found.measured_on} devices. "
+        f"It knows nothing of the network.{most}"
+    )
+    return make_table(title, caption, columns, found.speedups)
 
 
 def _refusal_table(outlook: Outlook, title: str) -> Table:

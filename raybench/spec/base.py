@@ -15,11 +15,6 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-def as_list(value: Any) -> Any:
-    """A value that stands for a list of one."""
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
 def no_repeats(values: Any) -> Any:
     """The list, unless a value stands in it twice; 1 and 1.0 are two."""
     if isinstance(values, str):
@@ -40,4 +35,5 @@ LONGEST_S = 1e8  # three years: clocks and locks of the system do not take any n
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
-ListOrValue = BeforeValidator(as_list)
+# a value stands for a list of one
+ListOrValue = BeforeValidator(lambda value: list(value) if isinstance(value, list | tuple) else [value])

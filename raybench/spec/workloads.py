@@ -130,10 +130,12 @@ class TextSpec(_TextModelSpec):
     model: Literal["encoder", "distilbert", "bert"] = Field(
         "encoder", description="encoder: embeddings, torch's TransformerEncoder, masked mean, linear head"
     )
-    checkpoint: str | None = Field(
-        None,
-        description="weights of distilbert or bert: a directory (absolute, or under --data) or a name on "
-        "huggingface.co; unset: random weights",
+    checkpoint: Annotated[str | None, AfterValidator(lambda name: None if name == "random" else name)] = (
+        Field(
+            None,
+            description="weights of distilbert or bert: a directory (absolute, or under --data) or a name on "
+            "huggingface.co; random, or unset: random weights",
+        )
     )
     hidden_dim: PositiveInt | None = Field(
         None, description="width of the model (d_model); unset: encoder 128, distilbert and bert 768"

@@ -73,7 +73,9 @@ def checkpoint_config(spec: TextSpec, checkpoint: str, data: Path | None) -> Any
 
 def _no_checkpoint(spec: TextSpec, checkpoint: str, data: Path | None, error: Exception) -> RequestError:
     what = hub.requirement(f"a {spec.model} (config.json, model.safetensors)", checkpoint, data)
-    return RequestError(f"workload.checkpoint: {what} (received {checkpoint!r}: {first_line(error)})")
+    return RequestError(
+        f"workload.checkpoint: {what}, or random (received {checkpoint!r}: {first_line(error)})"
+    )
 
 
 def check_fits(spec: TextSpec, config: Any, num_classes: int, num_tokens: int) -> None:

@@ -20,7 +20,6 @@ IN_EVERY_ROW = re.compile(r"In every row: (?P<constants>.*)\.$")
 NAMES = (
     "devices", "setting", "step time", "samples/s", "speed-up", "efficiency", "status", "n", "of", "for",
     "T_comm = T(n) - T(1)", "T_comm / T(n)", "communication", "communication / T(n)", "Amdahl's f",
-    "a further device",
     "measured", "measured step", "predicted step", "faster by", "buckets", "communication not hidden",
     "batch per device", "share of T(n)", "the share is", "peak memory", "strategy", "seeds", "epochs", "by",
     "global batch", "throughput", "role", "state", "reason", "verdict", "change", "time", "device-time",

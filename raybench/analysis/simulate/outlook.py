@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
+from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, marginal_returns
 from raybench.analysis.objectives import Prices, on_front
-from raybench.analysis.settings import MarginalReturn, marginal_returns
 from raybench.analysis.simulate.predict import AmdahlFit, Fitted, fit
 from raybench.analysis.simulate.steps import (
     NORMAL_95,
@@ -26,10 +26,8 @@ from raybench.analysis.simulate.steps import (
     samples_of_step,
 )
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
-from raybench.analysis.waterfall import serial_fraction
 from raybench.errors import RequestError
 
-DOUBLINGS = (2, 4, 8)  # of the largest measured world size, which are predicted by default
 FEWEST_WORLD_SIZES = 3  # from which on a study's report predicts
 
 
@@ -324,15 +322,6 @@ class Worth:
 
 
 @dataclass(frozen=True)
-class SerialFraction:
-    """Amdahl's f of a batch: by a fit to its world sizes, or by its speed-up on the most devices over one."""
-
-    batch_size: int
-    world_size: int | None  # None: of the fit
-    fraction: Estimate
-
-
-@dataclass(frozen=True)
 class Outlook:
     """A forecast with all that it costs."""
 
@@ -341,11 +330,11 @@ class Outlook:
     work: tuple[Work, ...]
     ways: tuple[Way, ...]
     worth: tuple[Worth, ...]  # by batch
-    within: Limited | None = None  # the cheapest in a time, in s
-    at_most: Limited | None = None  # the fastest for an amount of money
-    scalings: tuple[MeasuredScaling, ...] = ()  # of what was measured
-    serial_fractions: tuple[SerialFraction, ...] = ()  # by batch, under strong scaling
-    returns: tuple[tuple[int, tuple[MarginalReturn, ...]], ...] = ()  # by batch, under weak scaling
+    within: Limited | None  # the cheapest in a time, in s
+    at_most: Limited | None  # the fastest for an amount of money
+    scalings: tuple[MeasuredScaling, ...]  # of what was measured
+    laws: Mapping[int, ByLaw]  # by batch, where nothing could be predicted
+    returns: tuple[tuple[int, tuple[MarginalReturn, ...]], ...]  # by batch, under weak scaling
 
 
 def outlook(
@@ -373,7 +362,7 @@ def outlook(
         within=_limited(ways, within_s, _time, _spent) if within_s is not None else None,
         at_most=_limited(paid, at_most, _spent, _time) if at_most is not None else None,
         scalings=scalings,
-        serial_fractions=tuple(_serial_fractions(forecast, scalings)),
+        laws=_laws(forecast, scalings),
         returns=tuple(_returns_of(forecast, scalings)),
     )
 
@@ -395,36 +384,24 @@ def _returns_of(
             yield batch, found
 
 
-def _serial_fractions(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> Iterator[SerialFraction]:
-    """Of each batch, as one f of all would be that of none; of strong scaling, as in weak nothing is serial.
+def _laws(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> dict[int, ByLaw]:
+    """By batch, what a law makes of its speed-up on the most devices, where nothing could be predicted.
 
-    By the law that is shown with the predictions; where there are none, as reports have it.
+    Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
     """
-    if forecast.group.scaling == "weak":
-        return
-    fit = forecast.amdahl
-    if fit is not None and any(each.step_time_s is not None for each in forecast.predicted):
-        yield from _of_fit(fit)
-        return
-    largest: dict[int, MeasuredScaling] = {}
-    for each in scalings:
-        known = largest.get(each.batch_size)
-        if known is None or each.shape.world_size > known.shape.world_size:
-            largest[each.batch_size] = each
-    over_one = [
-        each for each in largest.values() if each.baseline_world_size == 1 and each.shape.world_size > 1
-    ]
-    for each in over_one:
-        if each.speedup is not None:
-            size = each.shape.world_size
-            yield SerialFraction(each.batch_size, size, serial_fraction(each.speedup, size))
-    if not over_one and fit is not None:
-        yield from _of_fit(fit)
-
-
-def _of_fit(fit: AmdahlFit) -> Iterator[SerialFraction]:
-    for batch, line in fit.lines.items():
-        yield SerialFraction(batch, None, line.serial_fraction)
+    is_strong, sizes = forecast.group.scaling == "strong", forecast.group.world_sizes
+    if forecast.answered or (not is_strong and len(sizes) > 2):
+        return {}
+    over_one = sorted(
+        (each for each in scalings if each.baseline_world_size == 1 and each.shape.world_size > 1),
+        key=lambda each: (each.batch_size, each.shape.world_size),
+    )
+    found = {
+        each.batch_size: by_law(each.speedup, each.shape.world_size, is_strong=is_strong)
+        for each in over_one
+        if each.speedup is not None
+    }
+    return {batch: law for batch, law in found.items() if law is not None}
 
 
 def probability_of_at_most(estimate: Estimate, limit: float) -> float:

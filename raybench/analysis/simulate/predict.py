@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.settings import amdahl_speedup
+from raybench.analysis.laws import amdahl_speedup
 from raybench.analysis.simulate.fit import Posterior, chosen, fitted
 from raybench.analysis.simulate.model import Places, swept_lines
 from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Refusal, Shape

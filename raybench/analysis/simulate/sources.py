@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
@@ -60,7 +60,7 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
         return None
     alike = [record for record in usable if _same_but_batch(record.config, headline.config)]
     fitted = [record for record in alike if same_devices(record, headline)]
-    trials = one_of_each(fitted, _trial_key)
+    trials = one_of_each(fitted, lambda each: (each.setting.batch_size, each.world_size, each.placement))
     others = len(usable) - len(alike)
     measurements = [_record_measurement(results, record) for record in trials]
     return MeasuredGroup(
@@ -129,10 +129,6 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _trial_key(config: Configuration) -> Hashable:
-    return config.setting.batch_size, config.world_size, config.placement
 
 
 def _record_measurement(results: Facts, record: TrialRecord) -> Measurement:

@@ -75,14 +75,10 @@ def _rows(results: StudyResults) -> list[_Row]:
     """What a run takes; none where no trial is on several devices: there is no choice."""
     if not any(point.speedup for point in results.costs):
         return []
-    shown = _shown_trials(results)
+    # of all trials the table would be long
+    shown = {point.trial_id for curve in _shown_curves(results) for point in curve.points}
     place = next(place for place, work in enumerate(results.work) if work.is_run)
     return [_Row(point, point.costs[place]) for point in results.costs if point.record.trial_id in shown]
-
-
-def _shown_trials(results: StudyResults) -> set[str]:
-    """The trials of the default's curve and of the best one: of all, the table would be long."""
-    return {point.trial_id for curve in _shown_curves(results) for point in curve.points}
 
 
 def _shown_curves(results: StudyResults) -> list[Curve]:

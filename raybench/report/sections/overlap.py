@@ -285,16 +285,12 @@ def _cap_words(cap: BucketCap) -> str:
     return knob_words("bucket_cap_mb", cap)
 
 
-def _same_words(row: Buckets) -> str:
-    return "" if row.same_as is None else _cap_words(row.same_as)
-
-
 _BUCKET_COLUMNS: list[Column[Buckets]] = [
     Column("asked", lambda row: _cap_words(row.cap)),
     Column("buckets", lambda row: f"{len(row.sizes):,}", right=True),
     Column("sizes, MiB", lambda row: sizes_words(row.sizes)),
     Column("known from", lambda row: "DDP" if row.is_measured else "DDP's rule"),
-    Column("the same as", _same_words),
+    Column("the same as", lambda row: "" if row.same_as is None else _cap_words(row.same_as)),
 ]
 
 

@@ -11,13 +11,7 @@ import numpy as np
 from raybench.analysis.labels import devices_words, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
-from raybench.analysis.settings import (
-    MarginalReturn,
-    SettingPoint,
-    ShownSetting,
-    marginal_returns,
-    settings_there,
-)
+from raybench.analysis.settings import SettingPoint, ShownSetting, settings_there
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
@@ -122,45 +116,24 @@ _AGAIN: Column[Row] = Column("in another run", lambda row: _again_cell(row.point
 
 
 def curve_table(results: StudyResults) -> Table:
-    """What else is known of the curves: tokens, further devices, another run, visits."""
+    """What else is known of the curves: tokens, another run, visits."""
 
     def scaling(record: TrialRecord) -> Scaling:
         return results.scalings[record.trial_id]
 
     records = in_order(results, "scaling") or in_order(results, "search")
-    returns = _returns(results)
     columns: list[Column[TrialRecord]] = [
         Column("devices", devices, right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
         Column(
             "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
         ),
-        Column("a further device", lambda record: _return_cell(returns.get(record.trial_id)), right=True),
         Column("in another run", lambda record: _again_cell(scaling(record)), right=True),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
         Column("n", lambda record: count(scaling(record).step_time_s), right=True),
     ]
     caption = "In another run: the efficiency to expect. n counts rounds."
-    if returns:
-        caption += " A further device: the share of one alone that each brings, from so many to so many."
-    return make_table("Other runs, and further devices", caption, columns, records)
-
-
-def _returns(results: StudyResults) -> dict[str, MarginalReturn]:
-    """Of the curves' points, by trial id; none where no curve has two doublings, as efficiency says it then.
-
-    None under strong scaling, of which Amdahl's f is shown.
-    """
-    found = dict[str, MarginalReturn]()
-    for curve in results.curves if results.study.scaling.mode == "weak" else ():
-        trials = {point.world_size: point.trial_id for point in curve.points}
-        speedups = ((point.world_size, point.speedup) for point in curve.points if point.speedup)
-        found |= {trials[each.more]: each for each in marginal_returns(speedups)}
-    return found if any(each.fewer > 1 for each in found.values()) else {}
-
-
-def _return_cell(found: MarginalReturn | None) -> str:
-    return f"{percent(found.each)} ({found.fewer} to {found.more})" if found else ""
+    return make_table("Other runs", caption, columns, records)
 
 
 def speedup_cell(scaling: Scaling) -> str:

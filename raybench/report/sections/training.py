@@ -240,7 +240,9 @@ _GROUP_COLUMNS: list[Column[_GroupRow]] = [
         right=True,
     ),
     Column("verdict", lambda row: str(row.comparison.parity) if row.comparison else "baseline"),
-    Column("epochs", lambda row: _epochs_words(row.group), right=True),
+    Column(
+        "epochs", lambda row: f"{row.group.num_epochs}{', stopped' if row.group.stopped_by else ''}", True
+    ),
     Column("best epoch", lambda row: known(row.group.best_epochs, _range, ""), right=True),
     Column("converged", lambda row: known(row.group.converged_epochs, _range, ""), right=True),
     Column("epoch, s", lambda row: _value(row.group.epoch_time_s), right=True),
@@ -313,10 +315,6 @@ def changes_table(results: StudyResults) -> Table:
     if stopped:
         caption += " What was stopped early is compared after its last epoch; it got no further seed."
     return make_table(title, caption, [*_CHANGE_COLUMNS, *stopped], changed)
-
-
-def _epochs_words(group: TrainedGroup) -> str:
-    return f"{group.num_epochs}{', stopped' if group.stopped_by else ''}"
 
 
 def _setting(group: TrainedGroup) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.settings import amdahl_speedup, marginal_returns, settings_there, shown_settings
+from raybench.analysis.laws import amdahl_speedup, marginal_returns
+from raybench.analysis.settings import settings_there, shown_settings
 from raybench.analysis.stats.statistics import Estimate
 from tests.unit.studies import exactly, planted
 

@@ -53,11 +53,12 @@ def test_a_whole_search() -> None:
         "% efficiency) at batch 512 per device. Below about batch",
         "% of each step is lost: ",
         " makes 2 devices ",
-        " times as fast as the default. What more devices would bring is not predicted",
+        " times as fast as the default. 4 devices would train 3.",
+        " times as fast as one by Gustafson's law, which knows nothing of the network. They are not ",
         "% efficiency if you run it again.",
     ):
         assert words in answer
-    assert len(re.findall(r"[.:] ", answer)) <= 8
+    assert len(re.findall(r"[.:] ", answer)) <= 9
     assert "eep the default" not in answer
     assert [curve.is_default for curve in results.curves] == [True, False]
     assert [[point.world_size for point in curve.points] for curve in results.curves] == [[1, 2], [1, 2]]
@@ -382,7 +383,6 @@ def test_a_batch_curve_that_passes_1_more_than_once_says_so() -> None:
     words = "he speed-up passes 1 3 times, between the batches 8 and 32, 32 and 128, 128 and 512"
     assert words in answer_of(results)
     assert "Below" not in answer_of(results)
-    assert words in when_to_use(results)
 
 
 def test_slower_than_one_needs_an_interval_below_1() -> None:
@@ -391,7 +391,6 @@ def test_slower_than_one_needs_an_interval_below_1() -> None:
         analyse(spec, grid(spec, [1, 2])[0]), Estimate(0.97, 0.9, 1.04, 10), Estimate(1.5, 1.4, 1.6, 10)
     )
     assert "Below" not in answer_of(results)
-    assert "both faster and cheaper" not in when_to_use(results)
 
 
 def test_a_load_that_was_beside_every_trial_is_said() -> None:

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 
+from raybench.spec.load import find_study, load_study
 from raybench.spec.workloads import TextSpec
 from raybench.workloads import build, check, corpora, hub, tokenizers
 from tests.unit.workloads.refusals import refusal
@@ -115,7 +116,7 @@ def test_a_damaged_checkpoint_is_answered_in_a_line(checkpoints, harm, words):
         ({"model": "bert"}, "workload.checkpoint: a bert, as workload.model says (received 'good', a distilbert)"),
         ({"data_set": "imdb"}, "workload.checkpoint: a classifier of 2 classes, as the data set has (received 'good', of 4)"),
         ({"sequence_length": 65}, "workload.sequence_length: at most the checkpoint's 64 positions (received 65)"),
-        ({"checkpoint": "/nowhere/x"}, "workload.checkpoint: a distilbert (config.json, model.safetensors) in a directory, absolute or under --data (received '/nowhere/x': no such directory, or neither absolute nor under --data)"),
+        ({"checkpoint": "/nowhere/x"}, "workload.checkpoint: a distilbert (config.json, model.safetensors) in a directory, absolute or under --data, or random (received '/nowhere/x': no such directory, or neither absolute nor under --data)"),
         ({"input": "real"}, "workload.tokenizer: a fast tokenizer (tokenizer.json) in a directory, absolute or under --data (received 'good': no tokenizer.json or vocabulary there)"),
     ],
 )  # fmt: skip
@@ -136,3 +137,10 @@ def test_a_directory_of_where_the_command_was_typed_is_no_ones(checkpoints, monk
     monkeypatch.chdir(checkpoints)  # the workers have another current directory
     said = refusal(lambda: check(*loaded("/", "good")))
     assert "neither absolute nor under --data" in said
+
+
+def test_the_study_of_fine_tuning_has_its_checkpoint_but_for_smoke_runs_and_by_choice():
+    folder = find_study("distilbert_ag_news")
+    assert load_study(folder).workload.checkpoint == "distilbert-base-uncased"
+    assert load_study(folder, smoke=True).workload.checkpoint is None
+    assert TextSpec(name="text", model="distilbert", checkpoint="random").lacks_checkpoint

@@ -339,25 +339,26 @@ def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
 
 
-def test_the_serial_fraction_of_two_world_sizes_is_the_report_s() -> None:
+def test_the_law_of_two_world_sizes_is_the_report_s() -> None:
     """As f = 95% [0, 100] in predict beside 48% [10, 98] in the report of the same directory."""
     costs = {(128,): exactly_strong(0.8, 0.04), (8,): exactly_strong(0.3)}
     results = planted(costs, "batch_size", scaling={"mode": "strong"})
     group = group_of_study(results)
     assert group is not None
     found = outlook(forecast(group, shapes_of((4,), 4)), works(), Prices())
-    by_batch = {each.batch_size: each for each in found.serial_fractions}
-    assert sorted(by_batch) == [8, 128]
+    assert list(found.laws) == [128]  # batch 8 is slower on two devices
     assert results.waterfall is not None
-    of_report, of_predict = results.waterfall.serial_fraction, by_batch[128].fraction
-    assert of_report is not None
-    assert (of_predict.value, of_predict.low, of_predict.high) == pytest.approx(
-        (of_report.value, of_report.low, of_report.high)
-    )
-    assert of_predict.value == pytest.approx(0.25, rel=1e-6)
-    (line,) = [each for each in outlook_sentences(found, costs=False) if each.startswith("Amdahl")]
-    assert "none: slower than one at global batch 8 by the speed-up on 2 devices" in line
-    assert "at global batch 128 by the speed-up on 2 devices" in line
+    assert results.by_law is not None
+    of_waterfall = results.waterfall.serial_fraction
+    assert of_waterfall is not None
+    for law in (found.laws[128], results.by_law):
+        assert (law.fraction.value, law.fraction.low, law.fraction.high) == pytest.approx(
+            (of_waterfall.value, of_waterfall.low, of_waterfall.high)
+        )
+    assert found.laws[128].fraction.value == pytest.approx(0.25, rel=1e-6)
+    (line,) = [each for each in outlook_sentences(found, costs=False) if "Amdahl" in each]
+    assert "2 devices at global batch 128" in line
+    assert "2.29x" in line
 
 
 def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -> None:
@@ -365,7 +366,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))
     assert group is not None
     found = outlook(forecast(group, shapes_of((8,), 4)), works(), Prices())
-    assert found.serial_fractions == ()
+    assert found.laws == {}
     assert [(batch, [each.more for each in doubled]) for batch, doubled in found.returns] == [
         (32, [2, 4]),
         (512, [2, 4]),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from raybench.analysis.settings import amdahl_speedup
+from raybench.analysis.laws import amdahl_speedup
 from raybench.analysis.simulate.predict import AmdahlLine, amdahl_line, fit, fit_amdahl
 from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Shape
 from raybench.errors import RequestError

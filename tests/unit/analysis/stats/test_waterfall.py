@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from raybench.analysis.findings.evenness import straggler
+from raybench.analysis.laws import karp_flatt
 from raybench.analysis.scaling import one_device, scaling, waterfall
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.waterfall import Waterfall, karp_flatt
+from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, Noise, StepCosts, truth

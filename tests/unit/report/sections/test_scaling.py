@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
-from raybench.analysis.results import StudyResults, analyse
-from raybench.records.requests import Configuration
-from raybench.report.sections.scaling import curve_table, overheads_table, scaling_table
-from raybench.spec import Setting
-from tests.support.planted import QUIET, FakeRunner, StepCosts
+from raybench.analysis.results import StudyResults
+from raybench.report.sections.scaling import overheads_table, scaling_table
 from tests.unit.studies import (
     SIXTEEN_TENTHS,
     exactly,
     exactly_strong,
-    grid,
     planted,
-    study,
     without_intervals,
 )
 
@@ -47,22 +40,6 @@ def test_overheads_stand_side_by_side_with_intervals() -> None:
     (row,) = overheads_table(found).rows
     figures = [without_intervals(cell).replace(".0%", "%") for cell in row[2:6]]
     assert figures == ["2.50", "20%", "1.00", "8%"]
-
-
-def test_what_further_devices_bring_stands_by_each_doubling_in_weak_scaling() -> None:
-    def costs(config: Configuration, setting: Setting) -> StepCosts:
-        return exactly({1: 1.0, 2: 0.9, 4: 0.8}[config.world_size])
-
-    spec = study(knobs={"batch_size": [32]})
-    table = curve_table(analyse(spec, grid(spec, (1, 2, 4), FakeRunner(costs, QUIET))[0]))
-    (place,) = (place for place, each in enumerate(table.columns) if each.heading == "a further device")
-    assert [re.sub(r" \[.*?\]", "", row[place]) for row in table.rows] == [
-        "",
-        "80% (1 to 2)",
-        "70% (2 to 4)",
-    ]
-    two = curve_table(analyse(spec, grid(spec, (1, 2), FakeRunner(costs, QUIET))[0]))
-    assert {row[place] for row in two.rows} == {""}  # efficiency says the same
 
 
 def test_amdahls_fraction_is_of_strong_scaling() -> None:

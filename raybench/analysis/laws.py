@@ -1,0 +1,99 @@
+"""What a measured speed-up says of other numbers of devices, by laws that know of no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from raybench.analysis.stats.statistics import Estimate, sum_of
+
+DOUBLINGS = (2, 4, 8)  # of the largest measured world size, which are asked about by default
+
+
+def amdahl_speedup(serial_fraction: float, world_size: float) -> float:
+    """Amdahl (1967), AFIPS 30: 1 / (f + (1 - f) / n)."""
+    return 1 / (serial_fraction + (1 - serial_fraction) / world_size)
+
+
+def gustafson_speedup(serial_fraction: float, world_size: float) -> float:
+    """Gustafson (1988), "Reevaluating Amdahl's law", CACM 31(5): n - f (n - 1)."""
+    return world_size - serial_fraction * (world_size - 1)
+
+
+def karp_flatt(speedup: float, world_size: float) -> float:
+    """Amdahl's serial fraction from a measured speed-up: f = (1/S - 1/n) / (1 - 1/n).
+
+    Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
+    """
+    return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
+
+
+def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
+    """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
+    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
+    return Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
+
+
+@dataclass(frozen=True)
+class MarginalReturn:
+    """What each device beyond ``fewer`` brings on ``more`` of them."""
+
+    fewer: int
+    more: int
+    each: Estimate  # of one device's throughput: 1 is as much as the first device brings
+
+
+def marginal_returns(speedups: Iterable[tuple[int, Estimate]]) -> tuple[MarginalReturn, ...]:
+    """(S(n) - S(m)) / (n - m) of each doubling of the world size, from m to n.
+
+    It is the throughput that is gained over that of n - m devices as good as one alone. From the fewest
+    devices on the next world size is the smallest measured one of at least twice as many.
+    ``speedups`` over one device, by world size; or over the fewest measured, whose own is exactly 1: then
+    it is of a device among these. Every speed-up is a ratio within its own rounds, so the two are
+    independent, and their half-widths add in squares.
+    """
+    known = dict(sorted(speedups))
+    fewest = min(known, default=1)
+    base = fewest if fewest in known and known[fewest].low == known[fewest].high == 1 else 1
+    known.setdefault(base, Estimate(1.0, 1.0, 1.0, max((each.n for each in known.values()), default=1)))
+    found, fewer = list[MarginalReturn](), min(known)
+    for more in sorted(known):
+        if more >= 2 * fewer:
+            gained = sum_of(known[more], known[fewer].scaled(-1))
+            found.append(MarginalReturn(fewer, more, gained.scaled(base / (more - fewer))))
+            fewer = more
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class ByLaw:
+    """What one measured speed-up over one device makes of more devices; no prediction."""
+
+    law: Literal["Amdahl", "Gustafson"]
+    measured_on: int  # devices
+    fraction: Estimate  # f of the law, between 0 and 1
+    speedups: tuple[tuple[int, Estimate], ...]  # by world size
+
+
+def by_law(speedup: Estimate, world_size: int, *, is_strong: bool) -> ByLaw | None:
+    """Amdahl's law under strong scaling, Gustafson's under weak, for the next doublings of ``world_size``.
+
+    None where the speed-up is not surely above 1 and at most ideal, as no f gives it then.
+    """
+    if not 1 < speedup.low <= speedup.value <= world_size:
+        return None
+    ends = [min(each, world_size) for each in (speedup.value, speedup.low, speedup.high)]
+    if is_strong:
+        value, high, low = (karp_flatt(each, world_size) for each in ends)
+    else:
+        value, high, low = ((world_size - each) / (world_size - 1) for each in ends)
+
+    def at(size: int) -> Estimate:
+        of_one = amdahl_speedup if is_strong else gustafson_speedup
+        value_there, low_there, high_there = (of_one(each, size) for each in (value, high, low))
+        return Estimate(value_there, low_there, high_there, speedup.n, speedup.starts, speedup.visits)
+
+    f = Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
+    speedups = tuple((world_size * factor, at(world_size * factor)) for factor in DOUBLINGS)
+    return ByLaw("Amdahl" if is_strong else "Gustafson", world_size, f, speedups)
