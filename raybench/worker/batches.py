@@ -6,7 +6,8 @@ import math
 import multiprocessing
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from copy import copy
 from itertools import count, islice
 from typing import Any, Protocol
 
@@ -43,18 +44,56 @@ class Batches(Protocol):
 
 
 def on_device(batch: Any, device: torch.device, channels_last: bool = False) -> Any:
-    """``batch`` with every tensor moved to ``device``; images in channels-last order if ``channels_last``."""
-    if isinstance(batch, torch.Tensor):
-        if channels_last and batch.dim() == 4:
-            return batch.to(device, non_blocking=True, memory_format=torch.channels_last)
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, dict):
-        return {key: on_device(value, device, channels_last) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple
-        return type(batch)(*(on_device(value, device, channels_last) for value in batch))
-    if isinstance(batch, list | tuple):
-        return type(batch)(on_device(value, device, channels_last) for value in batch)
-    return batch
+    """``batch`` with every tensor moved to ``device``; images in channels-last order if ``channels_last``.
+
+    So is what has a method ``to`` and is no container of tensors; whatever else there is stays as it is.
+    """
+
+    def moved(leaves: Sequence[Any]) -> Any:
+        (leaf,) = leaves
+        if not isinstance(leaf, torch.Tensor):
+            return leaf.to(device) if hasattr(leaf, "to") else leaf
+        if channels_last and leaf.dim() == 4:
+            return leaf.to(device, non_blocking=True, memory_format=torch.channels_last)
+        return leaf.to(device, non_blocking=True)
+
+    return mapped([batch], moved)
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension.
+
+    Raises ``InvalidTrialError`` for a part that has a method ``to`` and is neither tensor nor container.
+    """
+
+    def cat(leaves: Sequence[Any]) -> Any:
+        if isinstance(leaves[0], torch.Tensor):
+            return torch.cat(list(leaves))
+        if hasattr(leaves[0], "to"):
+            raise InvalidTrialError(f"batches of {type(leaves[0]).__name__} cannot be joined to one")
+        return leaves[0]
+
+    return mapped(batches, cat)
+
+
+def mapped(batches: Sequence[Any], change: Callable[[Sequence[Any]], Any]) -> Any:
+    """``change`` of the corresponding leaves of batches that are built alike, in the first one's containers.
+
+    Containers are mappings (of transformers too, whose batches are no dicts), lists, tuples and named tuples;
+    but for a tuple with a method ``to``, such as a ``PackedSequence``: not all of its parts may be moved.
+    """
+    first = batches[0]
+    if isinstance(first, Mapping):
+        found = {key: mapped([batch[key] for batch in batches], change) for key in first}
+        if isinstance(first, dict) or not isinstance(first, MutableMapping):
+            return found
+        alike = copy(first)
+        alike.update(found)
+        return alike
+    if not isinstance(first, list | tuple) or hasattr(first, "to"):
+        return change(batches)
+    parts = [mapped(each, change) for each in zip(*batches, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
 
 
 class SyntheticBatches:

@@ -47,6 +47,7 @@ placement = ["spread"]
 [measure]
 steps = 4
 min_rounds = 3
+visits = 1
 [resources]
 wait_seconds = 3
 {more}

@@ -55,6 +55,7 @@ placement = ["spread"]
 [measure]
 steps = 3
 min_rounds = 6
+visits = 1
 max_seconds = 30
 timeout_seconds = 100
 """

@@ -173,6 +173,7 @@ trials = 2
 half_width = 0.05
 max_seconds = 6
 min_rounds = 8
+visits = 1
 """
 
 

@@ -143,8 +143,8 @@ def test_goes_through_every_step_and_ends_with_the_answer(smoke: Smoke) -> None:
     assert {row["state"] for row in found} == {"complete"}
     assert {"search", "scaling"} <= {row["role"] for row in found}
     assert {row["world_size"] for row in found if row["role"] == "scaling"} == {"1", "2"}
-    searched = [row for row in found if row["role"] == "search"]
-    assert len(searched) == 3  # and the default
+    # the default and three suggestions, whichever of them is the best and so on a curve
+    assert len([row for row in found if row["world_size"] == "2"]) == 4
     assert ANSWER.search(smoke.command.output)
     assert "Report:  out/report/report.html" in smoke.command.output
 

@@ -24,6 +24,7 @@ warmup_steps = 1
 max_seconds = 1
 timeout_seconds = {timeout_s}
 half_width = 0.5
+visits = 1
 {more}
 """
 

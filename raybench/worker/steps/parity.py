@@ -15,7 +15,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import Batches, make_batches
+from raybench.worker.batches import Batches, joined, make_batches
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames
@@ -249,20 +249,6 @@ class SeededPieces:
         batch = self._sources[rank].next()
         torch.manual_seed(place)
         return batch
-
-
-def joined(batches: list[Any]) -> Any:
-    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension."""
-    first = batches[0]
-    if isinstance(first, torch.Tensor):
-        return torch.cat(batches)
-    if isinstance(first, dict):
-        return {key: joined([batch[key] for batch in batches]) for key in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):  # a named tuple
-        return type(first)(*(joined(list(parts)) for parts in zip(*batches, strict=True)))
-    if isinstance(first, list | tuple):
-        return type(first)(joined(list(parts)) for parts in zip(*batches, strict=True))
-    return first
 
 
 class RecordedLosses:

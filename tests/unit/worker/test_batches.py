@@ -1,0 +1,74 @@
+"""Batches of whatever type are moved to a device as a whole, and joined to one of all ranks."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from transformers import BatchEncoding, BatchFeature
+
+from raybench.errors import InvalidTrialError
+from raybench.worker.batches import joined, on_device
+
+META = torch.device("meta")
+ONE, TWO = torch.zeros(2, 3), torch.ones(1, 3)
+
+
+class Pair(NamedTuple):
+    words: Any
+    label: Any
+
+
+class Graph:
+    """As of a library of its own: it knows how to move."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def to(self, device: torch.device) -> Graph:
+        return Graph(device)
+
+
+def test_batches_join_whatever_holds_their_tensors() -> None:
+    assert joined([ONE, TWO]).shape == (3, 3)
+    found = joined([{"a": (ONE, [ONE])}, {"a": (TWO, [TWO])}])
+    assert torch.equal(found["a"][0], torch.cat([ONE, TWO]))
+    assert torch.equal(found["a"][1][0], torch.cat([ONE, TWO]))
+    assert joined([Pair(ONE, 1), Pair(TWO, 1)]).words.shape == (3, 3)
+
+
+@pytest.mark.parametrize("kind", [BatchEncoding, BatchFeature])
+def test_batches_of_transformers_are_moved_and_joined_and_stay_what_they_are(kind: type[Any]) -> None:
+    """They are no dicts: on a GPU they stayed on the CPU, and of all ranks' batches the first was taken."""
+    batch = kind({"input_ids": ONE, "labels": [ONE, "a word"]})
+    moved = on_device(batch, META)
+    assert type(moved) is kind
+    assert moved.input_ids.device == moved["labels"][0].device == META
+    assert moved["labels"][1] == "a word"
+    assert batch.input_ids.device == ONE.device  # its own is not touched: a second device may want it
+    assert joined([batch, kind({"input_ids": TWO, "labels": [TWO, "a word"]})]).input_ids.shape == (3, 3)
+
+
+def test_what_knows_how_to_move_is_moved_and_cannot_be_joined() -> None:
+    batch = {"graph": Graph(torch.device("cpu")), "read_only": MappingProxyType({"x": ONE})}
+    moved = on_device(batch, META)
+    assert moved["graph"].device == moved["read_only"]["x"].device == META
+    with pytest.raises(InvalidTrialError, match="batches of Graph cannot be joined to one"):
+        joined([batch, batch])
+
+
+def test_a_packed_sequence_moves_by_itself_its_lengths_stay_on_the_cpu() -> None:
+    moved = on_device([pack_sequence([ONE, TWO])], META)[0]
+    assert isinstance(moved, PackedSequence)
+    assert (moved.data.device, moved.batch_sizes.device) == (META, torch.device("cpu"))
+
+
+def test_images_alone_are_channels_last() -> None:
+    found = on_device(
+        {"image": torch.zeros(2, 3, 4, 4), "text": ONE}, torch.device("cpu"), channels_last=True
+    )
+    assert found["image"].is_contiguous(memory_format=torch.channels_last)
+    assert found["text"].is_contiguous()
