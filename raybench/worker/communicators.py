@@ -8,7 +8,8 @@ the trial may.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -24,6 +25,25 @@ COALESCED_BYTES = 25 * 2**20
 
 Made = TypeVar("Made")
 Item = TypeVar("Item")
+
+
+_OF_ONE: list[Any] = []  # this rank's group of its own, once there are communicators
+
+
+@contextmanager
+def default_group(group: dist.ProcessGroup | None) -> Iterator[None]:
+    """What torch.distributed takes where no group is named: ``group``, or None for this rank alone.
+
+    A forward pass may communicate, as SyncBatchNorm does and losses that gather. By torch's own default it
+    would wait for all workers, most of whom sleep while one device runs alone, or a smaller team.
+    """
+    (chosen,) = [group] if group is not None else _OF_ONE or [dist.group.WORLD]
+    before, dist.group.WORLD = dist.group.WORLD, chosen
+    try:
+        yield
+    finally:
+        if dist.group.WORLD is chosen:  # else the pass has ended it
+            dist.group.WORLD = before
 
 
 class Team:
@@ -143,6 +163,7 @@ class Communicators:
         control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
         assert isinstance(control, dist.ProcessGroup)
         self.control = control
+        _OF_ONE[:] = [dist.new_group([self.rank], backend=data_backend, use_local_synchronization=True)]
         self._ranks: tuple[int, ...] | None = None
         self._team: Team | None = None
 

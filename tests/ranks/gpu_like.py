@@ -145,7 +145,8 @@ class Heard:
         alone_s: float = 0.0,
     ) -> None:
         """``late_s``: of a bare step on the device, by rank; ``alone_s``: on the CPU."""
-        self._gib, self._model_gib, self._late_s, self._alone_s = gib_per_sample, model_gib, late_s, alone_s
+        self._gib, self._model_gib, self._alone_s = gib_per_sample, model_gib, alone_s
+        self._late_s = late_s[dist.get_rank()] if late_s else 0.0
 
     def model(self) -> nn.Module:
         GPU[0].seen.before_models.append(GPU[0].seen.all_reduces)
@@ -165,7 +166,7 @@ class Heard:
         gpu.memory.free(taken)
         gpu.joules += WRAPPED_JOULES if gpu.wrapped else BARE_JOULES
         if not gpu.wrapped:
-            gpu.work.give(self._late_s[dist.get_rank()] if self._late_s else 0.0)
+            gpu.work.give(self._late_s)
             time.sleep(self._alone_s)
             gpu.seen.bare_steps.append((began, perf_counter()))
         return loss

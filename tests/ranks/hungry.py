@@ -15,7 +15,8 @@ class Hungry:
     """Linear regression that holds ``mib`` MiB for each sample of a forward pass."""
 
     def __init__(self, mib: float = 0.0, most: int = 10**9, ranks: tuple[int, ...] = (), width: int = 16):
-        self._mib, self._most, self._ranks, self._width = mib, most, ranks, width
+        self._mib, self._most, self._width = mib, most, width
+        self._is_here = dist.is_initialized() and dist.get_rank() in ranks
 
     def model(self) -> nn.Module:
         return nn.Linear(self._width, self._width)
@@ -24,7 +25,7 @@ class Hungry:
         return torch.randn(size, self._width, generator=generator)
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
-        if len(batch) > self._most and dist.get_rank() in self._ranks:
+        if len(batch) > self._most and self._is_here:
             raise MemoryError(f"planted above {self._most}")
         held = torch.ones(len(batch), int(self._mib * MIB / 4))  # written to, so that it is really there
         loss: torch.Tensor = model(batch).square().mean()

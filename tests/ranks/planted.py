@@ -271,10 +271,13 @@ class Faulty:
         kind: str = "linear",
         largest_batch: float = math.inf,
         within: str = "",  # the function of raybench in which alone it fails
+        gathers: bool = False,  # its loss those of all ranks' outputs, as contrastive ones do
     ) -> None:
+        self._gathers = gathers
         self._within = within
         self._fault, self._ranks, self._after, self._wrapper = fault, tuple(ranks), after, wrapper
         self._kind, self._largest, self._calls = kind, largest_batch, 0
+        self._rank = dist.get_rank()  # a forward pass alone finds that it is the only one
         SEEN_THREADS.clear()
 
     def model(self) -> nn.Module:
@@ -290,15 +293,20 @@ class Faulty:
         SEEN_THREADS.add(torch.get_num_threads())
         wrapper = "ddp" if isinstance(model, DistributedDataParallel) else "bare"
         self._calls += self._wrapper in ("any", wrapper)
-        loss = nn.functional.mse_loss(model(inputs), targets)
-        here = dist.get_rank() in self._ranks and self._wrapper in ("any", wrapper) and self._is_within()
+        outputs = model(inputs)
+        loss = nn.functional.mse_loss(outputs, targets)
+        if self._gathers:
+            every = [torch.empty_like(outputs) for _ in range(dist.get_world_size())]
+            dist.all_gather(every, outputs.detach())
+            SEEN_TEAMS.add((wrapper, len(every)))
+        here = self._rank in self._ranks and self._wrapper in ("any", wrapper) and self._is_within()
         if self._calls > self._after and here:
             if self._fault == "nan":
                 return loss * math.nan
             if self._fault == "memory":
                 raise MemoryError("planted: no memory")
             if self._fault == "error":
-                raise ValueError(f"planted on rank {dist.get_rank()}")
+                raise ValueError(f"planted on rank {self._rank}")
         return loss
 
     def _is_within(self) -> bool:
@@ -307,6 +315,9 @@ class Faulty:
 
 
 SEEN_THREADS: set[int] = set()
+SEEN_TEAMS: set[tuple[str, int]] = (
+    set()
+)  # of any trial, by how the model is wrapped: with how many it gathers
 
 
 class _WithUnused(nn.Module):

@@ -69,6 +69,7 @@ def _serve(
         outcomes += serve_trial(request, ranks, communicators, cache)
         threads.append(sorted(planted.SEEN_THREADS))
     insides = {name: _look_inside(request, communicators) for name, request in looked_into.items()}
+    insides["teams"] = {"seen": sorted(planted.SEEN_TEAMS)}
     communicators.drop_team()
     return outcomes, threads, insides
 
@@ -124,6 +125,7 @@ SETTINGS: dict[str, StepsRequest] = {
     "fp16": _request(setting=Setting(batch_size=8, precision="fp16")),
     "bf16": _request(setting=Setting(batch_size=8, precision="bf16")),
     "threads": _request(setting=Setting(batch_size=8, num_threads=2)),
+    "communicates": _request({"gathers": True}, role="scaling"),
     "base_too_large": _request(
         {"largest_batch": 16}, scaling="strong", setting=Setting(batch_size=32), variants=("base", *ALL)
     ),
@@ -258,6 +260,15 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
     assert found.missing == reasons.get(name, {})
 
 
+def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alone(two: Served) -> None:
+    """As SyncBatchNorm and contrastive losses do; it waited for ranks that sleep, until the trial's limit."""
+    found = complete(two.outcomes["communicates"])
+    assert found.parity is not None
+    assert found.phases
+    for inside in two.insides:  # under DDP both with the other rank, and in `local`, which sends nothing
+        assert inside["teams"]["seen"] == [("bare", 1), ("ddp", 1), ("ddp", 2)]
+
+
 def test_gradients_that_travel_are_counted(two: Served) -> None:
     outcomes, whole = two.outcomes, 4 * (16 * 32 + 32 + 32 * 4 + 4)
     assert sum(complete(outcomes["buckets_1"]).bucket_bytes) == whole
@@ -295,9 +306,13 @@ def test_teams_of_four_workers_one_after_the_other(four: Ranks) -> None:
     failing = _request({"fault": "error", "ranks": [3], "after": 9, "wrapper": "ddp"}, variants=SHORT)
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests
+    # a loss that gathers does so with nobody where one device runs alone, else with the team, not with all
+    talks = _request({"gathers": True}, world_size=2, variants=ALL, role="scaling", oversubscribed=True)
+    asked["1 3 communicate"] = (talks, (1, 3))
     outcomes = _served(four, asked).outcomes
     failed = outcomes.pop("1 3 fails")  # rank 0, which answers, was no member
     assert (failed.state, failed.reason) == ("crashed", "rank 3: ValueError: planted on rank 3")
+    assert not complete(outcomes["1 3 communicate"]).missing
     for name, (ranks, variants) in TEAMS.items():
         found = complete(outcomes[name])
         assert found.samples_per_step == 8 * len(ranks)

@@ -23,6 +23,7 @@ class Faulty:
     def __init__(self, seconds: float = 0.0, mark: str = "") -> None:
         self._calls, self._seconds = 0, seconds
         self._mark = Path(mark) if mark else None
+        self._is_rank_1 = dist.is_initialized() and dist.get_rank() == 1
 
     def model(self) -> nn.Module:
         if self._mark is not None and dist.get_rank() == 1 and self._mark.exists():
@@ -37,7 +38,7 @@ class Faulty:
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         self._calls += 1
         time.sleep(self._seconds)
-        self._fail(len(batch), dist.get_rank() == 1)
+        self._fail(len(batch), self._is_rank_1)
         loss: torch.Tensor = model(batch).square().mean()
         return loss * float("nan") if len(batch) == NOT_FINITE else loss
 

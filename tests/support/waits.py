@@ -61,6 +61,7 @@ class Waits:
     def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float, shortage: str = "") -> None:
         self._kib, self._layer_s, self._sample_s = tuple(kib), layer_s, sample_s
         self._shortage = Path(shortage) if shortage else None
+        self._is_rank_1 = dist.is_initialized() and dist.get_rank() == 1
 
     def model(self) -> nn.Module:
         """A new one."""
@@ -72,7 +73,7 @@ class Waits:
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         """What the layers return; on rank 1 memory runs out where the file for that is there, once."""
-        if self._shortage is not None and dist.get_rank() == 1 and self._shortage.exists():
+        if self._shortage is not None and self._is_rank_1 and self._shortage.exists():
             self._shortage.unlink()
             torch.empty(NO_MACHINE_HAS, dtype=torch.uint8)
         loss: torch.Tensor = model(batch)

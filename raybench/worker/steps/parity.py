@@ -161,6 +161,7 @@ def run_under_strategy(
             models.device,
             steps,
             keep_gradient=team.leads,
+            group=wrapped.group,
             autocast=wrapped.autocast,
         )
     of_ranks = [losses for losses in team.gather(run.losses if run else None) if losses is not None]
@@ -178,11 +179,13 @@ def _run(
     steps: int,
     *,
     keep_gradient: bool,
+    group: dist.ProcessGroup | None = None,
     autocast: bool = True,
 ) -> ShortRun:
     recorded, gradient = RecordedLosses(workload), list[torch.Tensor]()
     optimizer = make_optimizer(workload, config.optimizer, module)
-    stepper = Stepper(module, optimizer, recorded, pieces, setting, device.torch_device, autocast=autocast)
+    place = device.torch_device
+    stepper = Stepper(module, optimizer, recorded, pieces, setting, place, group=group, autocast=autocast)
 
     def copy_gradient(*_: Any) -> None:  # when it is averaged, and no longer scaled as fp16 needs it
         for part in gradients_of(module):

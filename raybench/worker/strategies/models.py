@@ -108,7 +108,7 @@ class StrategyModels:
         if self.setting.compile:
             compile_module(module)
         wrapper = ddp.wrap_without_transfers(module, team, self.setting, self.device)
-        self.twin = self._stepper(wrapper, self.batches)
+        self.twin = self._stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
 
@@ -128,7 +128,7 @@ class StrategyModels:
             compile_module(self.copies.model)
         wrapper = ddp.wrap(self.copies.model, team, self.setting, self.device)
         self.communication = ddp.set_communication(wrapper, self.workload, self.setting, team)
-        wrapped = self._stepper(wrapper, self.batches)
+        wrapped = self._stepper(wrapper, self.batches, team)
         share_state(bare.optimizer, wrapped.optimizer)
         return wrapped
 
@@ -148,11 +148,17 @@ class StrategyModels:
         self.drop_bare()
         module = self.copies.with_own_weights()
         autocast = shard(module, team, self.setting, self.device.torch_device)
-        return self._stepper(module, self.batches, autocast=autocast)
+        return self._stepper(module, self.batches, team, autocast=autocast)
 
-    def _stepper(self, module: nn.Module, batches: Batches, *, autocast: bool = True) -> Stepper:
+    def _stepper(
+        self, module: nn.Module, batches: Batches, team: Team | None = None, *, autocast: bool = True
+    ) -> Stepper:
+        """``team``: with whom its forward pass may communicate."""
         optimizer, device = make_optimizer(self.workload, self._optimizer, module), self.device.torch_device
-        return Stepper(module, optimizer, self.workload, batches, self.setting, device, autocast=autocast)
+        group = team.data if team is not None else None
+        return Stepper(
+            module, optimizer, self.workload, batches, self.setting, device, group=group, autocast=autocast
+        )
 
 
 class CopiedModel:

@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from raybench.records.results import Phase
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches
+from raybench.worker.communicators import default_group
 from raybench.workloads.protocol import Workload
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -22,6 +24,7 @@ Mark = Callable[[Phase], None]
 class Stepper:
     """A module, bare or wrapped, that is trained step by step.
 
+    ``group``: with whom its forward pass may communicate; None: with nobody, as on one device alone.
     ``autocast=False``: the module itself runs in the setting's precision, as FSDP's may.
     """
 
@@ -34,13 +37,14 @@ class Stepper:
         setting: Setting,
         device: torch.device,
         *,
+        group: dist.ProcessGroup | None = None,
         autocast: bool = True,
     ) -> None:
         self.module, self.optimizer, self.batches = module, optimizer, batches
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
         # of a training trial: sees the loss and batch of each forward pass, and returns the weighted loss
         self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
-        self.autocast = autocast
+        self.group, self.autocast = group, autocast
         self._workload, self._setting, self._device = workload, setting, device
         self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
         self.skipped_steps = 0  # that the scaler left out, as gradients were not finite
@@ -60,7 +64,7 @@ class Stepper:
             batch = self.batches.next()
             if mark:
                 mark("data")
-            with self._synchronising(micro_batch == accumulation - 1):
+            with default_group(self.group), self._synchronising(micro_batch == accumulation - 1):
                 loss = self._forward(batch)
                 if mark:
                     mark("forward")
@@ -121,7 +125,7 @@ class Stepper:
 
     def pass_without_step(self, batch: Any) -> None:
         """A forward and a backward pass without a step: DDP orders its buckets by the first one."""
-        with self._synchronising(True):
+        with default_group(self.group), self._synchronising(True):
             self._forward(batch).backward()  # type: ignore[no-untyped-call]
         self.optimizer.zero_grad(set_to_none=True)
         self._may_skip_sync = True
@@ -131,7 +135,7 @@ class Stepper:
 
         Returns the loss, detached. ``gradients.sample_weight`` is the weight of uneven batches.
         """
-        with self._synchronising(True):
+        with default_group(self.group), self._synchronising(True):
             loss = self._forward(batch)
             (loss * weight).backward()  # type: ignore[no-untyped-call]
         return loss.detach()

@@ -12,7 +12,7 @@ from torch import nn
 
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import GradientNorms
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.failures import describe
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import gather_weights
@@ -161,7 +161,8 @@ def gradient_norms(
 def _gradient(module: nn.Module, workload: Workload, batch: Any) -> torch.Tensor:
     """The gradient of the mean loss of ``batch``, as one vector, in full precision."""
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    gradients = torch.autograd.grad(workload.loss(module, batch), parameters, allow_unused=True)
+    with default_group(None):
+        gradients = torch.autograd.grad(workload.loss(module, batch), parameters, allow_unused=True)
     parts = [
         (torch.zeros_like(parameter) if gradient is None else gradient).reshape(-1).float()
         for parameter, gradient in zip(parameters, gradients, strict=True)

@@ -14,7 +14,7 @@ from torch import nn
 from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.worker.batches import on_device
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.stepper import Stepper, sample_weight
 from raybench.worker.training.epoch_batches import PRIME, EpochBatches, Part, shuffled, split
@@ -112,7 +112,7 @@ class Passes:
         self._team.barrier()
         began = perf_counter()
         self._test.begin(steps)
-        with torch.no_grad(), stepper.precision_context():
+        with torch.no_grad(), stepper.precision_context(), default_group(stepper.group):
             for _ in steps:
                 batch, part = self._test.next(), self._test.part
                 assert part is not None
