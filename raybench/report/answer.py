@@ -335,17 +335,19 @@ def _more_devices(results: StudyResults) -> list[str]:
         assert share is not None
         low, high = share.low * size, share.high * size
         return [f"{devices(size, headline.config)} would train {low:.2g} to {high:.2g} times as fast as one"]
-    why = f"it takes measurements on {FEWEST_WORLD_SIZES} numbers of devices, such as 1, 2 and 4"
-    if outlook:
-        why = next(filter(None, (refusal_words(each, outlook.forecast) for each in later)), "")
+    needed = f"measurements on {FEWEST_WORLD_SIZES} numbers of devices, such as 1, 2 and 4"
+    refused = (
+        next(filter(None, (refusal_words(each, outlook.forecast) for each in later)), "") if outlook else ""
+    )
     if results.by_law is None:
+        why = refused if outlook else f"it takes {needed}"
         return [f"what more devices would bring is not predicted: {why}"] if why else []
     size, speedup = results.by_law.speedups[0]
     _, least, most = aligned(speedup.value, speedup.low, speedup.high)
     return [
         f"{devices(size, headline.config)} would train {least} to {most} times as fast as one by "
         f"{results.by_law.law}'s law, which knows nothing of the network",
-        *([f"they are not predicted: {why}"] if why else []),
+        f"a prediction takes {needed}" if outlook is None else f"they are not predicted: {refused}",
     ]
 
 

@@ -330,6 +330,10 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
 def _draw_bars(plot: ScalingPlot) -> Figure:
     """Throughput of one device and of more, setting by setting, with the ideal and the speed-up."""
     figure, (axes,) = make_figure(WIDTH_IN, 3.9)
+    highest = max(
+        *shown_ends(e for each in plot.settings for e in each.throughput),
+        *(end for each in plot.settings for end in each.ideal),
+    )
     for place, each in enumerate(plot.settings):
         color = SLOWER if each.is_slower else COLORS[0] if each.is_faster else UNSURE
         bars = list(zip(each.world_sizes, each.throughput, each.speedup, strict=True))
@@ -339,16 +343,14 @@ def _draw_bars(plot: ScalingPlot) -> Figure:
             error = np.array([[rate.value - rate.low], [rate.high - rate.value]])
             axes.errorbar(at, rate.value, yerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
             words = f"{size}" if not index or speedup is None else f"{size}\n{speedup.value:.2f}x"
+            # a label that the ideal would cross stands above it
+            above = [end for end in each.ideal[1:] if index and rate.high <= end < rate.high + highest / 7]
             axes.annotate(
-                words, (at, rate.high), xytext=(0, 3), textcoords="offset points",
+                words, (at, max([rate.high, *above])), xytext=(0, 3), textcoords="offset points",
                 ha="center", va="bottom", fontsize=9, fontweight="bold" if index else "normal",
             )  # fmt: skip
             if index:
                 axes.hlines(each.ideal[index], at - 0.18, at + 0.18, color=GREY, linestyle=":", linewidth=1.6)
-    highest = max(
-        *shown_ends(e for each in plot.settings for e in each.throughput),
-        *(end for each in plot.settings for end in each.ideal),
-    )
     axes.set_ylim(0, highest * 1.2)
     axes.set_xlim(-0.6, len(plot.settings) - 0.4)
     room = int(0.85 * WIDTH_IN / max(len(plot.settings), 2) / CHARACTER_IN)

@@ -54,7 +54,7 @@ def test_a_whole_search() -> None:
         "% of each step is lost: ",
         " makes 2 devices ",
         " times as fast as the default. 4 devices would train 3.",
-        " times as fast as one by Gustafson's law, which knows nothing of the network. They are not ",
+        " times as fast as one by Gustafson's law, which knows nothing of the network. A prediction takes ",
         "% efficiency if you run it again.",
     ):
         assert words in answer
