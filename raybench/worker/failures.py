@@ -18,6 +18,9 @@ _OUT_OF_MEMORY = re.compile(
     r"|CUDNN_STATUS_INTERNAL_ERROR_(HOST|DEVICE)_ALLOCATION_FAILED|Failed to CUDA (host )?[cm]alloc",
     re.IGNORECASE,
 )
+# Libraries that may want memory of their own, and where there is none say something else.
+_LIBRARIES = re.compile(r"cudnn|cublas|cusolver|cusparse|cufft|unable to find an engine", re.IGNORECASE)
+FULL_BYTES, FULL_SHARE = 256 * 2**20, 0.01  # a GPU with less left has none for them
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,14 @@ class RankFailure:
     out_of_memory: bool
     invalid: bool  # no rank could measure the trial
     frames: tuple[str, ...] = ()  # where it arose
+    ends_group: bool = False
 
     @classmethod
     def of(cls, error: BaseException, rank: int) -> RankFailure:
         """The failure of ``rank`` that raised ``error``."""
         invalid = isinstance(error, InvalidTrialError)
-        return cls(rank, describe(error), is_out_of_memory(error), invalid, frames_of(error))
+        memory, ends_group = is_out_of_memory(error), ends_the_group(error)
+        return cls(rank, describe(error), memory, invalid, frames_of(error), ends_group)
 
 
 class _Failed(Protocol):
@@ -48,13 +53,13 @@ Failed = TypeVar("Failed", bound=_Failed)
 
 
 class AgreedFailure(Exception):
-    """A failure that every rank of the team knows of; the groups are still good."""
+    """A failure that every rank of the team knows of; the groups are good but where ``ends_group``."""
 
     def __init__(self, failures: Sequence[RankFailure]) -> None:
         self.out_of_memory = any(failure.out_of_memory for failure in failures)
         self.invalid = any(failure.invalid for failure in failures)
         first = next((failure for failure in failures if failure.out_of_memory), failures[0])
-        self.frames = first.frames
+        self.frames, self.ends_group = first.frames, any(failure.ends_group for failure in failures)
         super().__init__(first.text if self.invalid else f"rank {first.rank}: {first.text}")
 
 
@@ -79,7 +84,30 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and says_out_of_memory(text_of(error))
+    if not isinstance(error, RuntimeError):
+        return False
+    text = text_of(error)
+    return says_out_of_memory(text) or (_LIBRARIES.search(text) is not None and _is_full())
+
+
+def _is_full() -> bool:
+    """Whether the GPU of this process has next to no memory left; torch's allocator keeps what it freed."""
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return False
+    free, total = torch.cuda.mem_get_info()
+    return free < max(FULL_BYTES, FULL_SHARE * total)
+
+
+def ends_the_group(error: BaseException) -> bool:
+    """Whether a GPU's context may be lost with ``error``, as by an assertion on the device.
+
+    Then this process can do nothing on that GPU any more, whether the other ranks know of it or not.
+    """
+    import torch
+
+    return isinstance(error, torch.AcceleratorError) and not is_out_of_memory(error)
 
 
 def says_out_of_memory(text: str) -> bool:
@@ -110,5 +138,8 @@ def first_cause(failures: Sequence[Failed]) -> Failed:
 
 def is_echo(text: str) -> bool:
     """Whether an error only says that another rank is gone."""
-    signs = ("Connection closed by peer", "Connection reset", "Timed out waiting", "Broken pipe")
+    signs = (
+        *("Connection closed by peer", "Connection reset", "Timed out waiting", "Broken pipe"),
+        *("ncclRemoteError", "remote process exited", "ncclSystemError", "Socket Timeout"),  # NCCL's
+    )
     return any(sign in text for sign in signs)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+
+import torch
 
 from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
@@ -92,14 +95,16 @@ def run_and_release(
         if trial is not None:
             trial.release()
         del trial
-        give_back()
+        with suppress(torch.AcceleratorError):  # of a lost context, which the outcome says
+            give_back()
 
 
 def failure_result(error: BaseException, team: Team) -> Outcome:
     """How a trial ended that raised ``error`` on this rank."""
     if isinstance(error, AgreedFailure):
         state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
-        return Outcome(state, reason=str(error), frames=error.frames if state == "crashed" else ())
+        frames = error.frames if state == "crashed" else ()
+        return Outcome(state, reason=str(error), broken=error.ends_group, frames=frames)
     if isinstance(error, InvalidBatchError):
         return Outcome("invalid", reason=f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
     if isinstance(error, InvalidTrialError):

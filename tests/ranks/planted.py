@@ -320,6 +320,16 @@ SEEN_TEAMS: set[tuple[str, int]] = (
 )  # of any trial, by how the model is wrapped: with how many it gathers
 
 
+class Compressed(Faulty):
+    """Its gradients are compressed by PowerSGD from the second step on, as users do."""
+
+    def communication_hook(self, group: Any) -> tuple[Any, Any]:
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+        state = powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=1)
+        return state, powerSGD_hook.powerSGD_hook
+
+
 class _WithUnused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -349,6 +359,11 @@ _MODELS: dict[str, Callable[[], nn.Module]] = {
     "unused": _WithUnused,
     "uncopyable": _uncopyable,
 }
+
+
+def compressed(**arguments: Any) -> Faulty:
+    """The same, its gradients compressed."""
+    return Compressed(**arguments)
 
 
 def faulty(**arguments: Any) -> Faulty:

@@ -126,6 +126,7 @@ SETTINGS: dict[str, StepsRequest] = {
     "bf16": _request(setting=Setting(batch_size=8, precision="bf16")),
     "threads": _request(setting=Setting(batch_size=8, num_threads=2)),
     "communicates": _request({"gathers": True}, role="scaling"),
+    "compressed": _request({"factory": "tests.ranks.planted:compressed"}, role="scaling"),
     "base_too_large": _request(
         {"largest_batch": 16}, scaling="strong", setting=Setting(batch_size=32), variants=("base", *ALL)
     ),

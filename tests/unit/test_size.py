@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "report": (6118, 29),
     "run": (1191, 7),
     "spec": (1432, 12),
-    "worker": (4935, 43),
+    "worker": (4990, 43),
     "workloads": (1620, 16),
 }
 ALONE = 15  # modules below 120 lines with one importer

@@ -55,6 +55,7 @@ class CUDADevice:
 
     def activate(self, setting: Setting, threads: int) -> None:
         """tf32, for convolutions too, and cuDNN's search for the fastest algorithms."""
+        torch.cuda.set_device(self.torch_device)  # code written for one GPU may have chosen another
         own = setting.precision == "default"
         (self._own_precision if own else _TF32[setting.precision == "tf32"]).set()
         torch.backends.cudnn.benchmark = setting.cudnn_benchmark
@@ -65,11 +66,11 @@ class CUDADevice:
 
     def stopwatch(self) -> CUDAStopwatch:
         """A new one."""
-        return CUDAStopwatch()
+        return CUDAStopwatch(self.torch_device)
 
     def moment(self) -> CUDAMoment:
         """An event on the current stream."""
-        return CUDAMoment()
+        return CUDAMoment(self.torch_device)
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generators may be used; afterwards the CPU's and this GPU's are as they were."""
@@ -204,9 +205,9 @@ _TF32 = {True: _Precision("high", True), False: _Precision("highest", False)}
 class CUDAMoment:
     """An event without a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._event.record()
+        self._event.record(torch.cuda.current_stream(device))
 
     def passed(self) -> bool:
         """Whether the stream has come past the event."""
@@ -220,7 +221,8 @@ class CUDAMoment:
 class CUDAStopwatch:
     """CUDA events on the current stream, so that the CPU may run ahead inside a block."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._events: list[torch.cuda.Event] = []
         self._used = 0
 
@@ -233,7 +235,7 @@ class CUDAStopwatch:
         """Record an event; events are made once and used again."""
         if self._used == len(self._events):
             self._events.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
-        self._events[self._used].record()
+        self._events[self._used].record(torch.cuda.current_stream(self._device))
         self._used += 1
 
     def read(self) -> NDArray[np.float64]:

@@ -15,16 +15,28 @@ from raybench.worker.strategies.ddp import Communication, bucket_bytes
 from raybench.worker.strategies.models import StrategyModels
 
 
-@dataclass(frozen=True)
+@dataclass
 class _ReplayBucket:
-    """The interface of DDP's bucket that a communication hook uses, without DDP."""
+    """The interface of DDP's bucket, without DDP."""
 
     _buffer: torch.Tensor
     _index: int
     _last: bool
+    _parameters: Sequence[torch.Tensor]
 
     def buffer(self) -> torch.Tensor:
         return self._buffer
+
+    def set_buffer(self, buffer: torch.Tensor) -> None:
+        self._buffer = buffer
+
+    def parameters(self) -> list[torch.Tensor]:
+        return list(self._parameters)
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Views of the buffer, in the parameters' shapes."""
+        parts = torch.split(self._buffer, [each.numel() for each in self._parameters])
+        return [part.view_as(each) for part, each in zip(parts, self._parameters, strict=True)]
 
     def index(self) -> int:
         return self._index
@@ -44,22 +56,29 @@ class Replay:
         communication: Communication,
     ) -> None:
         last = len(bucket_bytes) - 1
-        self._group, self._communication = team.data, communication
+        self._group = team.data
+        # what a hook of the workload's own keeps of the real gradients is left alone
+        own = communication.own() if communication.own is not None else None
+        self._state, self._hook = own or (communication.state, communication.hook)
         self._buckets = [
-            _ReplayBucket(torch.zeros(size // 4, dtype=torch.float32, device=device), index, index == last)
+            _ReplayBucket(
+                torch.zeros(size // 4, dtype=torch.float32, device=device),
+                index,
+                index == last,
+                communication.parameters.get(index, ()),
+            )
             for index, size in enumerate(bucket_bytes)
         ]
 
     def begin(self) -> list[torch.futures.Future[Any]]:
         """Send every bucket; a future for each."""
-        hook, state = self._communication.hook, self._communication.state
-        if hook is not None:
-            return [hook(state, bucket) for bucket in self._buckets]
+        if self._hook is not None:
+            return [self._hook(self._state, bucket) for bucket in self._buckets]
         return [work.get_future() for work in self._works()]
 
     def step(self) -> None:
         """Send every bucket, then wait for all."""
-        for sent in self.begin() if self._communication.hook is not None else self._works():
+        for sent in self.begin() if self._hook is not None else self._works():
             sent.wait()
 
     def _works(self) -> list[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,12 +23,19 @@ _RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel._
 SYNC_BUFFERS = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
 
 
+RECORDED_CALLS = 3  # of a hook for each bucket: DDP rebuilds its buckets after the first
+
+
 @dataclass(frozen=True)
 class Communication:
     """How DDP sends a bucket."""
 
     hook: Hook | None = None  # None: DDP's own all-reduce
     state: Any = None  # the hook's first argument
+    own: Callable[[], tuple[Any, Hook]] | None = (
+        None  # the workload's: a state and a hook, new ones each time
+    )
+    parameters: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # of an own hook's, by bucket
 
 
 def wrap(module: nn.Module, team: Team, setting: Setting, device: Device) -> DistributedDataParallel:
@@ -39,15 +47,30 @@ def set_communication(
     wrapper: DistributedDataParallel, workload: Workload, setting: Setting, team: Team
 ) -> Communication:
     """Register the workload's own hook, or the one for the knob ``gradient_compression``."""
-    own = getattr(workload, "communication_hook", None)
-    if own is not None:
-        state, hook = own(team.data)
-        communication = Communication(hook, state)
-    else:
-        communication = Communication(compression_hook(setting.gradient_compression), team.data)
+    make = getattr(workload, "communication_hook", None)
+    if make is not None:
+        state, hook = make(team.data)
+        communication = Communication(hook, state, lambda: make(team.data))
+        wrapper.register_comm_hook(state, _recorded(hook, communication.parameters))
+        return communication
+    communication = Communication(compression_hook(setting.gradient_compression), team.data)
     if communication.hook is not None:
         wrapper.register_comm_hook(communication.state, communication.hook)
     return communication
+
+
+def _recorded(hook: Hook, parameters: dict[int, list[torch.Tensor]]) -> Hook:
+    """``hook``, which leaves what its buckets are made of in ``parameters``."""
+    calls: Counter[int] = Counter()
+
+    def recorded(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
+        index = bucket.index()
+        if calls[index] < RECORDED_CALLS:
+            calls[index] += 1
+            parameters[index] = bucket.parameters()
+        return hook(state, bucket)
+
+    return recorded
 
 
 def wrap_without_transfers(

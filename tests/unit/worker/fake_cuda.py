@@ -46,4 +46,5 @@ class FakeMemory:
             "max_memory_reserved": lambda device: self.peak_reserved,
             "reset_peak_memory_stats": self.reset,
             "empty_cache": self.empty,
+            "set_device": lambda device: None,
         }

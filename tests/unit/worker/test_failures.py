@@ -67,6 +67,28 @@ def test_who_ran_out_of_memory(error, expected):
     assert is_out_of_memory(error) is expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GET was unable to find an engine to execute this computation",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`",
+    ],
+)
+def test_a_library_that_fails_on_a_full_gpu_is_out_of_memory(text, monkeypatch):
+    """Whatever it says: that it found no memory of its own it does not."""
+    gib = 2**30
+    left = {"free": gib // 8}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (left["free"], 16 * gib))
+    assert is_out_of_memory(RuntimeError(text))
+    assert not is_out_of_memory(RuntimeError("shapes differ"))
+    left["free"] = 2 * gib
+    assert not is_out_of_memory(RuntimeError(text))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert not is_out_of_memory(RuntimeError(text))
+
+
 def test_the_line_that_speaks_of_memory_is_told_wherever_it_stands():
     error = torch.distributed.DistBackendError(NCCL + "Cuda failure 2 'out of memory'")
     assert describe(error) == (

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from raybench.records.messages import Outcome
 from raybench.worker.failures import AgreedFailure, RankFailure
@@ -89,3 +90,25 @@ def test_groups_that_cannot_be_used_for_want_of_memory_end_the_trial() -> None:
     result = run_and_release(lambda: made.append(1), team, device, lambda progress: None)  # type: ignore[arg-type, func-returns-value, return-value]
     assert (result.state, result.broken, made) == ("oom", True, [])
     assert result.reason == "rank 4: RuntimeError: NCCL error: Cuda failure 2 'out of memory'"
+
+
+def test_a_lost_context_ends_the_group_though_all_ranks_agree_on_it() -> None:
+    """As by an assertion on the device: what gives memory back then fails too, and hid what had happened."""
+    error = torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
+    failure = AgreedFailure([RankFailure.of(error, 1)])
+
+    def give_back() -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
+
+    def run(on_progress: Any) -> Outcome:
+        raise failure
+
+    team: Any = SimpleNamespace(leads=True, rank=0, ranks=(1,), use_once=lambda device: None)
+    device: Any = SimpleNamespace(end_trial=give_back, release_memory=give_back)
+    trial: Any = SimpleNamespace(run=run, release=lambda: None)
+    result = run_and_release(lambda: trial, team, device, lambda progress: None)
+    assert (result.state, result.broken) == ("crashed", True)
+    assert result.reason is not None
+    assert "CUDA error: device-side assert triggered" in result.reason
+    memory = AgreedFailure([RankFailure.of(torch.AcceleratorError("CUDA error: out of memory", 2), 1)])
+    assert not memory.ends_group

@@ -116,7 +116,8 @@ def test_tf32_is_off_on_or_as_torch_had_it(gpu, monkeypatch, own):
     try:
         torch.set_float32_matmul_precision(own[0])
         torch.backends.cudnn.allow_tf32 = own[1]
-        device = open_gpu(monkeypatch, None)
+        device, chosen = open_gpu(monkeypatch, None), []
+        monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
         asked = {
             "default": own,
             "fp32": ("highest", False),
@@ -127,6 +128,7 @@ def test_tf32_is_off_on_or_as_torch_had_it(gpu, monkeypatch, own):
             device.activate(Setting.model_validate({"precision": precision}), 1)
             found = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
             assert found == asked[precision]
+        assert set(chosen) == {device.torch_device}  # a workload may have chosen another
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -44,3 +46,18 @@ def test_each_device_has_its_stopwatch() -> None:
     assert isinstance(CPUDevice().stopwatch(), CPUStopwatch)
     watch = CUDADevice(torch.device("cuda")).stopwatch()  # makes no event before its start
     assert isinstance(watch, CUDAStopwatch)
+
+
+def test_marks_are_on_the_stream_of_the_ranks_gpu_whatever_was_made_current(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Code written for one GPU may choose another: its marks took microseconds."""
+    recorded = list[object]()
+    monkeypatch.setattr(
+        torch.cuda, "Event", lambda **options: SimpleNamespace(record=lambda stream: recorded.append(stream))
+    )
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    device = CUDADevice(torch.device("cuda", 3))
+    device.stopwatch().start()
+    device.moment()
+    assert recorded == ["stream of cuda:3"] * 2
