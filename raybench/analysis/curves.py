@@ -182,9 +182,9 @@ def batch_curves(
         ordered = tuple(sorted(group.values(), key=lambda each: each.batch_size))
         passage = crossover([(each.batch_size, each.speedup) for each in ordered])
         found.append(BatchCurve(label_without_batch(study, key), ordered, passage, key == here))
-    return sorted(
-        found, key=lambda each: each.crossover.above / each.crossover.below if each.crossover else math.inf
-    )
+    brackets = [each.crossover.above / each.crossover.below if each.crossover else math.inf for each in found]
+    order = sorted(zip(brackets, found, strict=True), key=lambda each: (each[0], not each[1].is_headline))
+    return [each for _, each in order]
 
 
 def _points_by_setting(

@@ -1,8 +1,9 @@
-"""What a measured speed-up says of other numbers of devices, by laws that know of no network."""
+"""What further devices brought, and what Amdahl's and Gustafson's laws make of a measured speed-up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,12 +77,17 @@ class ByLaw:
     speedups: tuple[tuple[int, Estimate], ...]  # by world size
 
 
-def by_law(speedup: Estimate, world_size: int, *, is_strong: bool) -> ByLaw | None:
-    """Amdahl's law under strong scaling, Gustafson's under weak, for the next doublings of ``world_size``.
+def by_law(
+    speedup: Estimate, world_size: int, *, is_strong: bool, asked: Sequence[int] = (), most: float = math.inf
+) -> ByLaw | None:
+    """Amdahl's law under strong scaling, Gustafson's under weak, for ``asked``, else for the next doublings.
 
-    None where the speed-up is not surely above 1 and at most ideal, as no f gives it then.
+    None where the speed-up is not surely above 1 and at most ideal, as no f gives it then; and where all of
+    these are more devices than ``most``, the samples of a global batch.
     """
-    if not 1 < speedup.low <= speedup.value <= world_size:
+    sizes = asked or [world_size * factor for factor in DOUBLINGS]
+    sizes = [size for size in sizes if world_size < size <= most]
+    if not sizes or not 1 < speedup.low <= speedup.value <= world_size:
         return None
     ends = [min(each, world_size) for each in (speedup.value, speedup.low, speedup.high)]
     if is_strong:
@@ -95,5 +101,6 @@ def by_law(speedup: Estimate, world_size: int, *, is_strong: bool) -> ByLaw | No
         return Estimate(value_there, low_there, high_there, speedup.n, speedup.starts, speedup.visits)
 
     f = Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
-    speedups = tuple((world_size * factor, at(world_size * factor)) for factor in DOUBLINGS)
-    return ByLaw("Amdahl" if is_strong else "Gustafson", world_size, f, speedups)
+    return ByLaw(
+        "Amdahl" if is_strong else "Gustafson", world_size, f, tuple((size, at(size)) for size in sizes)
+    )

@@ -345,8 +345,8 @@ def _more_devices(results: StudyResults) -> list[str]:
     size, speedup = results.by_law.speedups[0]
     _, least, most = aligned(speedup.value, speedup.low, speedup.high)
     return [
-        f"{devices(size, headline.config)} would train {least} to {most} times as fast as one by "
-        f"{results.by_law.law}'s law, which knows nothing of the network",
+        f"by {results.by_law.law}'s law {devices(size, headline.config)} would train {least} to {most} times "
+        "as fast as one; what the network between more devices costs is not in it",
         f"a prediction takes {needed}" if outlook is None else f"they are not predicted: {refused}",
     ]
 

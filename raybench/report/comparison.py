@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from raybench.analysis.attribution import ModelChange
@@ -137,15 +138,20 @@ def every_training_table(studies: SideBySide) -> Table:
     sides = [side for side in studies.sides if side.results.training]
     if not sides:
         return empty_table(title)
-    found = _joined(title, caption, sides, training_table)
+    found = _joined(title, caption, sides, training_table, {"setting": "the default"})
     kept = [place for place, each in enumerate(found.columns) if not place or each.heading in _TRAINING]
     rows = tuple(tuple(row[place] for place in kept) for row in found.rows)
     return replace(found, columns=tuple(found.columns[place] for place in kept), rows=rows)
 
 
 def _joined(
-    title: str, caption: str, sides: Sequence[Side], table_of: Callable[[StudyResults], Table]
+    title: str,
+    caption: str,
+    sides: Sequence[Side],
+    table_of: Callable[[StudyResults], Table],
+    absent: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
+    """``absent``: what stands in a column, by its heading, for a side that has none."""
     tables = [table_of(side.results) for side in sides]
     # some sides have columns that others have not
     columns = max((table.columns for table in tables), key=len)
@@ -154,7 +160,7 @@ def _joined(
     for side, table in zip(sides, tables, strict=True):
         for row in table.rows:
             cells = dict(zip(table.columns, row, strict=True))
-            rows.append((side.name, *(cells.get(each, "") for each in columns)))
+            rows.append((side.name, *(cells.get(each, absent.get(each.heading, "")) for each in columns)))
     return Table(title, caption, (Heading("results"), *columns), tuple(rows))
 
 

@@ -219,7 +219,7 @@ def _laws(outlook: Outlook) -> Iterator[str]:
         shown = [f"{plain_times(speedup)} on {size}" for size, speedup in found.speedups]
         yield (
             f"by {found.law}'s law, f = {plain_percent(found.fraction)} from {found.measured_on} devices at "
-            f"{of_all}batch {batch:,}, without the network: {', '.join(shown)}"
+            f"{of_all}batch {batch:,}, without what a larger network costs: {', '.join(shown)}"
         )
 
 
@@ -355,14 +355,14 @@ def law_table(results: StudyResults) -> Table:
     columns: list[Column[tuple[int, Estimate]]] = [
         Column("devices", lambda row: str(row[0]), right=True),
         Column(
-            "batch per device", lambda row: figures(batch / row[0]) if is_strong else f"{batch:,}", right=True
+            "batch per device", lambda row: f"{batch / row[0]:g}" if is_strong else f"{batch:,}", right=True
         ),
         Column("speed-up", lambda row: times(row[1]), right=True),
         Column("efficiency", lambda row: percent(row[1].scaled(1 / row[0])), right=True),
     ]
     caption = (
-        f"A law, not a prediction: f = {percent(f)} by the speed-up of {found.measured_on} devices. "
-        f"It knows nothing of the network.{most}"
+        f"A law, not a prediction: f = {percent(f)} by the speed-up of {found.measured_on} devices. What the "
+        f"network between more devices costs is not in it.{most}"
     )
     return make_table(title, caption, columns, found.speedups)
 

@@ -6,7 +6,8 @@ import math
 import multiprocessing
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count, islice
 from typing import Any, Protocol
@@ -63,14 +64,14 @@ def on_device(batch: Any, device: torch.device, channels_last: bool = False) -> 
 def joined(batches: Sequence[Any]) -> Any:
     """One batch of all samples of ``batches``: every tensor concatenated along its first dimension.
 
-    Raises ``InvalidTrialError`` for a part that has a method ``to`` and is neither tensor nor container.
+    Raises ``TypeError`` for a part that has a method ``to`` and is neither tensor nor container.
     """
 
     def cat(leaves: Sequence[Any]) -> Any:
         if isinstance(leaves[0], torch.Tensor):
             return torch.cat(list(leaves))
         if hasattr(leaves[0], "to"):
-            raise InvalidTrialError(f"batches of {type(leaves[0]).__name__} cannot be joined to one")
+            raise TypeError(f"batches of {type(leaves[0]).__name__} cannot be joined to one")
         return leaves[0]
 
     return mapped(batches, cat)
@@ -85,9 +86,9 @@ def mapped(batches: Sequence[Any], change: Callable[[Sequence[Any]], Any]) -> An
     first = batches[0]
     if isinstance(first, Mapping):
         found = {key: mapped([batch[key] for batch in batches], change) for key in first}
-        if isinstance(first, dict) or not isinstance(first, MutableMapping):
+        if not isinstance(first, UserDict):
             return found
-        alike = copy(first)
+        alike = copy(first)  # such as transformers' batches, whose parts are attributes too
         alike.update(found)
         return alike
     if not isinstance(first, list | tuple) or hasattr(first, "to"):

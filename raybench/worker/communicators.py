@@ -46,6 +46,11 @@ def default_group(group: dist.ProcessGroup | None) -> Iterator[None]:
             dist.group.WORLD = before
 
 
+def collectives_alone() -> int:
+    """How many collectives were called in this rank's group of its own."""
+    return int(_OF_ONE[0]._get_sequence_number_for_group()) if _OF_ONE else 0
+
+
 class Team:
     """The ranks of one trial: their control group and their data group."""
 

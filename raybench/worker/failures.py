@@ -92,22 +92,30 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _is_full() -> bool:
     """Whether the GPU of this process has next to no memory left; torch's allocator keeps what it freed."""
+    left = _memory_left()
+    return left is not None and left[0] < max(FULL_BYTES, FULL_SHARE * left[1])
+
+
+def _memory_left() -> tuple[int, int] | None:
+    """Of the GPU of this process free and all bytes; None without one, or where it does not answer."""
     import torch
 
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return False
-    free, total = torch.cuda.mem_get_info()
-    return free < max(FULL_BYTES, FULL_SHARE * total)
+    try:
+        return torch.cuda.mem_get_info() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return None
 
 
 def ends_the_group(error: BaseException) -> bool:
-    """Whether a GPU's context may be lost with ``error``, as by an assertion on the device.
+    """Whether the GPU's context is lost with ``error``, as by an assertion on the device.
 
-    Then this process can do nothing on that GPU any more, whether the other ranks know of it or not.
+    Then this process can do nothing on that GPU any more, whether the other ranks know of it or not: it does
+    not even say what memory is left.
     """
     import torch
 
-    return isinstance(error, torch.AcceleratorError) and not is_out_of_memory(error)
+    has_gpu: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return has_gpu and isinstance(error, RuntimeError) and _memory_left() is None
 
 
 def says_out_of_memory(text: str) -> bool:

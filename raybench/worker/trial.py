@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -80,14 +80,14 @@ def run_and_release(
     The team's groups are used before anything is made: what they take is not to be missing later.
     """
     trial: RunnableTrial | None = None
-    give_back = device.end_trial
+    give_back, has_failed = device.end_trial, False
     try:
         team.use_once(device)
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)
         return result if team.leads else Outcome(result.state, files=result.files)
     except CODE_FAILS as error:
-        give_back = device.release_memory  # what did not fit must not be in the next trial's way
+        give_back, has_failed = device.release_memory, True  # what did not fit is not in the next one's way
         result = failure_result(error, team)
         drop_frames(error)
         return result
@@ -95,7 +95,8 @@ def run_and_release(
         if trial is not None:
             trial.release()
         del trial
-        with suppress(torch.AcceleratorError):  # of a lost context, which the outcome says
+        # what cannot be given back as the context is lost is in the outcome of what failed
+        with suppress(torch.AcceleratorError) if has_failed else nullcontext():
             give_back()
 
 

@@ -298,6 +298,7 @@ class Faulty:
         if self._gathers:
             every = [torch.empty_like(outputs) for _ in range(dist.get_world_size())]
             dist.all_gather(every, outputs.detach())
+            loss = loss + torch.stack(every).square().mean() * outputs.mean()
             SEEN_TEAMS.add((wrapper, len(every)))
         here = self._rank in self._ranks and self._wrapper in ("any", wrapper) and self._is_within()
         if self._calls > self._after and here:

@@ -265,6 +265,7 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
     """As SyncBatchNorm and contrastive losses do; it waited for ranks that sleep, until the trial's limit."""
     found = complete(two.outcomes["communicates"])
     assert found.parity is not None
+    assert found.parity.may_differ == ("the forward pass communicates, on one device with nobody",)
     assert found.phases
     for inside in two.insides:  # under DDP both with the other rank, and in `local`, which sends nothing
         assert inside["teams"]["seen"] == [("bare", 1), ("ddp", 1), ("ddp", 2)]

@@ -390,14 +390,21 @@ def _laws(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> dict[int, 
     Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
     """
     is_strong, sizes = forecast.group.scaling == "strong", forecast.group.world_sizes
-    if forecast.answered or (not is_strong and len(sizes) > 2):
+    if forecast.answered or forecast.scaling != forecast.group.scaling or (not is_strong and len(sizes) > 2):
         return {}
+    asked = sorted({each.shape.world_size for each in forecast.predicted})
     over_one = sorted(
         (each for each in scalings if each.baseline_world_size == 1 and each.shape.world_size > 1),
         key=lambda each: (each.batch_size, each.shape.world_size),
     )
     found = {
-        each.batch_size: by_law(each.speedup, each.shape.world_size, is_strong=is_strong)
+        each.batch_size: by_law(
+            each.speedup,
+            each.shape.world_size,
+            is_strong=is_strong,
+            asked=asked,
+            most=each.batch_size / forecast.group.passes if is_strong else math.inf,
+        )
         for each in over_one
         if each.speedup is not None
     }

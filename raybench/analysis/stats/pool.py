@@ -348,8 +348,10 @@ class Pool:
         )
         ridge = np.concatenate([np.zeros(len(self.units)), 1 / priors])
         terms = self._columns.shape[1]
-        self._equations.data = np.bincount(self._products, np.repeat(1 / noise, terms**2)).astype(float)
-        self._equations.data[self._diagonal] += ridge
+        values = np.repeat(1 / noise, terms**2)
+        entries = np.bincount(self._products, values, len(self._equations.indices)).astype(np.float64)
+        entries[self._diagonal] += ridge
+        self._equations.data = entries
         factored = splu(
             self._equations,
             permc_spec="MMD_AT_PLUS_A",

@@ -344,9 +344,10 @@ def _draw_bars(plot: ScalingPlot) -> Figure:
             axes.errorbar(at, rate.value, yerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
             words = f"{size}" if not index or speedup is None else f"{size}\n{speedup.value:.2f}x"
             # a label that the ideal would cross stands above it
-            above = [end for end in each.ideal[1:] if index and rate.high <= end < rate.high + highest / 7]
+            is_crossed = index and rate.high <= each.ideal[index] < rate.high + highest / 7
+            foot = each.ideal[index] if is_crossed else rate.high
             axes.annotate(
-                words, (at, max([rate.high, *above])), xytext=(0, 3), textcoords="offset points",
+                words, (at, foot), xytext=(0, 3), textcoords="offset points",
                 ha="center", va="bottom", fontsize=9, fontweight="bold" if index else "normal",
             )  # fmt: skip
             if index:

@@ -16,7 +16,7 @@ from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, joined, make_batches
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, collectives_alone
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames
 from raybench.worker.group_cache import GroupCache
@@ -54,7 +54,7 @@ def loss_parity(
         initial, alone = team.agreed(lambda: [_new_model(config, workload, cache) for _ in range(2)])
         may_differ = _may_differ(initial, config.setting)
         failure: Exception | None = None
-        reference = ShortRun([], [])
+        reference, collectives = ShortRun([], []), collectives_alone()
         try:
             if team.leads:
                 reference = run_on_one_device(config, workload, alone, team.size, steps, models.device)
@@ -65,6 +65,8 @@ def loss_parity(
         failures = team.gather(describe(failure) if failure else None)
         if failures[0]:
             raise InvalidTrialError(f"one device could not take the samples of all: {failures[0]}")
+        if collectives_alone() > collectives:
+            may_differ += ("the forward pass communicates, on one device with nobody",)
         run = run_under_strategy(config, workload, initial, models, team, steps)
     return LossParity(
         samples_per_step=config.global_batch_size,
@@ -288,18 +290,18 @@ def compression_error(models: StrategyModels, team: Team) -> float | None:
     team.broadcast(models.wrapped.tensors())
     batch = models.wrapped.batches.next()
     with models.device.fork_rng():
-        compressed = _gradient_of(models.wrapped, batch, team.rank)
-        exact = _gradient_of(models.bare, batch, team.rank)
+        compressed = _gradient_of(models.wrapped, batch, team)
+        exact = _gradient_of(models.bare, batch, team)
     dist.all_reduce(exact, group=team.data)
     exact /= team.size
     error = float(torch.linalg.vector_norm(compressed - exact) / torch.linalg.vector_norm(exact))
     return error if math.isfinite(error) else None
 
 
-def _gradient_of(stepper: Stepper, batch: object, seed: int) -> torch.Tensor:
-    torch.manual_seed(seed)
+def _gradient_of(stepper: Stepper, batch: object, team: Team) -> torch.Tensor:
+    torch.manual_seed(team.rank)
     stepper.optimizer.zero_grad(set_to_none=True)
-    stepper.backward(batch)
+    stepper.backward(batch, group=team.data)  # a loss that gathers is to be the same one
     gradient = _as_vector(stepper.module)
     stepper.optimizer.zero_grad(set_to_none=True)
     return gradient

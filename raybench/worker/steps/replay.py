@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.strategies.ddp import Communication, bucket_bytes
 from raybench.worker.strategies.models import StrategyModels
 
@@ -56,13 +56,13 @@ class Replay:
         communication: Communication,
     ) -> None:
         last = len(bucket_bytes) - 1
-        self._group = team.data
+        self._group, self._communication, self._steps = team.data, communication, 0
         # what a hook of the workload's own keeps of the real gradients is left alone
         own = communication.own() if communication.own is not None else None
         self._state, self._hook = own or (communication.state, communication.hook)
         self._buckets = [
             _ReplayBucket(
-                torch.zeros(size // 4, dtype=torch.float32, device=device),
+                _zeros(size, communication.parameters.get(index, ()), device),
                 index,
                 index == last,
                 communication.parameters.get(index, ()),
@@ -70,10 +70,17 @@ class Replay:
             for index, size in enumerate(bucket_bytes)
         ]
 
+    def catch_up(self) -> None:
+        """Step as often as DDP has: a hook may change with its calls, as PowerSGD begins to compress."""
+        while self._steps < self._communication.steps:
+            self.step()
+
     def begin(self) -> list[torch.futures.Future[Any]]:
         """Send every bucket; a future for each."""
+        self._steps += 1
         if self._hook is not None:
-            return [self._hook(self._state, bucket) for bucket in self._buckets]
+            with default_group(self._group):
+                return [self._hook(self._state, bucket) for bucket in self._buckets]
         return [work.get_future() for work in self._works()]
 
     def step(self) -> None:
@@ -83,6 +90,11 @@ class Replay:
 
     def _works(self) -> list[Any]:
         return [dist.all_reduce(b.buffer(), group=self._group, async_op=True) for b in self._buckets]
+
+
+def _zeros(size_bytes: int, parameters: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
+    dtype = parameters[0].dtype if parameters else torch.float32
+    return torch.zeros(size_bytes // dtype.itemsize, dtype=dtype, device=device)
 
 
 REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
@@ -107,8 +119,11 @@ def communication_cores(models: StrategyModels, team: Team, replay_s: float | No
 
 
 def _own_replay(models: StrategyModels, team: Team) -> Replay | None:
-    """The trial's transfers by themselves; None where there are none, and where they need no core."""
-    if models.device.kind != "cpu" or models.wrapped is None:
+    """The trial's transfers by themselves; None where there are none, and where they need no core.
+
+    None of a hook of the workload's own: with a new state it may send otherwise than it has by now.
+    """
+    if models.device.kind != "cpu" or models.wrapped is None or models.communication.own is not None:
         return None
     sizes = bucket_bytes(models.wrapped.module)  # type: ignore[arg-type]
     return Replay(sizes, team, models.device.torch_device, models.communication)

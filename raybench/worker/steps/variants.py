@@ -234,7 +234,7 @@ class Variants:
             return runs
         sizes = bucket_bytes(wrapped.module)
         replay = Replay(sizes, self._team, self._device.torch_device, self._models.communication)
-        run = VariantRun("replay", replay.step)
+        run = VariantRun("replay", replay.step, replay.catch_up)
         step_s.update(warm_up(self._team, [run], self._warm_up, self._device)[1])
         return [*runs, run]
 

@@ -32,10 +32,15 @@ class Communication:
 
     hook: Hook | None = None  # None: DDP's own all-reduce
     state: Any = None  # the hook's first argument
-    own: Callable[[], tuple[Any, Hook]] | None = (
-        None  # the workload's: a state and a hook, new ones each time
-    )
+    # the workload's: a new state and hook each time; None: the hook is not its own
+    own: Callable[[], tuple[Any, Hook]] | None = None
     parameters: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # of an own hook's, by bucket
+    calls: Counter[int] = field(default_factory=Counter)  # of an own hook, by bucket
+
+    @property
+    def steps(self) -> int:
+        """That an own hook has sent."""
+        return self.calls[0]
 
 
 def wrap(module: nn.Module, team: Team, setting: Setting, device: Device) -> DistributedDataParallel:
@@ -51,7 +56,7 @@ def set_communication(
     if make is not None:
         state, hook = make(team.data)
         communication = Communication(hook, state, lambda: make(team.data))
-        wrapper.register_comm_hook(state, _recorded(hook, communication.parameters))
+        wrapper.register_comm_hook(state, _recorded(communication))
         return communication
     communication = Communication(compression_hook(setting.gradient_compression), team.data)
     if communication.hook is not None:
@@ -59,15 +64,16 @@ def set_communication(
     return communication
 
 
-def _recorded(hook: Hook, parameters: dict[int, list[torch.Tensor]]) -> Hook:
-    """``hook``, which leaves what its buckets are made of in ``parameters``."""
-    calls: Counter[int] = Counter()
+def _recorded(communication: Communication) -> Hook:
+    """The hook, which leaves its calls and what its buckets are made of."""
+    hook, calls = communication.hook, communication.calls
+    assert hook is not None
 
     def recorded(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
         index = bucket.index()
-        if calls[index] < RECORDED_CALLS:
-            calls[index] += 1
-            parameters[index] = bucket.parameters()
+        calls[index] += 1
+        if calls[index] <= RECORDED_CALLS:
+            communication.parameters[index] = bucket.parameters()
         return hook(state, bucket)
 
     return recorded

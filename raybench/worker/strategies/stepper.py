@@ -130,12 +130,15 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
         self._may_skip_sync = True
 
-    def backward(self, batch: Any, weight: float = 1.0) -> torch.Tensor:
+    def backward(
+        self, batch: Any, weight: float = 1.0, *, group: dist.ProcessGroup | None = None
+    ) -> torch.Tensor:
         """Gradients of ``weight`` times the loss of one batch, synchronised and added to those there are.
 
-        Returns the loss, detached. ``gradients.sample_weight`` is the weight of uneven batches.
+        ``group``: with whom the forward pass may communicate, in place of the stepper's own. Returns the
+        loss, detached. ``gradients.sample_weight`` is the weight of uneven batches.
         """
-        with default_group(self.group), self._synchronising(True):
+        with default_group(group or self.group), self._synchronising(True):
             loss = self._forward(batch)
             (loss * weight).backward()  # type: ignore[no-untyped-call]
         return loss.detach()

@@ -53,8 +53,8 @@ def test_a_whole_search() -> None:
         "% efficiency) at batch 512 per device. Below about batch",
         "% of each step is lost: ",
         " makes 2 devices ",
-        " times as fast as the default. 4 devices would train 3.",
-        " times as fast as one by Gustafson's law, which knows nothing of the network. A prediction takes ",
+        " times as fast as the default. By Gustafson's law 4 devices would train 3.",
+        " times as fast as one; what the network between more devices costs is not in it. A prediction ",
         "% efficiency if you run it again.",
     ):
         assert words in answer

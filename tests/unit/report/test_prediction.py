@@ -15,6 +15,7 @@ from raybench.report.plot import to_png
 from raybench.report.prediction import (
     MOST_BANDS,
     draw_prediction,
+    law_table,
     outlook_sentences,
     prediction_plot,
     prediction_table,
@@ -22,7 +23,7 @@ from raybench.report.prediction import (
 )
 from raybench.report.table import without_constant
 from tests.unit.analysis.simulate.tables import groups
-from tests.unit.studies import exactly, grid, planted, study
+from tests.unit.studies import exactly, exactly_strong, grid, planted, study
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
@@ -123,3 +124,32 @@ def test_of_many_batches_the_smallest_the_largest_and_some_between(tmp_path: Pat
 def test_there_is_no_plot_where_everything_is_refused(tmp_path: Path) -> None:
     assert prediction_plot(outlook_of(tmp_path, (100,), (100_000,))) is None
     assert prediction_plot(None) is None
+
+
+def test_two_numbers_of_devices_have_a_table_by_a_law() -> None:
+    """80% on two devices: Amdahl's f is 1/4, so 2.29, 2.91 and 3.37 times as fast; Gustafson's is 2/5."""
+    strong = planted({(128,): exactly_strong(0.8)}, "batch_size", scaling={"mode": "strong"})
+    table = law_table(strong)
+    assert (table.title, table.rows[0][:2]) == ("By Amdahl's law", ("4", "32"))
+    assert [row[2].split("x")[0] for row in table.rows] == ["2.29", "2.91", "3.37"]
+    assert "more than 4.00 (1/f)" in table.caption
+    weak = planted({(32,): exactly(0.8)}, "batch_size")
+    table = law_table(weak)
+    assert [row[2].split("x")[0] for row in table.rows] == ["2.80", "5.20", "10.0"]
+    assert (table.title, [row[1] for row in table.rows]) == ("By Gustafson's law", ["32"] * 3)
+
+
+def test_no_law_speaks_of_devices_that_get_no_sample_or_share_cores() -> None:
+    few = planted({(4,): exactly_strong(0.8)}, "batch_size", scaling={"mode": "strong"})
+    assert [row[0] for row in law_table(few).rows] == ["4"]  # 8 have no sample each
+    assert not law_table(planted({(2,): exactly_strong(0.8)}, "batch_size", scaling={"mode": "strong"})).rows
+    assert not law_table(planted({(32,): exactly(0.4)}, "batch_size")).rows  # slower than one
+
+
+def test_predict_answers_by_a_law_for_the_numbers_that_were_asked(tmp_path: Path) -> None:
+    (found,) = groups(tmp_path, ["1,1,128,0.5", "1,2,128,0.3125"], scaling="strong")
+    asked = outlook(forecast(found, shapes_of((32,), 8)), works(1e6, 2), Prices())
+    (line,) = [each for each in outlook_sentences(asked, costs=False) if "Amdahl" in each]
+    assert line.endswith(": 3.66x on 32")
+    weak = outlook(forecast(found, shapes_of((32,), 8), "weak"), works(1e6, 2), Prices())
+    assert not weak.laws

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -92,23 +92,25 @@ def test_groups_that_cannot_be_used_for_want_of_memory_end_the_trial() -> None:
     assert result.reason == "rank 4: RuntimeError: NCCL error: Cuda failure 2 'out of memory'"
 
 
-def test_a_lost_context_ends_the_group_though_all_ranks_agree_on_it() -> None:
+def test_a_lost_context_ends_the_group_though_all_ranks_agree_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by an assertion on the device: what gives memory back then fails too, and hid what had happened."""
-    error = torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
-    failure = AgreedFailure([RankFailure.of(error, 1)])
 
-    def give_back() -> None:
+    def lost(*_: Any) -> NoReturn:
         raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
 
     def run(on_progress: Any) -> Outcome:
-        raise failure
+        # what is called next says it in its own words
+        error = RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`")
+        raise AgreedFailure([RankFailure.of(error, 1)])
 
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lost)
     team: Any = SimpleNamespace(leads=True, rank=0, ranks=(1,), use_once=lambda device: None)
-    device: Any = SimpleNamespace(end_trial=give_back, release_memory=give_back)
+    device: Any = SimpleNamespace(end_trial=lost, release_memory=lost)
     trial: Any = SimpleNamespace(run=run, release=lambda: None)
     result = run_and_release(lambda: trial, team, device, lambda progress: None)
     assert (result.state, result.broken) == ("crashed", True)
     assert result.reason is not None
-    assert "CUDA error: device-side assert triggered" in result.reason
-    memory = AgreedFailure([RankFailure.of(torch.AcceleratorError("CUDA error: out of memory", 2), 1)])
-    assert not memory.ends_group
+    assert "CUBLAS_STATUS_EXECUTION_FAILED" in result.reason
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 16 * 2**30))
+    assert not RankFailure.of(RuntimeError("shapes differ"), 1).ends_group

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.comparison import Side, side_by_side
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
+from raybench.report.comparison import every_training_table, write_comparison
 from raybench.report.document import draw_all
 from raybench.report.sections.training import (
     changes_table,
@@ -21,7 +24,7 @@ from raybench.report.sections.training import (
     training_table,
 )
 from tests.support.planted import FakeLearning
-from tests.unit.studies import cured_study, trained_study
+from tests.unit.studies import MACHINE, cured_study, grid, study, trained_study
 
 
 def test_an_epoch_is_the_mean_over_its_seeds(trained_results: StudyResults) -> None:
@@ -135,3 +138,27 @@ def test_a_cure_stands_beside_the_default_in_tables_plots_and_answer():
 def test_one_setting_alone_needs_no_column(trained_results: StudyResults) -> None:
     assert changes_table(trained_results).rows == ()
     assert "setting" not in [column.heading for column in training_table(trained_results).columns]
+
+
+def test_trainings_of_several_studies_stand_side_by_side(
+    trained_results: StudyResults, tmp_path: Path
+) -> None:
+    spec = study(knobs={"batch_size": [32]})
+    untrained = analyse(spec, grid(spec, (1, 2))[0])
+    named = {"one": trained_results, "cured": cured_study(), "untrained": untrained}
+    studies = side_by_side([Side(name, results, MACHINE) for name, results in named.items()])
+    table = every_training_table(studies)
+    headings = [each.heading for each in table.columns]
+    assert headings[:4] == ["results", "devices", "strategy", "setting"]
+    assert "test accuracy" in headings
+    assert "verdict" not in headings
+    found = [(row[0], row[1], row[3]) for row in table.rows]
+    assert found[:2] == [("one", "1", "the default"), ("one", "2", "the default")]
+    assert ("cured", "2", "the default") in found
+    assert {row[0] for row in table.rows} == {"one", "cured"}
+    assert not every_training_table(side_by_side(studies.sides[2:])).rows
+    write_comparison(tmp_path, studies, "compare")
+    plots = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert {"training_1.png", "training_2.svg"} <= plots
+    assert "training_3.png" not in plots
+    assert "## Every training" in (tmp_path / "report.md").read_text()
