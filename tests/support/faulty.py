@@ -80,7 +80,9 @@ class Ending:
         from raybench.worker.devices.cpu import CPUDevice
 
         CPUDevice.frees_waiting_ranks = False
-        self._calls = 0
+        self._calls, self._rank, self._size = 0, 0, 1
+        if dist.is_initialized():  # a pass alone finds a group of one
+            self._rank, self._size = dist.get_rank(), dist.get_world_size()
 
     def model(self) -> nn.Module:
         return nn.Linear(16, 4)
@@ -92,8 +94,7 @@ class Ending:
         size = len(batch)
         time.sleep(size * self.SECONDS_PER_SAMPLE)
         self._calls += isinstance(model, DistributedDataParallel)
-        failing, size_of_world = size % 10, dist.get_world_size()
-        if self._calls > 6 and dist.get_rank() >= size_of_world - failing:
+        if self._calls > 6 and self._rank >= self._size - size % 10:
             raise MemoryError("planted")
         loss: torch.Tensor = model(batch).square().mean()
         return loss
