@@ -182,9 +182,12 @@ def batch_curves(
         ordered = tuple(sorted(group.values(), key=lambda each: each.batch_size))
         passage = crossover([(each.batch_size, each.speedup) for each in ordered])
         found.append(BatchCurve(label_without_batch(study, key), ordered, passage, key == here))
-    brackets = [each.crossover.above / each.crossover.below if each.crossover else math.inf for each in found]
-    order = sorted(zip(brackets, found, strict=True), key=lambda each: (each[0], not each[1].is_headline))
-    return [each for _, each in order]
+    return sorted(found, key=_order)
+
+
+def _order(curve: BatchCurve) -> tuple[float, bool]:
+    passage = curve.crossover
+    return passage.above / passage.below if passage else math.inf, not curve.is_headline
 
 
 def _points_by_setting(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from raybench.analysis.stats.statistics import Estimate, sum_of
@@ -32,8 +33,13 @@ def karp_flatt(speedup: float, world_size: float) -> float:
 
 def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
     """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
-    value, low, high = (karp_flatt(each, world_size) for each in (speedup.value, speedup.high, speedup.low))
-    return Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
+    return _falling(speedup, lambda each: karp_flatt(each, world_size))
+
+
+def _falling(estimate: Estimate, of: Callable[[float], float]) -> Estimate:
+    """What a falling function makes of an estimate: its upper end becomes the lower one."""
+    value, low, high = map(of, (estimate.value, estimate.high, estimate.low))
+    return Estimate(value, low, high, estimate.n, estimate.starts, estimate.visits)
 
 
 @dataclass(frozen=True)
@@ -89,18 +95,11 @@ def by_law(
     sizes = [size for size in sizes if world_size < size <= most]
     if not sizes or not 1 < speedup.low <= speedup.value <= world_size:
         return None
-    ends = [min(each, world_size) for each in (speedup.value, speedup.low, speedup.high)]
+    at_most_ideal = replace(speedup, high=min(speedup.high, world_size))
     if is_strong:
-        value, high, low = (karp_flatt(each, world_size) for each in ends)
+        f, of_one = serial_fraction(at_most_ideal, world_size), amdahl_speedup
     else:
-        value, high, low = ((world_size - each) / (world_size - 1) for each in ends)
-
-    def at(size: int) -> Estimate:
-        of_one = amdahl_speedup if is_strong else gustafson_speedup
-        value_there, low_there, high_there = (of_one(each, size) for each in (value, high, low))
-        return Estimate(value_there, low_there, high_there, speedup.n, speedup.starts, speedup.visits)
-
-    f = Estimate(value, low, high, speedup.n, speedup.starts, speedup.visits)
-    return ByLaw(
-        "Amdahl" if is_strong else "Gustafson", world_size, f, tuple((size, at(size)) for size in sizes)
-    )
+        f = _falling(at_most_ideal, lambda each: (world_size - each) / (world_size - 1))
+        of_one = gustafson_speedup
+    speedups = tuple((size, _falling(f, partial(of_one, world_size=size))) for size in sizes)
+    return ByLaw("Amdahl" if is_strong else "Gustafson", world_size, f, speedups)

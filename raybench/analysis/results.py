@@ -158,10 +158,10 @@ def _by_law(results: Facts, more: Outlook | None) -> ByLaw | None:
     if headline is None or scaling is None or scaling.speedup is None or scaling.baseline is None:
         return None
     config = headline.config
-    if more is not None and not config.oversubscribed:
-        return more.laws.get(int(config.setting.batch_size))
-    if scaling.baseline.world_size > 1 or config.world_size == 1 or config.oversubscribed:
+    if config.oversubscribed or (more is None and scaling.baseline.world_size > 1):
         return None
+    if more is not None:
+        return more.laws.get(int(config.setting.batch_size))
     is_strong, batch = config.scaling == "strong", config.setting.batch_size
     most = batch / config.setting.gradient_accumulation if is_strong else math.inf
     return by_law(scaling.speedup, config.world_size, is_strong=is_strong, most=most)

@@ -132,8 +132,11 @@ def diagnose_configurations(
         )
         for record in distinct
     ]
-    known = [(each.scaling.efficiency.value if each.scaling.efficiency else 0.0, each) for each in every]
-    return tuple(each for _, each in sorted(known, key=lambda one: -one[0]))
+    return tuple(sorted(every, key=_efficiency, reverse=True))
+
+
+def _efficiency(each: DiagnosedConfiguration) -> float:
+    return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
 
 
 def _change(
