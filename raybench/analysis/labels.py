@@ -10,14 +10,14 @@ from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
-from raybench.spec.workloads import TextSpec
+from raybench.spec.workloads import ScriptSpec, TextSpec
 
 NOTHING_EXPLORED = "default"  # what a setting is called whose knobs all have one value
 
 
 def label(study: Study, config: Configuration) -> str:
     """The knobs and variables that the study explores, and the placement where it has several."""
-    knobs = _explored_knobs(study) or ["batch_size", "precision"]
+    knobs = _explored_knobs(study) or _always_shown(study, "batch_size", "precision")
     knobs = shown_knobs(config.setting, knobs, config.world_size) or ["batch_size"]
     words = setting_words(config.setting, knobs, _explored_variables(study, config))
     return ", ".join([words, *_placement(study, config)])
@@ -85,7 +85,7 @@ def difference_words(study: Study, config: Configuration) -> str:
 def trial_words(study: Study, request: StudyRequest) -> str:
     """A trial while the study runs: its devices and the knobs that the study explores."""
     config = request.config
-    knobs = list(study.knobs.explored()) or ["batch_size"]
+    knobs = list(study.knobs.explored()) or _always_shown(study, "batch_size")
     if request.kind == "probe":
         knobs = ["batch_size", *_explored_memory_knobs(study)]
     knobs = shown_knobs(config.setting, dict.fromkeys(knobs), config.world_size)
@@ -205,6 +205,12 @@ def devices_words(number: int) -> str:
 
 def _explored_knobs(study: Study) -> list[str]:
     return list(study.knobs.explored())
+
+
+def _always_shown(study: Study, *knobs: str) -> list[str]:
+    """Of ``knobs`` those that the study decides: all, of a script those that its arguments take."""
+    script = study.workload
+    return [name for name in knobs if not isinstance(script, ScriptSpec) or name in script.placeholders]
 
 
 def _explored_memory_knobs(study: Study) -> list[str]:

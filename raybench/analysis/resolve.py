@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration, Role
 from raybench.spec.study import Study
+from raybench.spec.workloads import ScriptSpec
 
 MOST_RIVALS = 200  # for being the best: those that look best
 
@@ -208,6 +210,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
     ``known``: what is known of the spreads of this machine; typical ones by default.
     """
     everything = tuple({record.trial_id: record for record in records}.values())
+    study, everything = as_counted(study, everything)
     study, largest = _in_numbers(study, everything)
     measured = [record for record in everything if record.steps is not None]
     asked = [record for record in everything if record.request.kind == "steps"]
@@ -248,6 +251,41 @@ def _figures(
             known[key] = fit.scaling(record), fit.waterfall(record)
         scalings[record.trial_id], waterfalls[record.trial_id] = known[key]
     return scalings, waterfalls
+
+
+def as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:
+    """Of a script that takes no batch size from the study: with the one that it was seen to have.
+
+    Strong scaling where that of all devices stays the same and that of each does not. Its precision is its
+    own too.
+    """
+    script = study.workload
+    if not isinstance(script, ScriptSpec):
+        return study, tuple(records)
+    counted = {record.config.world_size: record.steps for record in records if record.steps is not None}
+    batches, changed = dict[int, int](), dict[str, Any]()
+    if counted and "batch_size" not in script.placeholders:
+        per_device = {size: steps.batch_size for size, steps in counted.items()}
+        of_all = {size: steps.global_batch_size for size, steps in counted.items()}
+        is_strong = len({*per_device.values()}) > 1 and len({*of_all.values()}) == 1
+        changed, batches = {"scaling": "strong" if is_strong else "weak"}, of_all if is_strong else per_device
+    precision = {} if "precision" in script.placeholders else {"precision": "default"}
+
+    def as_seen(record: TrialRecord) -> TrialRecord:
+        config, usual = record.config, next(iter(batches.values()), record.config.setting.batch_size)
+        knobs = {"batch_size": batches.get(config.world_size, usual), **precision}
+        setting = config.setting.model_copy(update=knobs)
+        seen = config.model_copy(update={"setting": setting, **changed})
+        return record.model_copy(update={"request": record.request.model_copy(update={"config": seen})})
+
+    listed: dict[str, Any] = {name: (value,) for name, value in precision.items()}
+    if batches:
+        listed["batch_size"] = (batches[max(batches)],)
+        study = study.model_copy(
+            update={"scaling": study.scaling.model_copy(update={"mode": changed["scaling"]})}
+        )
+    study = study.model_copy(update={"knobs": study.knobs.model_copy(update=listed)})
+    return study, tuple(map(as_seen, records))
 
 
 def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[LargestFit, ...]]:

@@ -37,7 +37,7 @@ from raybench.analysis.overlap import (
 )
 from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
-from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.resolve import Facts, as_counted, resolve
 from raybench.analysis.settings import ShownSetting, shown_settings
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
@@ -105,6 +105,7 @@ def analyse(
     ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
     ``around``: the machine, and the links of a sweep, where they are known; ``known``: as ``resolve``.
     """
+    study, records = as_counted(study, records)
     base = resolve(study, records, known)
     around = replace(around or Around(), max_seconds=base.study.measure.max_seconds)
     epochs = base.study.training.epochs if base.study.training else None

@@ -14,6 +14,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Variant
 from raybench.records.results import Block
 from raybench.spec.knobs import Setting
+from raybench.spec.workloads import ScriptSpec
 
 # The levels of a waterfall above the bare device, and how each is read from its block.
 LEVELS: tuple[tuple[str, Variant, Callable[[Block], float]], ...] = (
@@ -59,10 +60,16 @@ def with_setting(config: Configuration, setting: Setting) -> Configuration:
 
 
 def visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]:
-    """What each complete trial of steps says of the units in its rounds."""
+    """What each complete trial of steps says of the units in its rounds; each of a script is a start."""
     listed = [record for record in records if record.steps is not None]
     devices = device_effects(listed)
-    return [Visit(record.group, _logs(record, buckets, devices)) for record in listed]
+    starts = [
+        -number if isinstance(record.config.workload, ScriptSpec) else record.group
+        for number, record in enumerate(listed, start=1)
+    ]
+    return [
+        Visit(start, _logs(record, buckets, devices)) for start, record in zip(starts, listed, strict=True)
+    ]
 
 
 def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[Unit, Array]:

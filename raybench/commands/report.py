@@ -194,7 +194,9 @@ def _of_study(
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
     on_a_node, machine = devices_of_node(environment, study), environment.model_dump(mode="json")
     results = analyse(study, records, on_a_node, Around(links, environment, goes_on), spreads_of(environment))
-    notes = left_out(study, records, len(environment.every_node), results.winners)
+    best = {each.trial_id for each in results.winners}  # as they were asked: of a script results have counts
+    winners = [record for record in records if record.trial_id in best]
+    notes = left_out(study, records, len(environment.every_node), winners)
     device = study.resources.device
     spreads = None if device == "auto" else shown(results, machine_of(environment, device))
     missing = [left_out_words(results.study, each) for each in notes]

@@ -42,8 +42,8 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
     """
     path, smoke = _study_path(options)
     study = load_study(path, smoke=smoke, overrides=options.overrides)
-    has_own_code = isinstance(study.workload, FactorySpec)
-    if has_own_code:  # before the cluster looks for what travels
+    has_own_code = path is not None and isinstance(study.workload, FactorySpec)
+    if path is not None and has_own_code:  # before the cluster looks for what travels
         search_folders(path)
     cluster = Cluster(
         address=options.address,
@@ -55,7 +55,7 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
     study = load_study(path, device=device, smoke=smoke, overrides=options.overrides)
     resources = study.resources.model_copy(update={"device": device})
     study = study.model_copy(update={"resources": resources})
-    return cluster, study, made_of(path) if has_own_code else None
+    return cluster, study, made_of(path) if path is not None and has_own_code else None
 
 
 def _working_dir(path: Path) -> Path:
@@ -65,10 +65,11 @@ def _working_dir(path: Path) -> Path:
     return real_path(path)
 
 
-def _study_path(options: ScalingOptions) -> tuple[Path, bool]:
-    """Its file, and whether its smoke values apply."""
+def _study_path(options: ScalingOptions) -> tuple[Path | None, bool]:
+    """Its file, None of a script without one, and whether its smoke values apply."""
     if not options.resume:
-        return find_study(options.study), options.smoke
+        is_script = options.script is not None or options.module is not None
+        return None if is_script and options.study is None else find_study(options.study), options.smoke
     assert options.output is not None
     if options.study is not None:
         return find_study(options.study), options.smoke

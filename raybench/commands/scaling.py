@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +11,15 @@ import psutil
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.options import FieldOption, Options, StudyName, option, parse_path, with_options
+from raybench.commands.options import (
+    FieldOption,
+    Options,
+    StudyName,
+    option,
+    parse_path,
+    parse_whole,
+    with_options,
+)
 from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.study import Study
@@ -22,6 +31,17 @@ class ScalingOptions(Options):
     """Options of ``scaling`` that are no fields of the study."""
 
     study: StudyName = None
+    script: Annotated[
+        Path | None, option("--script", "FILE", parse_path, "A script that torchrun runs, as it is.")
+    ] = None
+    module: Annotated[str | None, typer.Option("--module", help="The same, as a module.")] = None
+    args: Annotated[
+        str | None, typer.Option("--args", help='Its arguments, such as "--bs {batch_size}": a knob.')
+    ] = None
+    samples_per_step: Annotated[
+        int | None,
+        option("--samples-per-step", "N", parse_whole, "Samples of one device in a step of the script."),
+    ] = None
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group"
     working_dir: Annotated[
@@ -33,6 +53,38 @@ class ScalingOptions(Options):
     ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False
     began: float = field(default_factory=lambda: psutil.Process().create_time())
+
+
+def of_script(options: ScalingOptions) -> ScalingOptions:
+    """``options`` with the script, where one is given, as the study's workload; also as the study: train.py.
+
+    Raises ``RequestError`` for a script twice, and for what belongs to one without it.
+    """
+    if options.study is not None and options.study.endswith(".py"):
+        options = replace(options, script=options.script or Path(options.study), study=None)
+    named = [each for each in (options.script, options.module) if each is not None]
+    if len(named) > 1:
+        raise RequestError("--module: excludes --script (received both)")
+    if not named:
+        for name, value in (("--args", options.args), ("--samples-per-step", options.samples_per_step)):
+            if value is not None:
+                raise RequestError(f"{name}: goes with --script or --module (received {value})")
+        return options
+    if options.verify:
+        raise RequestError("--verify: two settings in the same rounds, which a script cannot have")
+    is_module = options.script is None
+    script = str(named[0]) if is_module else str(real_path(home_path(str(named[0]), "--script")))
+    workload: dict[str, Any] = {"script": script, "is_module": is_module, "args": options.args or ""}
+    if options.samples_per_step is not None:
+        workload["samples_per_step"] = options.samples_per_step
+    made: list[tuple[str, Any]] = [("workload", workload)]
+    if options.study is None:
+        name = _NOT_IN_A_NAME.sub("-", Path(script).stem if not is_module else script).strip("-._")
+        made.append(("name", name or "script"))
+    return replace(options, overrides=(*made, *options.overrides))
+
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def _data(text: str, option: str) -> str:
@@ -80,4 +132,4 @@ def scaling(
     from raybench.commands.scaling_run import run_scaling
 
     overrides = (*fields.items(), *(parsed.parse_assignment(text) for text in set_ or ()))
-    leave(lambda: run_scaling(replace(options, overrides=overrides), make_console()))
+    leave(lambda: run_scaling(of_script(replace(options, overrides=overrides)), make_console()))

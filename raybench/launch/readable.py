@@ -6,6 +6,8 @@ training whose leader moved to a node that does not see them would begin again u
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import secrets
 from pathlib import Path
 
@@ -13,8 +15,9 @@ from raybench.errors import RequestError
 from raybench.launch.apart import call_apart
 from raybench.launch.cluster import Cluster
 from raybench.machine.host import WorkerNeeds
+from raybench.records.whole_files import cannot
 from raybench.spec.study import Study
-from raybench.spec.workloads import FactorySpec, WorkloadSpec
+from raybench.spec.workloads import FactorySpec, ScriptSpec, WorkloadSpec
 
 STARTS_S = 60.0  # a process, and torch in it
 MOST_CALLS = 9  # of the user's code, as build() and dataset(): each may take as long as a trial
@@ -26,6 +29,12 @@ def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[
     Raises ``RequestError`` for a workload that cannot be had somewhere, or is not the same everywhere.
     """
     if study.workload.name == "mlp":  # to look at it torch is imported, which takes seconds
+        return None
+    if isinstance(study.workload, ScriptSpec):
+        if cluster.is_local:
+            read_script(study.workload)
+        else:
+            cluster.ask(cluster.working_nodes(needs), read_script, study.workload)
         return None
     arguments = (study.workload, study.data, study.training is not None)
     if cluster.is_local:
@@ -71,6 +80,25 @@ def refuse_unseen(cluster: Cluster, directory: Path, needs: WorkerNeeds) -> None
             "--output: for training a directory that every node reads and writes, as checkpoints are there; "
             f"not so on {', '.join(blind)} (received {str(directory)!r})"
         )
+
+
+def read_script(script: ScriptSpec) -> None:
+    """Raise ``RequestError`` for a script that is not there, or no Python."""
+    if script.is_module:
+        name = script.script.partition(".")[0]
+        try:
+            found = importlib.util.find_spec(name) or (Path.cwd() / name).exists()
+        except (ImportError, ValueError):
+            found = False
+        if not found and not Path(f"{name}.py").exists():
+            raise RequestError(f"--module: a module that Python finds (received {script.script!r})")
+        return
+    try:
+        ast.parse(Path(script.script).read_bytes(), script.script)
+    except OSError as error:
+        raise RequestError(f"--script: {cannot(Path(script.script), 'be read', error)}") from None
+    except (SyntaxError, ValueError) as error:
+        raise RequestError(f"--script: {script.script} is no Python: {error}") from None
 
 
 def _look(workload: WorkloadSpec, data: str | None, is_trained: bool) -> tuple[int, int] | None:

@@ -26,11 +26,14 @@ from raybench.records.requests import (
 from raybench.spec.knobs import Knobs, LargestBatch, Setting
 from raybench.spec.placement import Placement
 from raybench.spec.study import MeasureSpec, Study
+from raybench.spec.workloads import ScriptSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "ddp")
 MOST_FAULTS = 1000  # settings with a fault, before a combination of knobs is taken to have no other
 WIDEST = 0.99  # of a half-width that is asked for, relative
+# A script is started for each trial, and one device is a trial of its own; it has no step without wrapper.
+SCRIPT_VARIANTS: tuple[Variant, ...] = ("local", "ddp")
 ALL_VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
 
 
@@ -357,7 +360,8 @@ class Plan:
     ) -> StepsRequest:
         """A trial of a study; at the target the default is its anchor, where it differs from it there."""
         setting, anchor = suggestion.setting.at(world_size), self.default().setting.at(world_size)
-        is_possible = anchor.fault(self.device) is None
+        is_script = isinstance(self.study.workload, ScriptSpec)
+        is_possible = not is_script and anchor.fault(self.device) is None
         has_anchor = is_possible and 1 < world_size == self.target and setting != anchor
         variants = self._variants(role, world_size, suggestion.setting.strategy)
         return StepsRequest(
@@ -383,6 +387,8 @@ class Plan:
     def _variants(self, role: StepsRole, world_size: int, strategy: str) -> tuple[Variant, ...]:
         if world_size == 1:
             return ("plain",)
+        if isinstance(self.study.workload, ScriptSpec):
+            return SCRIPT_VARIANTS
         whole = role != "search" and strategy == "ddp"  # the others have no wrapper, buckets or hooks
         variants = ALL_VARIANTS if whole else SEARCH_VARIANTS
         return ("base", *variants) if self.study.scaling.mode == "strong" else variants

@@ -144,6 +144,16 @@ class Configuration(Place):
         """Samples of all devices in one optimizer step."""
         return self.samples_per_pass * self.setting.gradient_accumulation
 
+    def script_values(self) -> dict[str, KnobValue]:
+        """What the placeholders in a script's arguments stand for; the batch is one device's micro-batch."""
+        own: dict[str, KnobValue] = {
+            "batch_size": self.batch_size,
+            "global_batch_size": self.global_batch_size,
+            "world_size": self.world_size,
+            "seed": self.seed,
+        }
+        return self.setting.model_dump() | own
+
     def differences(self, other: Configuration) -> dict[str, KnobValue]:
         """The knobs, variables and placement in which this differs from ``other``, with its own values.
 

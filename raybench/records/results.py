@@ -237,6 +237,8 @@ class StepsResult(Frozen):
     restarts: tuple[Restart, ...] = ()
     #: what the trace of each rank says, where a profile was requested
     profile: tuple[TracedRank, ...] = ()
+    #: of a script: the arguments of DDP that the study's knobs have replaced, as they were
+    overridden: dict[str, str] = Field(default_factory=dict)
     #: times of DDP's own logger, in s
     ddp_logger: dict[str, float] | None = None
     #: floating-point operations of one device in a step

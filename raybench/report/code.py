@@ -19,6 +19,7 @@ from raybench.report.sections.configurations import measured_words
 from raybench.report.sections.training import changed_words
 from raybench.report.table import NONE, Column, Table, make_table
 from raybench.spec.knobs import KnobValue
+from raybench.spec.workloads import ScriptSpec
 
 AS_CODE = " as code, at the end of the report"
 HINT_WIDTH = 80  # columns of a terminal
@@ -178,8 +179,10 @@ def use_it(results: StudyResults, environment: Mapping[str, Any]) -> UseIt | Non
     use = results.recommendation
     if use is None:
         return None
-    snippets = (loop_snippet(use, torch_version(environment)), variables_snippet(use))
-    return UseIt(tuple(_sentences(results, use)), snippets, arguments_table(use))
+    snippets = [variables_snippet(use)]
+    if not isinstance(use.config.workload, ScriptSpec):
+        snippets.insert(0, loop_snippet(use, torch_version(environment)))
+    return UseIt(tuple(_sentences(results, use)), tuple(snippets), arguments_table(use))
 
 
 def torch_version(environment: Mapping[str, Any]) -> tuple[int, ...]:
@@ -316,6 +319,8 @@ def _remarks(use: Recommendation, knobs: Mapping[str, KnobValue]) -> Iterator[st
         yield f"Lightning wants equally many devices on each of the {use.nodes} nodes."
     elif use.nodes > 1:
         yield f"On {use.nodes} nodes, Lightning takes num_nodes={use.nodes} and the devices of one node."
+    if isinstance(use.config.workload, ScriptSpec):
+        return  # which does as it likes
     yield "Trainer of transformers clips gradients unless max_grad_norm=0; the study did not."
 
 
@@ -356,10 +361,14 @@ def variables_snippet(use: Recommendation) -> Snippet:
     if use.threads is not None and "OMP_NUM_THREADS" not in use.config.environment:
         lines.append(f"export OMP_NUM_THREADS={use.threads}")
     sets_malloc = any(name.startswith(MALLOC_PREFIX) for name in use.config.environment)
-    if use.config.device == "cpu" and not sets_malloc:  # as the workers had it
+    script, called = use.config.workload, "train.py"
+    if isinstance(script, ScriptSpec):
+        first = ["-m", script.script] if script.is_module else [script.script]
+        called = shlex.join([*first, *script.words(use.config.script_values())])
+    elif use.config.device == "cpu" and not sets_malloc:  # as the workers had it
         lines += [f"export {name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items()]
     lines = lines or ["# none: the study set no variables"]
-    lines += [*(f"# {words}" for words in uneven_words(use)), f"{start_words(use)} train.py"]
+    lines += [*(f"# {words}" for words in uneven_words(use)), f"{start_words(use)} {called}"]
     return Snippet("Environment variables", "sh", "\n".join(lines))
 
 

@@ -75,7 +75,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import State, TrialRecord
 from raybench.spec.plural import plural
-from raybench.spec.workloads import FactorySpec
+from raybench.spec.workloads import FactorySpec, ScriptSpec
 
 MOST_NAMED = 1  # trials of one cause
 MOST_TOLD = 3  # measurements that differ from the one that counts
@@ -296,18 +296,19 @@ def _(rule: CostlyWrapper) -> Text:
 @text_of.register
 def _(rule: DataBound) -> Text:
     now, change = rule.case.config.setting.workers, rule.remedy.change
+    is_script = isinstance(rule.case.config.workload, ScriptSpec)
     if change is not None:
         step = f"more processes for the loader: workers {change['workers']} instead of {now}"
     elif rule.case.config.workload.input == "real":
         step = (
             "cheaper batches (decoded or resized ahead): the loader has as many processes as are of use to it"
         )
+    elif is_script:
+        step = "more processes for the script's loaders (num_workers), or cheaper batches (made ahead)"
     else:
         step = "make batches before the steps; the loader's processes serve real input alone"
-    shown = (
-        f"{ms(rule.part_s)} of the step, {pct(rule.share)}, go by until the batch is there "
-        f"({now} loader processes a rank)"
-    )
+    processes = "" if is_script else f" ({now} loader processes a rank)"
+    shown = f"{ms(rule.part_s)} of the step, {pct(rule.share)}, go by until the batch is there{processes}"
     return Text(shown, step)
 
 

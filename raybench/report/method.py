@@ -18,6 +18,7 @@ from raybench.records.results import StopReason
 from raybench.report.sections.waterfall import restart_words
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
+from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from raybench.analysis.results import StudyResults
@@ -139,6 +140,9 @@ AGAIN = (
     'Intervals are of this run. "In another run" adds what one start of the workers differs by from another, '
     "and the noise of the other run."
 )
+BASE_OF_A_SCRIPT = (
+    "efficiency = speed-up / n. One device is the same script with one rank, in a start of its own."
+)
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
 KEPT_MEMORY = (
     "On CPUs the workers keep what a step frees for the next one (glibc's mallopt), as a GPU's allocator "
@@ -154,8 +158,10 @@ def method_words(results: StudyResults) -> list[str]:
     measured = [record.steps for record in results.records if record.steps is not None]
     if not measured:
         return [f"{plural(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
-    mode = results.study.scaling.mode
+    mode, script = results.study.scaling.mode, results.study.workload
+    is_script = isinstance(script, ScriptSpec)
     rounds = _range([len(each.rounds) for each in measured])
+    configs = [record.config for record in results.measured]
     is_complete = "that was begun is complete" if asked == 1 else "that were begun are complete"
     return [
         f"{len(measured)} of {plural(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
@@ -163,9 +169,10 @@ def method_words(results: StudyResults) -> list[str]:
         AGAIN,
         _spreads_words(results),
         _stop_words(results),
-        f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; {BASE}",
-        *_tf32_words(results),
-        *([KEPT_MEMORY] if any(record.config.device == "cpu" for record in results.measured) else []),
+        f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; "
+        f"{BASE_OF_A_SCRIPT if is_script else BASE}",
+        *(_script_words(script, results) if isinstance(script, ScriptSpec) else _tf32_words(results)),
+        *([KEPT_MEMORY] if not is_script and any(each.device == "cpu" for each in configs) else []),
         *_input_words(results),
     ]
 
@@ -195,6 +202,25 @@ def _tf32_words(results: StudyResults) -> list[str]:
     if "default" in precisions:
         words.append("At torch's own precision TF32 is as torch has it: on for convolutions by default.")
     return words
+
+
+def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
+    """What was done with a script."""
+    words = (
+        f"{script.name} ran unchanged, in processes of its own for each trial, until enough of its optimizer "
+        "steps were timed; a step is all that it does from one to the next."
+    )
+    measured = [record.steps for record in results.measured if record.steps is not None]
+    if any(each.variant == "local" for steps in measured for each in steps.rounds[0].blocks):
+        words += (
+            " In every other block its DDP sent no gradients, which tells communication from the rest: "
+            "what it trained means nothing, and was thrown away."
+        )
+    replaced = {name: value for steps in measured for name, value in steps.overridden.items()}
+    if replaced:
+        named = ", ".join(f"{name}={value}" for name, value in replaced.items())
+        words += f" The study's knobs replaced these arguments of its DDP: {named}."
+    return [words]
 
 
 def _input_words(results: StudyResults) -> list[str]:

@@ -116,4 +116,5 @@ class Ledger:
 
     def winners(self) -> list[TrialRecord]:
         """The trials of the best suggestion, or of the Pareto front for several objectives."""
-        return resolve(self.study, self.records()).winners
+        found = {each.trial_id for each in resolve(self.study, self.records()).winners}
+        return [record for record in self.records() if record.trial_id in found]

@@ -22,6 +22,7 @@ from raybench.spec.user_input import (
     received,
 )
 from raybench.spec.validation import from_validation, nearest, what_pydantic_cannot_word
+from raybench.spec.workloads import ScriptSpec
 
 DEFAULT_STUDY = "default"
 
@@ -65,7 +66,7 @@ MADE_OF = "made of "  # first words of the header of a study that a results dire
 
 
 def load_study(
-    path: Path,
+    path: Path | None,
     *,
     device: Literal["cpu", "cuda"] = "cpu",
     smoke: bool = False,
@@ -73,14 +74,16 @@ def load_study(
 ) -> Study:
     """The study in ``path`` with its ``[cuda]`` values on GPUs, its ``[smoke]`` values and ``overrides``.
 
-    Later ones win. The study that comes back has neither table: it says what is done, whatever the machine.
+    Later ones win. Without a ``path`` they alone make the study. What comes back has neither table: it says
+    what is done, whatever the machine.
 
     Raises:
         RequestError: one line for each fault: the dotted field, the rule, the value received.
     """
-    data = read_toml(path)
-    asked = question(path)
-    data.setdefault("question", "" if asked.startswith(MADE_OF) else asked)
+    data = dict[str, Any]()
+    if path is not None:
+        data, asked = read_toml(path), question(path)
+        data.setdefault("question", "" if asked.startswith(MADE_OF) else asked)
     return resolve(data, device=device, smoke=smoke, overrides=overrides)
 
 
@@ -140,8 +143,17 @@ def _validated(data: dict[str, Any]) -> Study:
         faults += more
     else:
         if not faults:
-            return study
+            return _with_ddp_knobs(study)
     raise RequestError(*faults)
+
+
+def _with_ddp_knobs(study: Study) -> Study:
+    """Those that the study names, kept with it: a resolved study names every knob."""
+    script = study.workload
+    if not isinstance(script, ScriptSpec) or script.ddp_knobs is not None:
+        return study
+    named = tuple(name for name in script.DDP_KNOBS if name in study.knobs.model_fields_set)
+    return study.model_copy(update={"workload": script.model_copy(update={"ddp_knobs": named})})
 
 
 def _is_told(line: str, told: set[str]) -> bool:

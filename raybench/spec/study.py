@@ -20,10 +20,10 @@ from raybench.spec.base import (
     Switch,
     no_repeats,
 )
-from raybench.spec.knobs import MAX, Knobs
+from raybench.spec.knobs import MAX, Knobs, Setting
 from raybench.spec.placement import Placement
 from raybench.spec.training import TrainingSpec
-from raybench.spec.workloads import WorkloadSpec
+from raybench.spec.workloads import ScriptSpec, WorkloadSpec
 
 MOST_STARTS = 20  # of the workers, for one study
 MOST_VISITS = 100  # of one setting at one world size
@@ -233,6 +233,8 @@ class Study(Model):
     def _possible(self) -> Study:
         self._strong_batches_divide()
         self._placements_fit()
+        if isinstance(self.workload, ScriptSpec):
+            self._script_takes_all(self.workload)
         if self.training is not None and self.workload.input != "real":
             raise ValueError(
                 "training: only real input can be trained on "
@@ -249,6 +251,25 @@ class Study(Model):
                 f"scaling.target_world_size: one of scaling.world_sizes {list(sizes)} (received {target})"
             )
         return self
+
+    def _script_takes_all(self, script: ScriptSpec) -> None:
+        """What is asked of a script must reach it: by its arguments, or by the DDP that it makes."""
+        known = (*Setting.model_fields, *script.OTHERS)
+        for name in script.placeholders:
+            if name not in known:
+                raise ValueError(f"workload.args: {{{name}}} is no knob; there are {', '.join(known)}")
+        reached = {*script.placeholders, *script.DDP_KNOBS, "num_threads"}
+        for name, each in Setting.model_fields.items():
+            values = self.knobs.values(name)
+            if name not in reached and values != (each.default,):
+                raise ValueError(
+                    f"knobs.{name}: neither DDP nor the script's arguments take it; {{{name}}} in --args "
+                    f"does (received {', '.join(map(str, values))})"
+                )
+        if self.knobs.has_max:
+            raise ValueError('knobs.batch_size: numbers for a script, which is not probed for "max"')
+        if self.measure.profile or self.measure.memory_snapshot:
+            raise ValueError("measure: a script is neither profiled nor its memory recorded")
 
     def _strong_batches_divide(self) -> None:
         sizes = self.scaling.world_sizes

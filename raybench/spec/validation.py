@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from raybench.spec.knobs import Knobs
 from raybench.spec.study import Study
 from raybench.spec.user_input import literal, received, render
-from raybench.spec.workloads import WORKLOADS
+from raybench.spec.workloads import OWN, WORKLOADS
 
 # Types that pydantic's annotation does not tell in plain words.
 _WORDS = {
@@ -217,10 +217,11 @@ def _variables(environment: Mapping[str, Any]) -> list[str]:
 def _which_workload(workload: Any) -> list[str]:
     if not isinstance(workload, Mapping):
         return [f"workload: a table with a name or a factory (received {received(workload)})"]
-    names = [kind for kind in WORKLOADS if kind != "factory"]
+    names = [kind for kind in WORKLOADS if kind not in OWN]
     name = workload.get("name")
-    if "factory" in workload:
-        both = f"workload: a name or a factory, not both (received name = {received(name)})"
+    given = [kind for kind in OWN if kind in workload]
+    if given:
+        both = f"workload: a name or a {given[0]}, not both (received name = {received(name)})"
         return [both] if "name" in workload else []
     if "name" not in workload:
         return [f'workload: neither name ({", ".join(names)}) nor factory = "package.module:function"']
@@ -329,7 +330,7 @@ def _part(names: list[str], data: Mapping[str, Any]) -> type[BaseModel] | None:
         workload = data.get("workload", {})
         if not isinstance(workload, Mapping):
             return None  # what it has to be is another fault's line
-        return WORKLOADS.get("factory" if "factory" in workload else str(workload.get("name")))
+        return WORKLOADS.get(next((kind for kind in OWN if kind in workload), str(workload.get("name"))))
     field = Study.model_fields.get(names[0]) if len(names) == 1 else None
     return table_of(field) if field else None
 

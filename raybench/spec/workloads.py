@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
@@ -238,13 +241,89 @@ class FactorySpec(Model):
         return dict(self.model_extra or {})
 
 
+class ScriptSpec(Model):
+    """A script that torchrun runs, as it is: each worker runs it, timed at its optimizer's steps."""
+
+    script: str = Field(description="a file, or with is_module the module that python -m runs")
+    is_module: Switch = Field(False, description="whether script is a module")
+    args: str = Field(
+        "",
+        description="its arguments, quoted as in a shell; {batch_size} and every other knob stands for the "
+        "setting's value, {world_size}, {global_batch_size} and {seed} for theirs",
+    )
+    samples_per_step: PositiveInt | None = Field(
+        None,
+        description="samples of one device in an optimizer step; unset: as many as torch's DataLoaders gave, "
+        "else {batch_size}",
+    )
+    links: Annotated[tuple[str, ...], ListOrValue, AfterValidator(no_repeats)] = Field(
+        (), description="files and folders of the current directory that the script finds in its own"
+    )
+    ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
+        None,
+        description="knobs that DistributedDataParallel takes in place of the script's own arguments; unset: "
+        "those that the study names",
+    )
+
+    #: what ``DistributedDataParallel`` takes, whatever the script gives it
+    DDP_KNOBS: ClassVar[tuple[str, ...]] = (
+        "bucket_cap_mb",
+        "gradient_compression",
+        "gradient_as_bucket_view",
+        "static_graph",
+        "find_unused_parameters",
+        "broadcast_buffers",
+    )
+    #: what else a script's arguments may have, beside the knobs
+    OTHERS: ClassVar[tuple[str, ...]] = ("world_size", "global_batch_size", "seed")
+
+    @property
+    def name(self) -> str:
+        """What reports call it: the file's or module's own name."""
+        return self.script.rsplit("/", 1)[-1]
+
+    @property
+    def input(self) -> str:
+        """Its own."""
+        return "script"
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """The names in braces in its arguments."""
+        return tuple(dict.fromkeys(_PLACEHOLDER.findall(self.args)))
+
+    def words(self, values: Mapping[str, Any]) -> list[str]:
+        """Its arguments with the ``values`` of the placeholders."""
+
+        def value_of(found: re.Match[str]) -> str:
+            value = values[found[1]]
+            return str(value).lower() if isinstance(value, bool) else str(value)
+
+        return [_PLACEHOLDER.sub(value_of, word) for word in shlex.split(self.args)]
+
+    @field_validator("args")
+    @classmethod
+    def _splits(cls, value: str) -> str:
+        try:
+            shlex.split(value)
+        except ValueError as error:
+            raise ValueError(f"arguments quoted as in a shell: {error}") from None
+        return value
+
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+OWN = ("factory", "script")  # workloads of one's own: the key that tells them
+
+
 def _kind(value: Any) -> str | None:
-    if isinstance(value, Model):
-        return "factory" if isinstance(value, FactorySpec) else str(getattr(value, "name", ""))
-    if not isinstance(value, dict):
+    found = value.model_dump() if isinstance(value, Model) else value
+    if not isinstance(found, dict):
         return None
-    name = value.get("name")
-    return "factory" if "factory" in value else name if isinstance(name, str) else None
+    name = found.get("name")
+    own = next((kind for kind in OWN if kind in found), None)
+    return own or (name if isinstance(name, str) else None)
 
 
 WorkloadSpec = Annotated[
@@ -252,7 +331,8 @@ WorkloadSpec = Annotated[
     | Annotated[VisionSpec, Tag("vision")]
     | Annotated[TextSpec, Tag("text")]
     | Annotated[CausalLMSpec, Tag("causal_lm")]
-    | Annotated[FactorySpec, Tag("factory")],
+    | Annotated[FactorySpec, Tag("factory")]
+    | Annotated[ScriptSpec, Tag("script")],
     Discriminator(_kind),
 ]
 WORKLOADS: dict[str, type[Model]] = {
@@ -261,4 +341,5 @@ WORKLOADS: dict[str, type[Model]] = {
     "text": TextSpec,
     "causal_lm": CausalLMSpec,
     "factory": FactorySpec,
+    "script": ScriptSpec,
 }

@@ -6,10 +6,15 @@ import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from raybench.errors import InvalidTrialError, printable, text_of
+from raybench.errors import InvalidBatchError, InvalidTrialError, printable, text_of
+from raybench.records.messages import Outcome
+from raybench.records.record import State
 from raybench.workloads.user_code import frames_of
+
+if TYPE_CHECKING:
+    from raybench.worker.communicators import Team
 
 # What torch's allocators and the driver say, then the libraries that take memory of their own: cuBLAS, cuDNN
 # and their like, and NCCL, whose last line may name the allocation alone.
@@ -151,3 +156,22 @@ def is_echo(text: str) -> bool:
         *("ncclRemoteError", "remote process exited", "ncclSystemError", "Socket Timeout"),  # NCCL's
     )
     return any(sign in text for sign in signs)
+
+
+def failure_result(error: BaseException, team: Team) -> Outcome:
+    """How a trial ended that raised ``error`` on this rank."""
+    if isinstance(error, AgreedFailure):
+        state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
+        frames = error.frames if state == "crashed" else ()
+        return Outcome(state, reason=str(error), broken=error.ends_group, frames=frames)
+    if isinstance(error, InvalidBatchError):
+        return Outcome("invalid", reason=f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
+    if isinstance(error, InvalidTrialError):
+        return Outcome("invalid", reason=str(error))  # every rank found it at once: nobody waits
+    if type(error).__name__ == "FailOnRecompileLimitHit":
+        reason = "compile: torch gave up, as shapes or graph keep changing"
+        return Outcome("invalid", reason=reason, broken=True)
+    reason = f"rank {team.ranks[team.rank]}: {describe(error)}"
+    if is_out_of_memory(error):
+        return Outcome("oom", reason=reason, broken=True)
+    return Outcome("crashed", reason=reason, broken=True, frames=frames_of(error))

@@ -155,9 +155,9 @@ def _of_all_ranks(results: list[Outcome | None]) -> Outcome:
     present = [result for result in results if result is not None]
     failed = [result for result in present if result.state != "complete"]
     # a rank whose collective was ended only says that; the reason is with the one that failed first
-    if failed:
-        return first_cause(failed)
     files = tuple(file for result in present for file in result.files)
+    if failed:
+        return replace(first_cause(failed), files=files)
     return replace(next(each for each in present if each.result is not None), files=files)
 
 

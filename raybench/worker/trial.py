@@ -9,20 +9,20 @@ from typing import Protocol
 
 import torch
 
-from raybench.errors import CODE_FAILS, InvalidBatchError, InvalidTrialError
+from raybench.errors import CODE_FAILS
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
-from raybench.records.record import State
 from raybench.records.requests import CollectivesRequest, ProbeRequest, StepsRequest, TrialRequest
+from raybench.spec.workloads import ScriptSpec
 from raybench.worker.collectives.collectives_trial import CollectivesTrial
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import AgreedFailure, describe, drop_frames, is_out_of_memory
+from raybench.worker.failures import drop_frames, failure_result
 from raybench.worker.group_cache import GroupCache
+from raybench.worker.scripts.script_trial import ScriptTrial
 from raybench.worker.steps.probe import ProbeTrial
 from raybench.worker.steps.steps_trial import StepsTrial
 from raybench.worker.training.checkpoints import Checkpoints
 from raybench.worker.training.training_trial import TrainingTrial
-from raybench.workloads.user_code import frames_of
 
 
 def run_trial(
@@ -48,6 +48,8 @@ def run_trial(
         return None
 
     def make() -> RunnableTrial:
+        if isinstance(request, StepsRequest) and isinstance(request.config.workload, ScriptSpec):
+            return ScriptTrial(request, team, device)
         if isinstance(request, StepsRequest):
             return StepsTrial(request, team, device, cache, keep)
         if isinstance(request, ProbeRequest):
@@ -98,25 +100,6 @@ def run_and_release(
         # what cannot be given back as the context is lost is in the outcome of what failed
         with suppress(torch.AcceleratorError) if has_failed else nullcontext():
             give_back()
-
-
-def failure_result(error: BaseException, team: Team) -> Outcome:
-    """How a trial ended that raised ``error`` on this rank."""
-    if isinstance(error, AgreedFailure):
-        state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
-        frames = error.frames if state == "crashed" else ()
-        return Outcome(state, reason=str(error), broken=error.ends_group, frames=frames)
-    if isinstance(error, InvalidBatchError):
-        return Outcome("invalid", reason=f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
-    if isinstance(error, InvalidTrialError):
-        return Outcome("invalid", reason=str(error))  # every rank found it at once: nobody waits
-    if type(error).__name__ == "FailOnRecompileLimitHit":
-        reason = "compile: torch gave up, as shapes or graph keep changing"
-        return Outcome("invalid", reason=reason, broken=True)
-    reason = f"rank {team.ranks[team.rank]}: {describe(error)}"
-    if is_out_of_memory(error):
-        return Outcome("oom", reason=reason, broken=True)
-    return Outcome("crashed", reason=reason, broken=True, frames=frames_of(error))
 
 
 def _ignore(progress: Progress) -> None:

@@ -41,6 +41,7 @@ def build(spec: WorkloadSpec, data: str | None) -> Workload:
         from raybench.workloads.causal_lm import CausalLM
 
         return CausalLM(spec, Path(data) if data else None)
+    assert isinstance(spec, FactorySpec), "a script is no workload in this process"
     return _from_factory(spec)
 
 

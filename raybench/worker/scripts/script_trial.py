@@ -1,0 +1,473 @@
+"""A trial of a script on one rank: a process that runs it, and rounds of blocks of its steps.
+
+As torchrun does, each rank starts the script in a process of its own, with torchrun's variables: it makes its
+own process group, may leave as it likes, and takes nothing of the worker with it. The ranks agree in their
+control group what comes next, and each tells its script, so that blocks end after the same step everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from statistics import median
+from time import monotonic, perf_counter
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch.distributed as dist
+
+from raybench.analysis.stats.stopping import LEAST_MEASURED, decide
+from raybench.errors import InvalidTrialError
+from raybench.machine.host import host_id
+from raybench.records.messages import BlockStepTimes, OnProgress, Outcome, Progress, RankFile
+from raybench.records.requests import StepsRequest, Variant
+from raybench.records.results import Beside, Block, PhaseBlock, Round, StepsResult, StopReason
+from raybench.spec.workloads import ScriptSpec
+from raybench.worker.communicators import Team
+from raybench.worker.devices.device import Device
+from raybench.worker.failures import AgreedFailure, RankFailure, failure_result, is_echo
+from raybench.worker.memory import all_known
+from raybench.worker.scripts.stopwatch import About, BlockDone, Ended, Launch, Order
+from raybench.worker.steps.rounds import (
+    DISCARD_SECONDS,
+    MAX_DISCARD,
+    MAX_STEPS,
+    MIN_STEPS,
+    MIN_STEPS_IN_HASTE,
+)
+
+POLL_S = 0.2
+OTHERS_END_S = 5.0  # once one rank's script is over: the others notice, or are ended
+LEAVES_S = 10.0  # when all steps are timed: what the script does at its end
+DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that hangs
+LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
+WARM_UP_STEPS = 5  # of a block
+STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
+# The script's path comes first, as where Python runs it itself; raybench's own is what it takes to begin.
+CHILD = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from raybench.worker.scripts.stopwatch import main
+main(int(sys.argv[1]))
+"""
+
+
+@dataclass(frozen=True)
+class _Late:
+    """No answer in the time that a trial may take."""
+
+
+class _Process:
+    """The script of one rank, running."""
+
+    def __init__(self, launch: Launch, variables: dict[str, str], links: Sequence[str]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="raybench-script-", ignore_cleanup_errors=True)
+        working = Path(self._folder.name) / "files"
+        working.mkdir()
+        for name in links:
+            (working / name).symlink_to(Path.cwd() / name)
+        self._log = Path(self._folder.name) / "log"
+        self.end, other = Pipe()
+        with other, self._log.open("wb") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-c", CHILD, str(other.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[other.fileno()],
+                cwd=working,
+                env=variables,
+                start_new_session=True,  # a Ctrl-C is for the driver; and all that it starts ends with it
+            )
+        self._ask([*sys.path], launch)
+
+    def _ask(self, path: list[str], launch: Launch) -> None:
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(pickle.dumps(path))
+            self._child.stdin.flush()  # it stays open: its end says that this rank is gone
+            self.end.send(launch)
+        except OSError:  # it has ended at once, which the next message says
+            pass
+
+    def poll(self, seconds: float) -> BlockDone | Ended | None:
+        """What the script tells; None: nothing in this time."""
+        if not self.end.poll(seconds):
+            return None
+        try:
+            return cast(BlockDone | Ended, self.end.recv())
+        except (EOFError, OSError):
+            code = self._child.wait()
+            return Ended(0, exit_code=code)
+
+    def tell(self, order: Order | None) -> None:
+        """What comes next; None: every step is timed."""
+        try:
+            self.end.send(order)
+        except OSError:  # it is gone, which the next message says
+            pass
+
+    def wait(self, seconds: float) -> None:
+        """Until it is gone, or this time is over."""
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+
+    def close(self) -> bytes:
+        """End it and whatever it has started; returns the last that it printed."""
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait()
+        self.end.close()
+        with self._log.open("rb") as log:
+            log.seek(max(log.seek(0, os.SEEK_END) - LONGEST_LOG, 0))
+            printed = log.read()
+        self._folder.cleanup()
+        return printed
+
+
+class _TimedOut(Exception):
+    """The script has not come so far in the time that a trial may take."""
+
+
+class ScriptTrial:
+    """Everything that one rank holds while it measures a script."""
+
+    def __init__(self, request: StepsRequest, team: Team, device: Device) -> None:
+        assert isinstance(request.config.workload, ScriptSpec)
+        self._request, self._team, self._device = request, team, device
+        self._script: ScriptSpec = request.config.workload
+        self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
+        self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
+        self._process: _Process | None = None
+        self._num_steps = 0  # that were ordered
+
+    def run(self, on_progress: OnProgress) -> Outcome:
+        """The measurement, the same on every rank but for what only the leader can know."""
+        on_progress(Progress("set up"))
+        try:
+            outcome = self._measured(on_progress)
+        except _TimedOut as late:
+            outcome = Outcome("timeout", reason=str(late))
+        except (AgreedFailure, InvalidTrialError) as failure:  # of every rank
+            outcome = failure_result(failure, self._team)
+        return replace(outcome, files=self._end())
+
+    def release(self) -> None:
+        """End the script, however the trial ended."""
+        self._end()
+
+    def _measured(self, on_progress: OnProgress) -> Outcome:
+        began = perf_counter()
+        self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
+        self._process = _Process(self._launch(), self._variables(), self._script.links)
+        reports = self._reports()
+        if reports is None:
+            raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{self._hint()}")
+        about = [report.about for report in reports]
+        self._refuse_unmeasurable(about)
+        set_up = perf_counter()
+        on_progress(Progress("warm up"))
+        variants = self._variants(about[0])
+        step_s = self._warm_up(variants[0])
+        warmed_up, num_warm_up = perf_counter(), self._num_steps
+        rounds = self._measure(variants, step_s, on_progress)
+        if rounds.last:
+            about = [report.about for report in rounds.last]
+        if not self._team.leads:
+            return Outcome("complete")
+        result = StepsResult(
+            **self._of_ranks(about),
+            rounds=tuple(rounds.rounds),
+            stopped_by=rounds.stopped_by,
+            warmup_steps=num_warm_up,
+            setup_s=set_up - began,
+            warmup_s=warmed_up - set_up,
+            measure_s=perf_counter() - warmed_up,
+            phases=tuple(rounds.phases),
+            missing=self._missing(about[0]),
+        )
+        return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
+
+    # --- the process
+
+    def _launch(self) -> Launch:
+        script, setting = self._script, self._request.config.setting
+        several = self._team.size > 1
+        given = {name: getattr(setting, name) for name in script.ddp_knobs or () if several}
+        compression = given.pop("gradient_compression", "none")
+        return Launch(
+            rank=self._team.ranks[self._team.rank],
+            script=script.script,
+            is_module=script.is_module,
+            arguments=tuple(script.words(self._request.config.script_values())),
+            ddp_arguments={name: None if value == "default" else value for name, value in given.items()},
+            compression=compression,
+            path=tuple(sys.path),
+        )
+
+    def _variables(self) -> dict[str, str]:
+        """torchrun's, for the ranks of this trial alone, each with the devices of its host's."""
+        team, cuda = self._team, self._device.kind == "cuda"
+        place: tuple[str, str | None] = host_id(), _gpu(self._device.torch_device.index) if cuda else None
+        hosts = team.gather(place)
+        here = [rank for rank, (host, _) in enumerate(hosts) if host == place[0]]
+        address, port = team.from_leader(_meeting_point())
+        own = {
+            "RANK": team.rank,
+            "WORLD_SIZE": team.size,
+            "LOCAL_RANK": here.index(team.rank),
+            "LOCAL_WORLD_SIZE": len(here),
+            "GROUP_RANK": list(dict.fromkeys(host for host, _ in hosts)).index(place[0]),
+            "MASTER_ADDR": address,
+            "MASTER_PORT": port,
+            "TORCHELASTIC_RUN_ID": self._over,
+        }
+        if cuda:
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(str(hosts[rank][1]) for rank in here)
+        if self._request.config.setting.num_threads:
+            own["OMP_NUM_THREADS"] = self._request.config.setting.num_threads
+        return os.environ | {name: str(value) for name, value in own.items()}
+
+    def _end(self) -> tuple[RankFile, ...]:
+        process, self._process = self._process, None
+        if process is None:
+            return ()
+        return (RankFile(f"rank-{self._team.ranks[self._team.rank]}.log", process.close()),)
+
+    # --- what all ranks say
+
+    def _block(self, order: Order) -> list[BlockDone] | None:
+        """A block of steps on every rank; None where the script is over before its end."""
+        assert self._process is not None
+        self._process.tell(order)
+        self._num_steps += order.discarded + order.timed
+        return self._reports()
+
+    def _reports(self) -> list[BlockDone] | None:
+        """What every rank's script tells next; None where it is over on one, without a failure.
+
+        Raises ``AgreedFailure`` for one that failed, ``_TimedOut`` where one tells nothing.
+        """
+        answers = self._team.gather(self._answer())
+        if any(isinstance(each, _Late) for each in answers):
+            late = [self._team.ranks[place] for place, each in enumerate(answers) if isinstance(each, _Late)]
+            steps = f"after {self._num_steps} steps" if self._num_steps else "before its first optimizer step"
+            raise _TimedOut(f"rank {late[0]}: the script hangs {steps}, or takes too long{self._hint()}")
+        ended = [each for each in answers if isinstance(each, Ended)]
+        failures = [each.failure for each in ended if each.failure is not None]
+        failures += [
+            RankFailure(rank, f"the script ended with exit code {each.exit_code}{self._hint()}", False, False)
+            for rank, each in zip(self._team.ranks, answers, strict=True)
+            if isinstance(each, Ended) and each.exit_code and each.failure is None
+        ]
+        if failures:
+            raise AgreedFailure(sorted(failures, key=lambda each: is_echo(each.text)))
+        return None if ended else answers
+
+    def _answer(self) -> BlockDone | Ended | _Late:
+        """What this rank's script tells next. One that is over on another rank is waited for no longer."""
+        assert self._process is not None
+        until, store = self._until, dist.distributed_c10d._get_default_store()
+        while (answer := self._process.poll(POLL_S)) is None:
+            if until == self._until and store.check([self._over]):
+                until = min(until, monotonic() + OTHERS_END_S)
+            if monotonic() >= until:
+                return _Late() if until == self._until else Ended(0)
+        if isinstance(answer, Ended):
+            store.set(self._over, "")
+        return answer
+
+    def _hint(self) -> str:
+        return "; what it printed is in traces/"
+
+    def _refuse_unmeasurable(self, about: Sequence[About]) -> None:
+        """Raise ``InvalidTrialError`` for a script that is no training on these ranks."""
+        size = self._team.size
+        groups = {each.world_size or 1 for each in about}
+        if groups != {size}:
+            raise InvalidTrialError(
+                f"the script has made no process group of {size} ranks, so each trains alone: it takes "
+                "torch.distributed.init_process_group, as under torchrun"
+            )
+        if self._samples(about) is None:
+            raise InvalidTrialError(
+                "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
+                "--samples-per-step does, for one device"
+            )
+
+    def _samples(self, about: Sequence[About]) -> float | None:
+        """Of all ranks in a step: as typed, as counted, or as asked for; None: none of them."""
+        config = self._request.config
+        if self._script.samples_per_step is not None:
+            return float(self._script.samples_per_step * self._team.size)
+        counted = [each.samples_per_step for each in about]
+        if all(counted):
+            return sum(counted)
+        return float(config.global_batch_size) if "batch_size" in self._script.placeholders else None
+
+    # --- rounds
+
+    def _variants(self, about: About) -> list[Literal["plain", "ddp", "local"]]:
+        if self._team.size == 1:
+            return ["plain"]
+        return ["ddp", "local"] if about.has_ddp and not about.finds_unused else ["ddp"]
+
+    def _missing(self, about: About) -> dict[Variant | Beside, str]:
+        if self._team.size == 1:
+            return {}
+        missing: dict[Variant | Beside, str] = {"concurrent": "a script has no step without its wrapper"}
+        if not about.has_ddp:
+            missing["local"] = "the script makes no DistributedDataParallel"
+        elif about.finds_unused:
+            missing["local"] = "find_unused_parameters sends even where gradients stay"
+        return missing
+
+    def _warm_up(self, variant: Literal["plain", "ddp", "local"]) -> float:
+        """Blocks until the step time is steady; returns it, in s, of the slowest rank."""
+        measure, before, began = self._request.measure, 0.0, monotonic()
+        steps = WARM_UP_STEPS if measure.warmup_steps is None else max(measure.warmup_steps, 1)
+        while True:
+            reports = self._block(Order(variant, 0, steps))
+            if reports is None:
+                raise self._too_short()
+            now, spent_s = self._team.from_leader(
+                (max(median(each.times) for each in reports), monotonic() - began)
+            )
+            is_steady = before > 0 and abs(now / before - 1) <= STEADY
+            if measure.warmup_steps is not None or is_steady or spent_s > WARM_UP_SHARE * measure.max_seconds:
+                return float(now)
+            before = now
+
+    def _too_short(self) -> InvalidTrialError:
+        return InvalidTrialError(
+            f"the script ended within {self._num_steps} steps, too few to measure: more epochs give more"
+        )
+
+    def _measure(
+        self, variants: Sequence[Literal["plain", "ddp", "local"]], step_s: float, on_progress: OnProgress
+    ) -> _Rounds:
+        """Rounds until the interval is narrow enough, the time is spent or the script is over."""
+        rounds, began, measure = _Rounds(self._team.ranks), perf_counter(), self._request.measure
+        while True:
+            at_s = perf_counter() - began
+            done = dict[Variant, list[BlockDone]]()
+            for variant in self._random.sample(variants, len(variants)):
+                reports = self._block(self._order(variant, step_s, len(variants)))
+                if reports is None:
+                    if len(rounds.rounds) < LEAST_MEASURED:
+                        raise self._too_short()
+                    return rounds
+                done[variant] = reports
+            rounds.add(at_s, done)
+            decision = self._team.from_leader(
+                decide(rounds.rounds, measure, self._device.kind, perf_counter() - began)
+            )
+            width = "" if decision.half_width is None else f"±{100 * decision.half_width:.1f}%"
+            on_progress(Progress("measure", f"round {len(rounds.rounds)} {width}".strip()))
+            if decision.stop:
+                rounds.stopped_by = decision.stop
+                self._leave()
+                return rounds
+
+    def _order(self, variant: Literal["plain", "ddp", "local"], step_s: float, num_variants: int) -> Order:
+        measure = self._request.measure
+        discarded = max(1, min(math.ceil(DISCARD_SECONDS / step_s), MAX_DISCARD))
+        if measure.steps is not None:
+            return Order(variant, discarded, measure.steps)
+        share = measure.max_seconds / (measure.min_rounds * num_variants)
+        least = MIN_STEPS_IN_HASTE if MIN_STEPS * step_s > share else MIN_STEPS
+        steps = math.ceil(min(self._device.block_seconds, share) / step_s)
+        return Order(variant, discarded, min(max(steps, least), MAX_STEPS))
+
+    def _leave(self) -> None:
+        """Every step is timed: the script may do what it does at its end, for a while."""
+        assert self._process is not None
+        self._process.tell(None)
+        self._process.wait(LEAVES_S)
+
+    def _of_ranks(self, about: Sequence[About]) -> dict[str, Any]:
+        """Fields that the ranks know together, and those of the model and DDP."""
+        samples, accumulation = self._samples(about), self._request.config.setting.gradient_accumulation
+        assert samples is not None, "refused before"
+        first = about[0]
+        return {
+            "batch_size": max(1, round(samples / self._team.size / accumulation)),
+            "global_batch_size": max(1, round(samples)),
+            "samples_per_step": samples,
+            "epoch_samples": first.epoch_samples,
+            "num_parameters": first.num_parameters or None,
+            "gradient_bytes": first.gradient_bytes,
+            "bucket_bytes": first.bucket_bytes,
+            "overridden": dict(first.overridden),
+            "peak_memory_bytes": all_known([each.torch_bytes for each in about]),
+            "device_memory_bytes": all_known([each.device_bytes for each in about]),
+        }
+
+
+class _Rounds:
+    """What the rounds brought, on every rank."""
+
+    def __init__(self, ranks: tuple[int, ...]) -> None:
+        self._ranks = ranks
+        self.rounds: list[Round] = []
+        self.step_times: list[BlockStepTimes] = []
+        self.phases: list[PhaseBlock] = []
+        self.stopped_by: StopReason = "steps"  # where the script is over first
+        self.last: list[BlockDone] = []
+
+    def add(self, at_s: float, done: Mapping[Variant, list[BlockDone]]) -> None:
+        """A round: of each variant a block on every rank, in their order."""
+        blocks, number = list[Block](), len(self.rounds)
+        for variant, reports in done.items():
+            times = np.stack([report.times for report in reports])
+            self.step_times.append(BlockStepTimes(variant, number, self._ranks, times))
+            blocks.append(
+                Block(
+                    variant=variant,
+                    ranks=self._ranks,
+                    step_time_s=tuple(float(mean) for mean in times.mean(axis=1)),
+                    slowest_s=float(times.max(axis=0).mean()),
+                    num_steps=times.shape[1],
+                )
+            )
+            seconds = {
+                phase: float(np.mean([report.phases[phase] for report in reports]))
+                for phase in reports[0].phases
+            }
+            self.phases.append(PhaseBlock(variant=variant, seconds=seconds, num_steps=times.shape[1]))
+            self.last = reports
+        self.rounds.append(Round(blocks=tuple(blocks), at_s=at_s))
+
+
+def _meeting_point() -> tuple[str, int]:
+    """This host's address, as the other workers of the group reach it, and a port that is free."""
+    known = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    family = socket.AF_INET6 if ":" in known else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asking, socket.socket(family) as taken:
+        asking.connect((known, 1))  # nothing is sent: it tells by which address that one is reached
+        taken.bind(("", 0))
+        return asking.getsockname()[0], int(taken.getsockname()[1])
+
+
+def _gpu(index: int) -> str:
+    """As CUDA_VISIBLE_DEVICES names the GPU that this process calls ``index``."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[index] if visible else str(index)

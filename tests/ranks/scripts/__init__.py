@@ -1,0 +1,1 @@
+"""Scripts that know nothing of raybench: what torchrun runs."""

@@ -1,0 +1,42 @@
+"""A script that fails as its first argument says."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+how = sys.argv[1]
+
+
+def step(model, optimizer):
+    model(torch.ones(8, 2)).sum().backward()
+    optimizer.step()
+
+
+if how == "never steps":
+    sys.exit(0)
+if how == "spawns":
+    torch.multiprocessing.spawn(print, nprocs=2)
+model = torch.nn.Linear(2, 2)
+if how != "no group":
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for number in range(10_000):
+    step(model, optimizer)
+    if number < 7 or os.environ["RANK"] != "1":
+        continue
+    if how == "raises":
+        raise ValueError("a bug of one rank")
+    if how == "leaves":
+        sys.exit(3)
+    if how == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hangs":
+        time.sleep(1000)
+    if how == "ends early":
+        break

@@ -1,0 +1,63 @@
+"""A plain DDP script whose steps take what its arguments say."""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--bs", type=int, default=8)
+parser.add_argument("--base-ms", type=float, default=20.0)
+parser.add_argument("--slow-ms", type=float, default=0.0)  # more, on rank 1
+parser.add_argument("--send-ms", type=float, default=0.0)  # of each all-reduce
+parser.add_argument("--data-ms", type=float, default=0.0)
+parser.add_argument("--accumulation", type=int, default=1)
+parser.add_argument("--steps", type=int, default=100_000)
+parser.add_argument("--bare", action="store_true")
+arguments = parser.parse_args()
+
+
+class Samples(Dataset):
+    def __len__(self):
+        return arguments.steps * arguments.bs * arguments.accumulation
+
+    def __getitem__(self, index):
+        if index % arguments.bs == 0:
+            time.sleep(arguments.data_ms / 1e3)
+        return torch.ones(4)
+
+
+class Sleeping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, inputs):
+        slow_ms = arguments.slow_ms if dist.get_rank() == 1 else 0.0
+        time.sleep((arguments.base_ms + slow_ms) / 1e3)
+        return self.layer(inputs)
+
+
+def sending(group, bucket):
+    time.sleep(arguments.send_ms / 1e3)
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+dist.init_process_group("gloo")
+model = Sleeping() if arguments.bare else DistributedDataParallel(Sleeping(), bucket_cap_mb=10)
+if arguments.send_ms and not arguments.bare and dist.get_world_size() > 1:
+    model.register_comm_hook(None, sending)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for number, batch in enumerate(DataLoader(Samples(), arguments.bs)):
+    model(batch).sum().backward()
+    if (number + 1) % arguments.accumulation == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+Path("last.pt").write_text("weights")
+print("trained to the end")
+dist.destroy_process_group()

@@ -1,0 +1,176 @@
+"""Scripts of people's own, on real gloo ranks: planted times found again, and each way to fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from raybench.records.messages import Outcome
+from raybench.records.requests import StepsRequest
+from raybench.records.results import StepsResult
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec
+from raybench.spec.workloads import ScriptSpec
+from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
+from tests.ranks.ranks import Ranks
+from tests.ranks.trials import BOTH, complete, serve_trial
+from tests.unit import studies
+
+FOLDER = Path(__file__).parent / "scripts"
+SLACK_S = 0.003
+
+
+def _request(name: str, args: str, **fields: Any) -> StepsRequest:
+    spec = {"script": str(FOLDER / name), "args": args} | fields.pop("script", {})
+    measure = {"steps": 6, "min_rounds": 4, "warmup_steps": 1, "max_seconds": 5, "timeout_seconds": 40}
+    given: dict[str, Any] = {
+        "role": "scaling",
+        "workload": ScriptSpec.model_validate(spec),
+        "setting": Setting(batch_size=8),
+        "world_size": 2,
+        "variants": ("local", "ddp"),
+        "measure": MeasureSpec(**(measure | fields.pop("measure", {}))),
+    }
+    return studies.request(**(given | fields))
+
+
+PLANTED = "--bs {batch_size} --base-ms 20 --slow-ms 10 --send-ms 8 --data-ms 5"
+ASKED = {
+    "one": _request("planted.py", PLANTED, world_size=1, variants=("plain",)),
+    "two": _request(
+        "planted.py",
+        PLANTED,
+        setting=Setting(batch_size=4, bucket_cap_mb=3),
+        script={"ddp_knobs": ["bucket_cap_mb"]},
+    ),
+    "accumulates": _request("planted.py", "--accumulation 3 --base-ms 5"),
+    "without ddp": _request("planted.py", "--bare --base-ms 5"),
+    "ends after enough": _request("planted.py", "--base-ms 5 --steps 45"),
+    "as a module": _request(
+        "", "--base-ms 5", script={"script": "tests.ranks.scripts.planted", "is_module": True}
+    ),
+    "never steps": _request("faulty.py", "'never steps'"),
+    "spawns": _request("faulty.py", "spawns"),
+    "no group": _request("faulty.py", "'no group'"),
+    "no samples": _request("faulty.py", "fine"),
+    "samples": _request("faulty.py", "fine", script={"samples_per_step": 8}),
+    "raises": _request("faulty.py", "raises", script={"samples_per_step": 8}),
+    "leaves": _request("faulty.py", "leaves", script={"samples_per_step": 8}),
+    "dies": _request("faulty.py", "dies", script={"samples_per_step": 8}),
+    "hangs": _request(
+        "faulty.py",
+        "hangs",
+        script={"samples_per_step": 8},
+        measure={"timeout_seconds": 12, "max_seconds": 3},
+    ),
+    "ends early": _request("faulty.py", "'ends early'", script={"samples_per_step": 8}),
+    "after all": _request("planted.py", "--base-ms 5"),
+}
+
+
+def _serve(asked: list[StepsRequest]) -> tuple[list[Outcome], int]:
+    """On each rank: serve the trials in one group; what is left running of them."""
+    communicators, cache, outcomes = Communicators("gloo"), GroupCache(), list[Outcome]()
+    for request in asked:
+        outcomes += serve_trial(request, BOTH[: request.config.world_size], communicators, cache)
+    communicators.drop_team()
+    return outcomes, len(psutil.Process().children(recursive=True))
+
+
+@pytest.fixture(scope="module")
+def served(pair: Ranks) -> dict[str, Outcome]:
+    (outcomes, left), (_, left_of_other) = pair.call(_serve, list(ASKED.values()), timeout_s=280)
+    assert left == left_of_other == 0
+    return dict(zip(ASKED, outcomes, strict=True))
+
+
+def _level(found: StepsResult, variant: str) -> float:
+    """The least disturbed block's step, on its slowest rank, in s: a sleep takes longer than asked, never less."""
+    blocks = (block for each in found.rounds for block in each.blocks)
+    return min(block.slowest_s for block in blocks if block.variant == variant)
+
+
+def test_planted_times_are_found_again(served: dict[str, Outcome]) -> None:
+    one, two = complete(served["one"]), complete(served["two"])
+    assert _level(one, "plain") == pytest.approx(0.025, abs=SLACK_S)
+    assert _level(two, "ddp") == pytest.approx(0.043, abs=SLACK_S)
+    assert _level(two, "local") == pytest.approx(0.035, abs=SLACK_S)
+    local = [block for each in two.rounds for block in each.blocks if block.variant == "local"]
+    skew = np.mean([max(block.step_time_s) - block.mean_s for block in local])
+    assert skew == pytest.approx(0.005, abs=SLACK_S)
+    phases = [each.seconds for each in two.phases if each.variant == "ddp"]
+    assert median(each["data"] for each in phases) == pytest.approx(0.005, abs=SLACK_S)
+    assert median(each["forward"] for each in phases) == pytest.approx(0.025, abs=SLACK_S)
+
+
+def test_efficiency_is_that_of_the_planted_times(served: dict[str, Outcome]) -> None:
+    one, two = complete(served["one"]), complete(served["two"])
+    assert _level(one, "plain") / _level(two, "ddp") == pytest.approx(25 / 43, abs=0.03)
+
+
+def test_samples_are_what_the_loaders_gave(served: dict[str, Outcome]) -> None:
+    assert complete(served["two"]).samples_per_step == 8.0
+    accumulated = complete(served["accumulates"])
+    assert accumulated.samples_per_step == 2 * 3 * 8
+    assert accumulated.epoch_samples == 100_000 * 8 * 3
+    assert complete(served["samples"]).samples_per_step == 16.0
+
+
+def test_the_study_s_knobs_replace_the_arguments_of_ddp(served: dict[str, Outcome]) -> None:
+    assert complete(served["two"]).overridden == {"bucket_cap_mb": "10"}
+    assert complete(served["accumulates"]).overridden == {}
+
+
+def test_what_a_script_cannot_tell_is_missing_with_the_reason(served: dict[str, Outcome]) -> None:
+    bare = complete(served["without ddp"])
+    assert {block.variant for each in bare.rounds for block in each.blocks} == {"ddp"}
+    assert "DistributedDataParallel" in bare.missing["local"]
+
+
+def test_one_that_ends_after_enough_rounds_is_measured(served: dict[str, Outcome]) -> None:
+    assert len(complete(served["ends after enough"]).rounds) == 3
+
+
+def test_a_module_is_a_script(served: dict[str, Outcome]) -> None:
+    complete(served["as a module"])
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "words"),
+    [
+        ("never steps", "invalid", "no step of a torch.optim optimizer"),
+        ("spawns", "invalid", "torch.multiprocessing.spawn"),
+        ("no group", "invalid", "init_process_group"),
+        ("no samples", "invalid", "--samples-per-step"),
+        ("raises", "crashed", "rank 1: ValueError: a bug of one rank"),
+        ("leaves", "crashed", "rank 1: the script ended with exit code 3"),
+        ("dies", "crashed", "rank 1: the script ended with exit code -9"),
+        ("hangs", "timeout", "rank 1: the script hangs"),
+        ("ends early", "invalid", "the script ended within"),
+    ],
+)
+def test_each_way_to_fail_has_its_state_and_a_line(
+    served: dict[str, Outcome], how: str, state: str, words: str
+) -> None:
+    outcome = served[how]
+    assert (outcome.state, words in (outcome.reason or "")) == (state, True), outcome.reason
+    assert not outcome.broken
+    assert not outcome.ends_group
+
+
+def test_what_it_printed_is_kept(served: dict[str, Outcome]) -> None:
+    logs = {file.name: file.content.decode() for file in served["raises"].files}
+    assert set(logs) == {"rank-0.log", "rank-1.log"}
+    assert "a bug of one rank" in logs["rank-1.log"]
+    assert any("trained to the end" in file.content.decode() for file in served["ends after enough"].files)
+
+
+def test_the_group_serves_on_and_nothing_is_left(served: dict[str, Outcome]) -> None:
+    complete(served["after all"])
+    assert not Path("last.pt").exists()
