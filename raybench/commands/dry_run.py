@@ -22,7 +22,7 @@ from raybench.run.time_budget import (
 )
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
-from raybench.spec.workloads import FactorySpec
+from raybench.spec.workloads import FactorySpec, ScriptSpec
 
 
 def plan_lines(
@@ -88,8 +88,11 @@ def _budget_words(budget_s: float, found: TimeEstimate) -> str:
 
 
 def _batch_lines(plan: Plan) -> Iterator[str]:
-    """The learning rate of the steps, and the default's global batch at every world size."""
+    """The learning rate of the steps, and the default's global batch at every world size; or the script."""
     study, default = plan.study, plan.default()
+    if isinstance(study.workload, ScriptSpec):
+        yield f"script: {study.workload.script} {study.workload.args}".rstrip()
+        return
     own = "the factory's own, else " if isinstance(study.workload, FactorySpec) else ""
     yield f"optimizer: {own}{study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}"
     batches = {each.config.world_size: each.config.global_batch_size for each in plan.curve(default)}
@@ -117,7 +120,8 @@ def _time_words(plan: Plan, found: TimeEstimate) -> str:
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
     time = f"{clock(found.least_s)}{' at least' if fixed else f' to {clock(found.most_s)}'}"
     trials, starts = plural(found.num_trials, "trial"), plural(found.num_starts, "start")
-    whole = f"{trials} of {most}, {starts} of the workers and the report"
+    anew = ", a start of the script for each" if isinstance(study.workload, ScriptSpec) else ""
+    whole = f"{trials} of {most}{anew}, {starts} of the workers and the report"
     return f"estimated time: {time}, for about {whole}{without}"
 
 
@@ -152,7 +156,8 @@ def _grid_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
     )
     for request in requests:
         batch = request.config.global_batch_size
-        told = "" if batch == request.config.setting.batch_size else f", global batch {batch:,}"
+        is_known = not isinstance(study.workload, ScriptSpec) or "batch_size" in study.workload.placeholders
+        told = f", global batch {batch:,}" if is_known and batch != request.config.setting.batch_size else ""
         yield f"  {request.trial_id}  {trial_words(study, request)}{told}"
     yield _visits_words(plan, known)
 

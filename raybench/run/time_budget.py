@@ -24,6 +24,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest, TrainingRequest, TrialRequest
 from raybench.records.results import StepsResult
 from raybench.run.ledger import Ledger
+from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from raybench.run.in_flight import InFlight
@@ -43,6 +44,7 @@ OWN_PROCESSES_S = (12.0, 25.0)
 # At least, of a block of steps, as the devices ask for it; less where the rounds do not fit into max_seconds.
 BLOCK_S = {"cpu": 0.15, "cuda": 0.3}
 SET_UP_S = 0.5  # at least, of a trial: its models, its first steps
+SCRIPT_S = (4.0, 15.0)  # of a script, until its steps are timed: its process, its imports, its first steps
 
 
 @dataclass(frozen=True)
@@ -472,7 +474,8 @@ def _trials(plan: Plan, known: Sequence[TrialRecord]) -> Sequence[StepsRequest]:
 def _bounds(request: StepsRequest) -> tuple[float, float]:
     """The least and the most seconds of a trial."""
     measure, blocks = request.measure, len(request.variants)
+    least_s, most_s = SCRIPT_S if isinstance(request.config.workload, ScriptSpec) else (SET_UP_S, 0.0)
     rounds_s = min(measure.min_rounds * blocks * BLOCK_S[request.config.device], measure.max_seconds)
     if measure.steps is not None:  # as long as so many steps take
-        return SET_UP_S, measure.timeout_seconds
-    return SET_UP_S + rounds_s, measure.max_seconds / ROUNDS_SHARE
+        return least_s, measure.timeout_seconds
+    return least_s + rounds_s, most_s + measure.max_seconds / ROUNDS_SHARE

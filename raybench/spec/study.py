@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import math
 from typing import Annotated, Any, ClassVar, Literal
@@ -257,7 +258,9 @@ class Study(Model):
         known = (*Setting.model_fields, *script.OTHERS)
         for name in script.placeholders:
             if name not in known:
-                raise ValueError(f"workload.args: {{{name}}} is no knob; there are {', '.join(known)}")
+                meant = difflib.get_close_matches(name, known, 1)
+                hint = f", did you mean {{{meant[0]}}}?" if meant else f"; there are {', '.join(known)}"
+                raise ValueError(f"workload.args: {{{name}}} is no knob{hint}")
         reached = {*script.placeholders, *script.DDP_KNOBS, "num_threads"}
         for name, each in Setting.model_fields.items():
             values = self.knobs.values(name)

@@ -257,7 +257,9 @@ class ScriptSpec(Model):
         "else {batch_size}",
     )
     links: Annotated[tuple[str, ...], ListOrValue, AfterValidator(no_repeats)] = Field(
-        (), description="files and folders of the current directory that the script finds in its own"
+        (),
+        description="files and folders, absolute or beside the script, that it finds in the directory of its "
+        "own in which it runs",
     )
     ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
         None,

@@ -49,7 +49,8 @@ def run_trial(
 
     def make() -> RunnableTrial:
         if isinstance(request, StepsRequest) and isinstance(request.config.workload, ScriptSpec):
-            return ScriptTrial(request, team, device)
+            return ScriptTrial(request, team, device)  # which has groups of its own
+        team.use_once(device)  # before anything is made: what it takes is not to be missing later
         if isinstance(request, StepsRequest):
             return StepsTrial(request, team, device, cache, keep)
         if isinstance(request, ProbeRequest):
@@ -77,14 +78,10 @@ class RunnableTrial(Protocol):
 def run_and_release(
     make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
 ) -> Outcome:
-    """Make a trial, run it and release what it held, however it ends; only the leader reports progress.
-
-    The team's groups are used before anything is made: what they take is not to be missing later.
-    """
+    """Make a trial, run it and release what it held, however it ends; only the leader reports progress."""
     trial: RunnableTrial | None = None
     give_back, has_failed = device.end_trial, False
     try:
-        team.use_once(device)
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)
         return result if team.leads else Outcome(result.state, files=result.files)

@@ -91,7 +91,7 @@ def served(pair: Ranks) -> dict[str, Outcome]:
 
 
 def _level(found: StepsResult, variant: str) -> float:
-    """The least disturbed block's step, on its slowest rank, in s: a sleep takes longer than asked, never less."""
+    """The slowest rank's step in the least disturbed block, in s: no sleep is shorter than asked."""
     blocks = (block for each in found.rounds for block in each.blocks)
     return min(block.slowest_s for block in blocks if block.variant == variant)
 

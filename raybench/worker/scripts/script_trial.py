@@ -72,12 +72,12 @@ class _Late:
 class _Process:
     """The script of one rank, running."""
 
-    def __init__(self, launch: Launch, variables: dict[str, str], links: Sequence[str]) -> None:
+    def __init__(self, launch: Launch, variables: dict[str, str], links: Sequence[Path]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="raybench-script-", ignore_cleanup_errors=True)
         working = Path(self._folder.name) / "files"
         working.mkdir()
-        for name in links:
-            (working / name).symlink_to(Path.cwd() / name)
+        for path in links:
+            (working / path.name).symlink_to(path)
         self._log = Path(self._folder.name) / "log"
         self.end, other = Pipe()
         with other, self._log.open("wb") as log:
@@ -177,7 +177,9 @@ class ScriptTrial:
     def _measured(self, on_progress: OnProgress) -> Outcome:
         began = perf_counter()
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
-        self._process = _Process(self._launch(), self._variables(), self._script.links)
+        folder = Path() if self._script.is_module else Path(self._script.script).parent
+        links = [folder / name for name in self._script.links]
+        self._process = _Process(self._launch(), self._variables(), links)
         reports = self._reports()
         if reports is None:
             raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{self._hint()}")

@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -42,6 +42,7 @@ from raybench.records.results import Phase
 from raybench.worker.failures import RankFailure
 from raybench.worker.strategies.ddp import compression_hook, ddp_report, no_transfer
 
+OWN_DIRECTORY = "a script runs in a directory of its own: give paths in full, or name them in workload.links"
 KIB = 1024  # Linux counts the peak of the resident set in these
 
 
@@ -366,6 +367,8 @@ def main(descriptor: int) -> None:
     except BaseException as error:  # whatever it is, it is the script's
         traceback.print_exc()
         failure = RankFailure.of(error, launch.rank)
+        if isinstance(error, FileNotFoundError) and not Path(str(error.filename)).is_absolute():
+            failure = replace(failure, text=f"{failure.text}; {OWN_DIRECTORY}")
     end.send(Ended(stopwatch.num_steps, failure, code))
 
 

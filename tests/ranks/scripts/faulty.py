@@ -7,6 +7,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch import multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 how = sys.argv[1]
@@ -20,8 +21,8 @@ def step(model, optimizer):
 if how == "never steps":
     sys.exit(0)
 if how == "spawns":
-    torch.multiprocessing.spawn(print, nprocs=2)
-model = torch.nn.Linear(2, 2)
+    multiprocessing.spawn(print, nprocs=2)  # type: ignore[attr-defined]
+model: torch.nn.Module = torch.nn.Linear(2, 2)
 if how != "no group":
     dist.init_process_group("gloo")
     model = DistributedDataParallel(model)
