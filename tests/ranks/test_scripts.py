@@ -18,11 +18,12 @@ from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
+from tests.conftest import ROOT
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.unit import studies
 
-FOLDER = Path(__file__).parent / "scripts"
+FOLDER = ROOT / "tests" / "support" / "scripts"
 SLACK_S = 0.003
 
 
@@ -53,7 +54,7 @@ ASKED = {
     "without ddp": _request("planted.py", "--bare --base-ms 5"),
     "ends after enough": _request("planted.py", "--base-ms 5 --steps 45"),
     "as a module": _request(
-        "", "--base-ms 5", script={"script": "tests.ranks.scripts.planted", "is_module": True}
+        "", "--base-ms 5", script={"script": "tests.support.scripts.planted", "is_module": True}
     ),
     "never steps": _request("faulty.py", "'never steps'"),
     "spawns": _request("faulty.py", "spawns"),

@@ -26,6 +26,7 @@ PROMISES = {
     "address": "a cluster that was joined is left as it was",
     "token": "a cluster that asks for a token is not joined without it, and the line says so",
     "job": "a study that is submitted as a job runs to its report",
+    "own script": "what torchrun runs is measured unchanged, from one command",
     "own workload": "the README's factory and study run as they stand there",
     "placements": "ranks of a group, spread or named",
     "published studies": "each has its smoke size, from real data to the report",
