@@ -1,8 +1,8 @@
 """What does the stopwatch cost a script? The same script under torchrun and under raybench, in turn.
 
 Both beside one and the same Ray, each start in new processes: under torchrun the script times its own steps.
-The ratio is taken within each pair of neighbouring starts. The script sleeps for a part of each step (a device
-that is busy) and computes for the rest.
+The ratio is taken within each pair of neighbouring starts. The script sleeps for a part of each step (a
+device that is busy) and computes for the rest.
 
     python -m benchmarks.script_overhead --starts 10 --world-size 2
 """
