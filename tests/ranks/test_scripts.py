@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
@@ -24,7 +23,7 @@ from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.unit import studies
 
 FOLDER = ROOT / "tests" / "support" / "scripts"
-SLACK_S = 0.003
+SLACK_S = 0.010  # beside what sleeps: the model, the loader, gloo, on cores that others use too
 
 
 def _request(name: str, args: str, **fields: Any) -> StepsRequest:
@@ -41,7 +40,7 @@ def _request(name: str, args: str, **fields: Any) -> StepsRequest:
     return studies.request(**(given | fields))
 
 
-PLANTED = "--bs {batch_size} --base-ms 20 --slow-ms 10 --send-ms 8 --data-ms 5"
+PLANTED = "--bs {batch_size} --base-ms 60 --slow-ms 40 --send-ms 30 --data-ms 20"
 ASKED = {
     "one": _request("planted.py", PLANTED, world_size=1, variants=("plain",)),
     "two": _request(
@@ -52,7 +51,7 @@ ASKED = {
     ),
     "accumulates": _request("planted.py", "--accumulation 3 --base-ms 5"),
     "without ddp": _request("planted.py", "--bare --base-ms 5"),
-    "ends after enough": _request("planted.py", "--base-ms 5 --steps 45"),
+    "ends after enough": _request("planted.py", "--base-ms 25 --steps 50"),
     "as a module": _request(
         "", "--base-ms 5", script={"script": "tests.support.scripts.planted", "is_module": True}
     ),
@@ -68,7 +67,7 @@ ASKED = {
         "faulty.py",
         "hangs",
         script={"samples_per_step": 8},
-        measure={"timeout_seconds": 12, "max_seconds": 3},
+        measure={"timeout_seconds": 25},
     ),
     "ends early": _request("faulty.py", "'ends early'", script={"samples_per_step": 8}),
     "after all": _request("planted.py", "--base-ms 5"),
@@ -97,22 +96,22 @@ def _level(found: StepsResult, variant: str) -> float:
     return min(block.slowest_s for block in blocks if block.variant == variant)
 
 
+def _is(found_s: float, planted_s: float) -> bool:
+    """No sleep is shorter than asked."""
+    return planted_s - 0.002 < found_s < planted_s + SLACK_S
+
+
 def test_planted_times_are_found_again(served: dict[str, Outcome]) -> None:
     one, two = complete(served["one"]), complete(served["two"])
-    assert _level(one, "plain") == pytest.approx(0.025, abs=SLACK_S)
-    assert _level(two, "ddp") == pytest.approx(0.043, abs=SLACK_S)
-    assert _level(two, "local") == pytest.approx(0.035, abs=SLACK_S)
+    assert _is(_level(one, "plain"), 0.080)
+    assert _is(_level(two, "ddp"), 0.150)
+    assert _is(_level(two, "local"), 0.120)
     local = [block for each in two.rounds for block in each.blocks if block.variant == "local"]
-    skew = np.mean([max(block.step_time_s) - block.mean_s for block in local])
-    assert skew == pytest.approx(0.005, abs=SLACK_S)
+    assert median(max(block.step_time_s) - block.mean_s for block in local) == pytest.approx(0.020, abs=0.005)
     phases = [each.seconds for each in two.phases if each.variant == "ddp"]
-    assert median(each["data"] for each in phases) == pytest.approx(0.005, abs=SLACK_S)
-    assert median(each["forward"] for each in phases) == pytest.approx(0.025, abs=SLACK_S)
-
-
-def test_efficiency_is_that_of_the_planted_times(served: dict[str, Outcome]) -> None:
-    one, two = complete(served["one"]), complete(served["two"])
-    assert _level(one, "plain") / _level(two, "ddp") == pytest.approx(25 / 43, abs=0.03)
+    assert _is(min(each["data"] for each in phases), 0.020)
+    assert _is(min(each["forward"] for each in phases), 0.080)  # the mean of the ranks
+    assert _level(one, "plain") / _level(two, "ddp") == pytest.approx(80 / 150, abs=0.03)
 
 
 def test_samples_are_what_the_loaders_gave(served: dict[str, Outcome]) -> None:

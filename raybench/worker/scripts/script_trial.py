@@ -40,6 +40,7 @@ from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, RankFailure, failure_result, is_echo
 from raybench.worker.memory import all_known
 from raybench.worker.scripts.stopwatch import About, BlockDone, Ended, Launch, Order
+from raybench.worker.steps.meters import CoreMeter, OtherLoad
 from raybench.worker.steps.rounds import (
     DISCARD_SECONDS,
     MAX_DISCARD,
@@ -175,7 +176,7 @@ class ScriptTrial:
         self._end()
 
     def _measured(self, on_progress: OnProgress) -> Outcome:
-        began = perf_counter()
+        began, self._load = perf_counter(), OtherLoad(self._team, names=False)
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
         folder = Path() if self._script.is_module else Path(self._script.script).parent
         links = [folder / name for name in self._script.links]
@@ -367,9 +368,11 @@ class ScriptTrial:
         self, variants: Sequence[Literal["plain", "ddp", "local"]], step_s: float, on_progress: OnProgress
     ) -> _Rounds:
         """Rounds until the interval is narrow enough, the time is spent or the script is over."""
-        rounds, began, measure = _Rounds(self._team.ranks), perf_counter(), self._request.measure
+        measure, load, cores = self._request.measure, self._load, CoreMeter(has_children=True)
+        rounds, began = _Rounds(self._team.ranks), perf_counter()
         while True:
             at_s = perf_counter() - began
+            cores.start()
             done = dict[Variant, list[BlockDone]]()
             for variant in self._random.sample(variants, len(variants)):
                 reports = self._block(self._order(variant, step_s, len(variants)))
@@ -378,7 +381,7 @@ class ScriptTrial:
                         raise self._too_short()
                     return rounds
                 done[variant] = reports
-            rounds.add(at_s, done)
+            rounds.add(at_s, done, load.of_round(self._team.gather(cores.used())))
             decision = self._team.from_leader(
                 decide(rounds.rounds, measure, self._device.kind, perf_counter() - began)
             )
@@ -419,6 +422,8 @@ class ScriptTrial:
             "gradient_bytes": first.gradient_bytes,
             "bucket_bytes": first.bucket_bytes,
             "overridden": dict(first.overridden),
+            "hosts": self._load.hosts,
+            "host_cores": self._load.host_cores,
             "peak_memory_bytes": all_known([each.torch_bytes for each in about]),
             "device_memory_bytes": all_known([each.device_bytes for each in about]),
         }
@@ -435,7 +440,9 @@ class _Rounds:
         self.stopped_by: StopReason = "steps"  # where the script is over first
         self.last: list[BlockDone] = []
 
-    def add(self, at_s: float, done: Mapping[Variant, list[BlockDone]]) -> None:
+    def add(
+        self, at_s: float, done: Mapping[Variant, list[BlockDone]], other_cores: tuple[float | None, ...]
+    ) -> None:
         """A round: of each variant a block on every rank, in their order."""
         blocks, number = list[Block](), len(self.rounds)
         for variant, reports in done.items():
@@ -456,7 +463,7 @@ class _Rounds:
             }
             self.phases.append(PhaseBlock(variant=variant, seconds=seconds, num_steps=times.shape[1]))
             self.last = reports
-        self.rounds.append(Round(blocks=tuple(blocks), at_s=at_s))
+        self.rounds.append(Round(blocks=tuple(blocks), at_s=at_s, other_cores=other_cores))
 
 
 def _meeting_point() -> tuple[str, int]:
