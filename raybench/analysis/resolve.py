@@ -5,7 +5,7 @@ What every further analysis begins with.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,7 @@ from raybench.records.requests import COMPARED_ROLES, Configuration, Role
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
+ALIKE = 0.05  # relative, of batches that are one
 MOST_RIVALS = 200  # for being the best: those that look best
 
 
@@ -264,11 +265,14 @@ def as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tup
         return study, tuple(records)
     counted = {record.config.world_size: record.steps for record in records if record.steps is not None}
     batches, changed = dict[int, int](), dict[str, Any]()
-    if counted and "batch_size" not in script.placeholders:
-        per_device = {size: steps.batch_size for size, steps in counted.items()}
-        of_all = {size: steps.global_batch_size for size, steps in counted.items()}
-        is_strong = len({*per_device.values()}) > 1 and len({*of_all.values()}) == 1
-        changed, batches = {"scaling": "strong" if is_strong else "weak"}, of_all if is_strong else per_device
+    if counted and not {"batch_size", "global_batch_size"} & {*script.placeholders}:
+        per_device = {size: counted[size].batch_size for size in sorted(counted)}
+        of_all = {size: counted[size].global_batch_size for size in sorted(counted)}
+        is_strong = not _are_alike(per_device.values()) and _are_alike(of_all.values())
+        batches = of_all if is_strong else per_device
+        changed = {"scaling": "strong" if is_strong else "weak"}
+        if _are_alike(batches.values()):
+            batches = dict.fromkeys(batches, next(iter(batches.values())))
     precision = {} if "precision" in script.placeholders else {"precision": "default"}
 
     def as_seen(record: TrialRecord) -> TrialRecord:
@@ -286,6 +290,11 @@ def as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tup
         )
     study = study.model_copy(update={"knobs": study.knobs.model_copy(update=listed)})
     return study, tuple(map(as_seen, records))
+
+
+def _are_alike(batches: Collection[int]) -> bool:
+    """But for what is left where samples do not divide evenly."""
+    return max(batches) - min(batches) <= ALIKE * max(batches)
 
 
 def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[LargestFit, ...]]:

@@ -17,7 +17,7 @@ from raybench.records.requests import Configuration
 from raybench.records.results import Phase, ProbeResult, StepsResult
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_text
-from raybench.spec.workloads import WorkloadSpec
+from raybench.spec.workloads import ScriptSpec, WorkloadSpec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -274,6 +274,15 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
     }
 
 
+def _not_told(workload: WorkloadSpec) -> Values:
+    """What a script decides itself, and does not tell."""
+    if not isinstance(workload, ScriptSpec):
+        return {}
+    named = {*(workload.ddp_knobs or ()), *workload.placeholders}
+    own = {"bucket_cap_mb", "gradient_compression", "gradient_accumulation"}
+    return dict.fromkeys(own - named)
+
+
 def _asked(record: TrialRecord, names: list[str]) -> Values:
     """What is known of a record whatever came of it."""
     config, setting = record.config, record.config.setting
@@ -302,6 +311,7 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
             name: getattr(setting, name) if name in Setting.model_fields else config.environment.get(name)
             for name in names
         },
+        **_not_told(config.workload),
     }
 
 

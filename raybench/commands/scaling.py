@@ -61,7 +61,9 @@ def of_script(options: ScalingOptions) -> ScalingOptions:
     Raises ``RequestError`` for a script twice, and for what belongs to one without it.
     """
     if options.study is not None and options.study.endswith(".py"):
-        options = replace(options, script=options.script or Path(options.study), study=None)
+        if options.script is not None:
+            raise RequestError(f"--script: one script (received {options.study} too)")
+        options = replace(options, script=Path(options.study), study=None)
     named = [each for each in (options.script, options.module) if each is not None]
     if len(named) > 1:
         raise RequestError("--module: excludes --script (received both)")

@@ -24,7 +24,7 @@ from raybench.records.requests import LearningCurve, Variant
 from raybench.spec.study import Pruner
 from raybench.spec.sweep import Collective
 
-StopReason = Literal["half_width", "max_seconds", "steps"]
+StopReason = Literal["half_width", "max_seconds", "steps", "ended"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
 # what is measured when the rounds are done, and may fail without them
 Beside = Literal[

@@ -344,7 +344,8 @@ def uneven_words(use: Recommendation) -> list[str]:
 def start_words(use: Recommendation) -> str:
     """The command before the script's name."""
     size = use.config.world_size
-    if _strategy(use) in ("single", "dp"):
+    is_script = isinstance(use.config.workload, ScriptSpec)  # which makes its process group on one device too
+    if _strategy(use) in ("single", "dp") and not is_script:
         return "python"
     if use.nodes == 1:
         return f"torchrun --nproc-per-node={size}"

@@ -121,6 +121,7 @@ STOP_WORDS: dict[StopReason, str] = {
     "half_width": "reached the half-width asked",
     "max_seconds": "ended by measure.max_seconds",
     "steps": "fixed number of rounds",
+    "ended": "the script ended first",
 }
 BLOCKS = (
     "In each round every variant of the step runs one block of steps, in shuffled order; the first steps of "
@@ -207,13 +208,13 @@ def _tf32_words(results: StudyResults) -> list[str]:
 def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
     """What was done with a script."""
     words = (
-        f"{script.name} ran unchanged, in processes of its own for each trial, until enough of its optimizer "
+        f"{script.name} ran as it is, in processes of its own for each trial, until enough of its optimizer "
         "steps were timed; a step is all that it does from one to the next."
     )
     measured = [record.steps for record in results.measured if record.steps is not None]
     if any(each.variant == "local" for steps in measured for each in steps.rounds[0].blocks):
         words += (
-            " In every other block its DDP sent no gradients, which tells communication from the rest: "
+            " In half of the blocks its DDP sent no gradients, which tells communication from the rest: "
             "what it trained means nothing, and was thrown away."
         )
     replaced = {name: value for steps in measured for name, value in steps.overridden.items()}

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 import raybench
 from raybench.errors import RequestError
+from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.user_input import (
     DEEPEST,
@@ -148,11 +149,12 @@ def _validated(data: dict[str, Any]) -> Study:
 
 
 def _with_ddp_knobs(study: Study) -> Study:
-    """Those that the study names, kept with it: a resolved study names every knob."""
+    """With the knobs that the study sets: those that are not as they are without it."""
     script = study.workload
     if not isinstance(script, ScriptSpec) or script.ddp_knobs is not None:
         return study
-    named = tuple(name for name in script.DDP_KNOBS if name in study.knobs.model_fields_set)
+    defaults = {name: (each.default,) for name, each in Setting.model_fields.items()}
+    named = tuple(name for name in script.DDP_KNOBS if study.knobs.values(name) != defaults[name])
     return study.model_copy(update={"workload": script.model_copy(update={"ddp_knobs": named})})
 
 

@@ -262,6 +262,7 @@ class Study(Model):
                 hint = f", did you mean {{{meant[0]}}}?" if meant else f"; there are {', '.join(known)}"
                 raise ValueError(f"workload.args: {{{name}}} is no knob{hint}")
         reached = {*script.placeholders, *script.DDP_KNOBS, "num_threads"}
+        reached |= {"batch_size"} if "global_batch_size" in reached else set()
         for name, each in Setting.model_fields.items():
             values = self.knobs.values(name)
             if name not in reached and values != (each.default,):

@@ -264,7 +264,7 @@ class ScriptSpec(Model):
     ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
         None,
         description="knobs that DistributedDataParallel takes in place of the script's own arguments; unset: "
-        "those that the study names",
+        "those that the study sets to more than their default",
     )
 
     #: what ``DistributedDataParallel`` takes, whatever the script gives it
@@ -303,6 +303,15 @@ class ScriptSpec(Model):
 
         return [_PLACEHOLDER.sub(value_of, word) for word in shlex.split(self.args)]
 
+    @model_validator(mode="after")
+    def _links_differ(self) -> ScriptSpec:
+        names = [link.rstrip("/").rsplit("/", 1)[-1] for link in self.links]
+        if len({*names}) < len(names):
+            raise ValueError(f"links: names that differ (received {', '.join(self.links)})")
+        if self.is_module and not all(link.startswith("/") for link in self.links):
+            raise ValueError(f"links: absolute paths with a module (received {', '.join(self.links)})")
+        return self
+
     @field_validator("args")
     @classmethod
     def _splits(cls, value: str) -> str:
@@ -320,10 +329,10 @@ OWN = ("factory", "script")  # workloads of one's own: the key that tells them
 
 
 def _kind(value: Any) -> str | None:
-    found = value.model_dump() if isinstance(value, Model) else value
+    found = type(value).model_fields if isinstance(value, Model) else value
     if not isinstance(found, dict):
         return None
-    name = found.get("name")
+    name = found.get("name") if found is value else getattr(value, "name", None)
     own = next((kind for kind in OWN if kind in found), None)
     return own or (name if isinstance(name, str) else None)
 

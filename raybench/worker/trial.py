@@ -11,7 +11,13 @@ import torch
 
 from raybench.errors import CODE_FAILS
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
-from raybench.records.requests import CollectivesRequest, ProbeRequest, StepsRequest, TrialRequest
+from raybench.records.requests import (
+    CollectivesRequest,
+    Configuration,
+    ProbeRequest,
+    StepsRequest,
+    TrialRequest,
+)
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.collectives.collectives_trial import CollectivesTrial
 from raybench.worker.communicators import Communicators, Team
@@ -49,8 +55,7 @@ def run_trial(
 
     def make() -> RunnableTrial:
         if isinstance(request, StepsRequest) and isinstance(request.config.workload, ScriptSpec):
-            return ScriptTrial(request, team, device)  # which has groups of its own
-        team.use_once(device)  # before anything is made: what it takes is not to be missing later
+            return ScriptTrial(request, team, device)
         if isinstance(request, StepsRequest):
             return StepsTrial(request, team, device, cache, keep)
         if isinstance(request, ProbeRequest):
@@ -60,7 +65,10 @@ def run_trial(
         places = (checkpoints, results) if team.leads else (None, None)
         return TrainingTrial.made_on_all_ranks(request, team, device, cache, *places, keep=keep)
 
-    return run_and_release(make, team, device, on_progress)
+    has_own_groups = isinstance(request.config, Configuration) and isinstance(
+        request.config.workload, ScriptSpec
+    )
+    return run_and_release(make, team, device, on_progress, uses_team=not has_own_groups)
 
 
 class RunnableTrial(Protocol):
@@ -76,12 +84,23 @@ class RunnableTrial(Protocol):
 
 
 def run_and_release(
-    make: Callable[[], RunnableTrial], team: Team, device: Device, on_progress: OnProgress
+    make: Callable[[], RunnableTrial],
+    team: Team,
+    device: Device,
+    on_progress: OnProgress,
+    *,
+    uses_team: bool = True,
 ) -> Outcome:
-    """Make a trial, run it and release what it held, however it ends; only the leader reports progress."""
+    """Make a trial, run it and release what it held, however it ends; only the leader reports progress.
+
+    The team's groups are used before anything is made: what they take is not to be missing later. A script has
+    groups of its own, and the memory of a GPU is all its.
+    """
     trial: RunnableTrial | None = None
     give_back, has_failed = device.end_trial, False
     try:
+        if uses_team:
+            team.use_once(device)
         trial = make()
         result = trial.run(on_progress if team.leads else _ignore)
         return result if team.leads else Outcome(result.state, files=result.files)

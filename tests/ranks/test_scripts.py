@@ -145,7 +145,7 @@ def test_a_module_is_a_script(served: dict[str, Outcome]) -> None:
     ("how", "state", "words"),
     [
         ("never steps", "invalid", "no step of a torch.optim optimizer"),
-        ("spawns", "invalid", "torch.multiprocessing.spawn"),
+        ("spawns", "invalid", "starts its ranks itself"),
         ("no group", "invalid", "init_process_group"),
         ("no samples", "invalid", "--samples-per-step"),
         ("raises", "crashed", "rank 1: ValueError: a bug of one rank"),

@@ -83,11 +83,11 @@ class CPUDevice:
                 file.write("5")
             self._stale_peak = None
         except OSError:
-            self._stale_peak = _status_bytes("VmHWM")
+            self._stale_peak = status_bytes("VmHWM")
 
     def memory_peak(self) -> MemoryPeak:
         """The process's peak resident set since ``reset_peak``."""
-        peak = _status_bytes("VmHWM")
+        peak = status_bytes("VmHWM")
         return MemoryPeak(torch=None, device=None if peak == self._stale_peak else peak)
 
     def peaks_of(self, devices: Sequence[int]) -> list[int]:
@@ -96,7 +96,7 @@ class CPUDevice:
 
     def available_memory(self) -> AvailableMemory | None:
         """The resident set, and what the host has left."""
-        resident = _status_bytes("VmRSS")
+        resident = status_bytes("VmRSS")
         if resident is None:
             return None
         return AvailableMemory(host_id(), resident, host.available_memory_bytes())
@@ -216,7 +216,7 @@ def _return_freed_memory() -> None:
         pass
 
 
-def _status_bytes(name: str) -> int | None:
+def status_bytes(name: str) -> int | None:
     """A size of /proc/self/status."""
     try:
         with open("/proc/self/status") as file:  # noqa: PTH123  (a kernel file)

@@ -23,13 +23,13 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, decide
-from raybench.errors import InvalidTrialError
+from raybench.errors import CODE_FAILS, InvalidTrialError
 from raybench.machine.host import host_id
 from raybench.records.messages import BlockStepTimes, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import StepsRequest, Variant
@@ -39,7 +39,7 @@ from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, RankFailure, failure_result, is_echo
 from raybench.worker.memory import all_known
-from raybench.worker.scripts.stopwatch import About, BlockDone, Ended, Launch, Order
+from raybench.worker.scripts.stopwatch import About, BlockDone, Ended, Launch, Order, ScriptVariant
 from raybench.worker.steps.meters import CoreMeter, OtherLoad
 from raybench.worker.steps.rounds import (
     DISCARD_SECONDS,
@@ -48,11 +48,24 @@ from raybench.worker.steps.rounds import (
     MIN_STEPS,
     MIN_STEPS_IN_HASTE,
 )
+from raybench.worker.strategies.ddp import SYNC_BUFFERS
 
 POLL_S = 0.2
 OTHERS_END_S = 5.0  # once one rank's script is over: the others notice, or are ended
 LEAVES_S = 10.0  # when all steps are timed: what the script does at its end
 DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that hangs
+ALIKE = 0.05  # relative, of numbers of samples: the last batch of an epoch is smaller
+HINT = "; what it printed is in traces/"
+NOT_SWITCHED = (
+    "the script has no DistributedDataParallel whose gradients could stay: another wrapper, a hook from its "
+    "constructor, or a GradScaler that would leave out steps on one rank alone"
+)
+STILL_SENDS = (
+    "the script communicates even where its DDP sends no gradients: SyncBatchNorm, find_unused_parameters, a "
+    "loss or a count that it gathers"
+)
+# Of the worker group, or of Ray's: under torchrun a script does not find them.
+NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
@@ -75,6 +88,7 @@ class _Process:
 
     def __init__(self, launch: Launch, variables: dict[str, str], links: Sequence[Path]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="raybench-script-", ignore_cleanup_errors=True)
+        launch = replace(launch, folder=self._folder.name)
         working = Path(self._folder.name) / "files"
         working.mkdir()
         for path in links:
@@ -106,15 +120,17 @@ class _Process:
     def poll(self, seconds: float) -> BlockDone | Ended | None:
         """What the script tells; None: nothing in this time."""
         if not self.end.poll(seconds):
-            return None
+            # what it has forked may hold the pipe open
+            is_over = self._child.poll() is not None and not self.end.poll()
+            return Ended(exit_code=self._child.returncode) if is_over else None
         try:
             return cast(BlockDone | Ended, self.end.recv())
         except (EOFError, OSError):
-            code = self._child.wait()
-            return Ended(0, exit_code=code)
+            self.wait(LEAVES_S)
+            return Ended(exit_code=self._child.poll() or 0)
 
     def tell(self, order: Order | None) -> None:
-        """What comes next; None: every step is timed."""
+        """What comes next; None: nothing, every step is timed."""
         try:
             self.end.send(order)
         except OSError:  # it is gone, which the next message says
@@ -159,6 +175,7 @@ class ScriptTrial:
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._process: _Process | None = None
         self._num_steps = 0  # that were ordered
+        self._missing: dict[Variant | Beside, str] = {}
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know."""
@@ -167,7 +184,7 @@ class ScriptTrial:
             outcome = self._measured(on_progress)
         except _TimedOut as late:
             outcome = Outcome("timeout", reason=str(late))
-        except (AgreedFailure, InvalidTrialError) as failure:  # of every rank
+        except CODE_FAILS as failure:
             outcome = failure_result(failure, self._team)
         return replace(outcome, files=self._end())
 
@@ -183,21 +200,22 @@ class ScriptTrial:
         self._process = _Process(self._launch(), self._variables(), links)
         reports = self._reports()
         if reports is None:
-            raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{self._hint()}")
+            raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{HINT}")
         about = [report.about for report in reports]
         self._refuse_unmeasurable(about)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
-        variants = self._variants(about[0])
-        step_s = self._warm_up(variants[0])
+        variants, step_s = self._warm_up(about)
         warmed_up, num_warm_up = perf_counter(), self._num_steps
         rounds = self._measure(variants, step_s, on_progress)
-        if rounds.last:
-            about = [report.about for report in rounds.last]
+        about = [report.about for report in rounds.last]
+        samples = self._samples(about)
+        if samples is None:
+            raise self._uncounted()
         if not self._team.leads:
             return Outcome("complete")
         result = StepsResult(
-            **self._of_ranks(about),
+            **self._of_ranks(about, samples),
             rounds=tuple(rounds.rounds),
             stopped_by=rounds.stopped_by,
             warmup_steps=num_warm_up,
@@ -205,7 +223,7 @@ class ScriptTrial:
             warmup_s=warmed_up - set_up,
             measure_s=perf_counter() - warmed_up,
             phases=tuple(rounds.phases),
-            missing=self._missing(about[0]),
+            missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
 
@@ -221,9 +239,12 @@ class ScriptTrial:
             script=script.script,
             is_module=script.is_module,
             arguments=tuple(script.words(self._request.config.script_values())),
-            ddp_arguments={name: None if value == "default" else value for name, value in given.items()},
+            ddp_arguments={
+                SYNC_BUFFERS if name == "broadcast_buffers" else name: None if value == "default" else value
+                for name, value in given.items()
+            },
             compression=compression,
-            path=tuple(sys.path),
+            folder="",
         )
 
     def _variables(self) -> dict[str, str]:
@@ -232,22 +253,31 @@ class ScriptTrial:
         place: tuple[str, str | None] = host_id(), _gpu(self._device.torch_device.index) if cuda else None
         hosts = team.gather(place)
         here = [rank for rank, (host, _) in enumerate(hosts) if host == place[0]]
+        names = list(dict.fromkeys(host for host, _ in hosts))
         address, port = team.from_leader(_meeting_point())
-        own = {
+        own: dict[str, Any] = {
             "RANK": team.rank,
+            "ROLE_RANK": team.rank,
             "WORLD_SIZE": team.size,
+            "ROLE_WORLD_SIZE": team.size,
+            "ROLE_NAME": "default",
             "LOCAL_RANK": here.index(team.rank),
             "LOCAL_WORLD_SIZE": len(here),
-            "GROUP_RANK": list(dict.fromkeys(host for host, _ in hosts)).index(place[0]),
+            "GROUP_RANK": names.index(place[0]),
+            "GROUP_WORLD_SIZE": len(names),
             "MASTER_ADDR": address,
             "MASTER_PORT": port,
             "TORCHELASTIC_RUN_ID": self._over,
+            "TORCHELASTIC_RESTART_COUNT": 0,
+            "TORCHELASTIC_MAX_RESTARTS": 0,
+            "PYTHONUNBUFFERED": 1,  # what it has printed is there, however it ends
         }
         if cuda:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(str(hosts[rank][1]) for rank in here)
         if self._request.config.setting.num_threads:
             own["OMP_NUM_THREADS"] = self._request.config.setting.num_threads
-        return os.environ | {name: str(value) for name, value in own.items()}
+        kept = {name: value for name, value in os.environ.items() if name not in NOT_TORCHRUN_S}
+        return {"WANDB_MODE": "offline"} | kept | {name: str(value) for name, value in own.items()}
 
     def _end(self) -> tuple[RankFile, ...]:
         process, self._process = self._process, None
@@ -270,14 +300,17 @@ class ScriptTrial:
         Raises ``AgreedFailure`` for one that failed, ``_TimedOut`` where one tells nothing.
         """
         answers = self._team.gather(self._answer())
-        if any(isinstance(each, _Late) for each in answers):
-            late = [self._team.ranks[place] for place, each in enumerate(answers) if isinstance(each, _Late)]
-            steps = f"after {self._num_steps} steps" if self._num_steps else "before its first optimizer step"
-            raise _TimedOut(f"rank {late[0]}: the script hangs {steps}, or takes too long{self._hint()}")
+        late = [rank for rank, each in zip(self._team.ranks, answers, strict=True) if isinstance(each, _Late)]
+        if late:
+            which = (
+                f"rank {late[0]}: " if len(late) < len(answers) else ""
+            )  # else who waits for whom is not known
+            where = f"within its first {self._num_steps}" if self._num_steps else "before its first"
+            raise _TimedOut(f"{which}the script hangs, or takes too long, {where} optimizer steps{HINT}")
         ended = [each for each in answers if isinstance(each, Ended)]
         failures = [each.failure for each in ended if each.failure is not None]
         failures += [
-            RankFailure(rank, f"the script ended with exit code {each.exit_code}{self._hint()}", False, False)
+            RankFailure(rank, f"the script ended with exit code {each.exit_code}{HINT}", False, False)
             for rank, each in zip(self._team.ranks, answers, strict=True)
             if isinstance(each, Ended) and each.exit_code and each.failure is None
         ]
@@ -293,13 +326,10 @@ class ScriptTrial:
             if until == self._until and store.check([self._over]):
                 until = min(until, monotonic() + OTHERS_END_S)
             if monotonic() >= until:
-                return _Late() if until == self._until else Ended(0)
+                return _Late() if until == self._until else Ended()
         if isinstance(answer, Ended):
             store.set(self._over, "")
         return answer
-
-    def _hint(self) -> str:
-        return "; what it printed is in traces/"
 
     def _refuse_unmeasurable(self, about: Sequence[About]) -> None:
         """Raise ``InvalidTrialError`` for a script that is no training on these ranks."""
@@ -311,10 +341,25 @@ class ScriptTrial:
                 "torch.distributed.init_process_group, as under torchrun"
             )
         if self._samples(about) is None:
-            raise InvalidTrialError(
-                "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
-                "--samples-per-step does, for one device"
-            )
+            raise self._uncounted()
+        self._refuse_other_batches([each.samples_per_step for each in about])
+
+    def _uncounted(self) -> InvalidTrialError:
+        return InvalidTrialError(
+            "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
+            "--samples-per-step does, for one device"
+        )
+
+    def _refuse_other_batches(self, counted: Sequence[float]) -> None:
+        """Raise ``InvalidTrialError`` for a script that divides one device's batch among all."""
+        config, size = self._request.config, self._team.size
+        if size > 1 and all(counted) and "batch_size" in self._script.placeholders:
+            found = sum(counted)
+            if abs(found / config.batch_size - 1) < ALIKE:
+                raise InvalidTrialError(
+                    f"{{batch_size}} in --args is of one device, and the script takes {found:,.0f} samples "
+                    f"on {size} devices together: {{global_batch_size}} is of all"
+                )
 
     def _samples(self, about: Sequence[About]) -> float | None:
         """Of all ranks in a step: as typed, as counted, or as asked for; None: none of them."""
@@ -328,22 +373,24 @@ class ScriptTrial:
 
     # --- rounds
 
-    def _variants(self, about: About) -> list[Literal["plain", "ddp", "local"]]:
+    def _warm_up(self, about: Sequence[About]) -> tuple[list[ScriptVariant], float]:
+        """What is measured, and the step time of the first of it, in s, once that is steady."""
         if self._team.size == 1:
-            return ["plain"]
-        return ["ddp", "local"] if about.has_ddp and not about.finds_unused else ["ddp"]
+            return ["plain"], self._until_steady("plain")
+        step_s = self._until_steady("ddp")
+        self._missing["concurrent"] = "a script has no step without its wrapper"
+        if not all(each.switches for each in about):
+            self._missing["local"] = NOT_SWITCHED
+            return ["ddp"], step_s
+        reports = self._block(Order("local", 1, 1))
+        if reports is None:
+            raise self._too_short()
+        if any(report.communicated for report in reports):
+            self._missing["local"] = STILL_SENDS
+            return ["ddp"], step_s
+        return ["ddp", "local"], step_s
 
-    def _missing(self, about: About) -> dict[Variant | Beside, str]:
-        if self._team.size == 1:
-            return {}
-        missing: dict[Variant | Beside, str] = {"concurrent": "a script has no step without its wrapper"}
-        if not about.has_ddp:
-            missing["local"] = "the script makes no DistributedDataParallel"
-        elif about.finds_unused:
-            missing["local"] = "find_unused_parameters sends even where gradients stay"
-        return missing
-
-    def _warm_up(self, variant: Literal["plain", "ddp", "local"]) -> float:
+    def _until_steady(self, variant: ScriptVariant) -> float:
         """Blocks until the step time is steady; returns it, in s, of the slowest rank."""
         measure, before, began = self._request.measure, 0.0, monotonic()
         steps = WARM_UP_STEPS if measure.warmup_steps is None else max(measure.warmup_steps, 1)
@@ -364,9 +411,7 @@ class ScriptTrial:
             f"the script ended within {self._num_steps} steps, too few to measure: more epochs give more"
         )
 
-    def _measure(
-        self, variants: Sequence[Literal["plain", "ddp", "local"]], step_s: float, on_progress: OnProgress
-    ) -> _Rounds:
+    def _measure(self, variants: Sequence[ScriptVariant], step_s: float, on_progress: OnProgress) -> _Rounds:
         """Rounds until the interval is narrow enough, the time is spent or the script is over."""
         measure, load, cores = self._request.measure, self._load, CoreMeter(has_children=True)
         rounds, began = _Rounds(self._team.ranks), perf_counter()
@@ -379,6 +424,7 @@ class ScriptTrial:
                 if reports is None:
                     if len(rounds.rounds) < LEAST_MEASURED:
                         raise self._too_short()
+                    rounds.stopped_by = "ended"
                     return rounds
                 done[variant] = reports
             rounds.add(at_s, done, load.of_round(self._team.gather(cores.used())))
@@ -392,7 +438,7 @@ class ScriptTrial:
                 self._leave()
                 return rounds
 
-    def _order(self, variant: Literal["plain", "ddp", "local"], step_s: float, num_variants: int) -> Order:
+    def _order(self, variant: ScriptVariant, step_s: float, num_variants: int) -> Order:
         measure = self._request.measure
         discarded = max(1, min(math.ceil(DISCARD_SECONDS / step_s), MAX_DISCARD))
         if measure.steps is not None:
@@ -406,13 +452,11 @@ class ScriptTrial:
         """Every step is timed: the script may do what it does at its end, for a while."""
         assert self._process is not None
         self._process.tell(None)
-        self._process.wait(LEAVES_S)
+        self._process.wait(min(LEAVES_S, self._until - monotonic()))
 
-    def _of_ranks(self, about: Sequence[About]) -> dict[str, Any]:
+    def _of_ranks(self, about: Sequence[About], samples: float) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
-        samples, accumulation = self._samples(about), self._request.config.setting.gradient_accumulation
-        assert samples is not None, "refused before"
-        first = about[0]
+        accumulation, first = self._request.config.setting.gradient_accumulation, about[0]
         return {
             "batch_size": max(1, round(samples / self._team.size / accumulation)),
             "global_batch_size": max(1, round(samples)),
@@ -437,7 +481,7 @@ class _Rounds:
         self.rounds: list[Round] = []
         self.step_times: list[BlockStepTimes] = []
         self.phases: list[PhaseBlock] = []
-        self.stopped_by: StopReason = "steps"  # where the script is over first
+        self.stopped_by: StopReason = "max_seconds"
         self.last: list[BlockDone] = []
 
     def add(

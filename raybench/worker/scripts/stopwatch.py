@@ -12,14 +12,15 @@ import inspect
 import itertools
 import os
 import runpy
+import shutil
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from resource import RUSAGE_SELF, getrusage
 from statistics import median, mode
 from time import perf_counter
 from typing import Any, Literal, get_args
@@ -27,6 +28,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 from numpy.typing import NDArray
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -39,11 +41,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
-from raybench.worker.failures import RankFailure
-from raybench.worker.strategies.ddp import compression_hook, ddp_report, no_transfer
+from raybench.worker.devices.cpu import status_bytes
+from raybench.worker.failures import RankFailure, describe
+from raybench.worker.strategies.ddp import SYNC_BUFFERS, compression_hook, ddp_report, no_transfer
 
 OWN_DIRECTORY = "a script runs in a directory of its own: give paths in full, or name them in workload.links"
-KIB = 1024  # Linux counts the peak of the resident set in these
+ScriptVariant = Literal["plain", "ddp", "local"]
 
 
 @dataclass(frozen=True)
@@ -56,25 +59,24 @@ class Launch:
     arguments: tuple[str, ...]
     ddp_arguments: Mapping[str, Any]  # in place of the script's own; None leaves DDP's default
     compression: str  # the type in which gradients travel; "none": as they are
-    path: tuple[str, ...]  # import path, after the script's own
+    folder: str  # that goes with the script
 
 
 @dataclass(frozen=True)
 class Order:
     """A block of steps."""
 
-    variant: Literal["plain", "ddp", "local"]
+    variant: ScriptVariant
     discarded: int
     timed: int
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known of the script after its first optimizer step."""
+    """What is known of the script so far."""
 
     world_size: int | None  # of its process group; None: it has made none
-    has_ddp: bool
-    finds_unused: bool  # DDP sends which parameters were used, whatever its hook does
+    switches: bool  # whether its DDP can keep gradients where they are
     samples_per_step: float  # that its DataLoaders gave; 0: none of torch's
     epoch_samples: int | None
     num_parameters: int
@@ -82,7 +84,9 @@ class About:
     gradient_bytes: int | None
     bucket_bytes: tuple[int, ...]
     torch_bytes: int | None  # peak of torch's allocator on a GPU
-    device_bytes: int  # on a GPU the most that the allocator reserved, else the peak of the resident set
+    device_bytes: (
+        int | None
+    )  # on a GPU the most that the allocator reserved, else the peak of the resident set
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class BlockDone:
 
     times: NDArray[np.float64]  # of each timed step, in s, shape ``(steps,)``
     phases: Mapping[Phase, float]  # mean over the timed steps, in s
+    communicated: bool  # whether anything was sent
     about: About
 
 
@@ -98,7 +103,6 @@ class BlockDone:
 class Ended:
     """The script is over, by itself or as it was told to."""
 
-    num_steps: int
     failure: RankFailure | None = None
     exit_code: int = 0
 
@@ -110,17 +114,44 @@ class Enough(BaseException):
 class _Switch:
     """The communication hook of a DDP module: sends gradients as the script would, or keeps them."""
 
-    def __init__(self, ddp: DistributedDataParallel, compression: str) -> None:
-        self.ddp, self.sends = ddp, True
-        self.state: Any = ddp.process_group
-        self.hook: Any = compression_hook(compression) or allreduce_hook
+    def __init__(self, ddp: DistributedDataParallel | None = None, compression: str = "none") -> None:
+        self.sends = True
+        self._ddp: Callable[[], DistributedDataParallel | None] = lambda: None
+        # of a copy of the module, which nobody switches
+        self.state: Any = None
+        self.hook: Any = allreduce_hook
+        if ddp is not None:
+            self._ddp = weakref.ref(ddp)
+            self._syncs_buffers = getattr(ddp, SYNC_BUFFERS)
+            self.state, self.hook = ddp.process_group, compression_hook(compression) or _average(ddp)
+
+    @property
+    def ddp(self) -> DistributedDataParallel | None:
+        """The module, while the script has it."""
+        return self._ddp()
+
+    def __reduce__(self) -> Any:
+        """A copy of the module has a hook of its own: groups and modules are not copied."""
+        return _Switch, ()
 
     def turn(self, *, sends: bool) -> None:
-        """From the next forward pass on; buffers stay too where gradients do."""
-        self.sends = self.ddp.require_forward_param_sync = sends
+        """From the next step on; buffers stay too where gradients do."""
+        self.sends, ddp = sends, self.ddp
+        if ddp is not None:
+            setattr(ddp, SYNC_BUFFERS, sends and self._syncs_buffers)
 
 
-def _hook(switch, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
+def _average(ddp: DistributedDataParallel) -> Any:
+    """What DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets."""
+    return _averaging if dist.get_backend(ddp.process_group) == "nccl" else allreduce_hook
+
+
+def _averaging(group, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
+    sent = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group=group, async_op=True)
+    return sent.get_future().then(lambda done: done.value()[0])
+
+
+def _hook(switch, bucket):  # type: ignore[no-untyped-def]
     if switch.sends:
         return switch.hook(switch.state, bucket)
     return no_transfer(None, bucket)  # type: ignore[no-untyped-call]
@@ -132,6 +163,7 @@ class _Block:
 
     order: Order
     moments: list[tuple[Phase, Any]]
+    collectives: int  # before it
     ends: list[int] = field(default_factory=lambda: [0])
 
     def end_step(self, moment: Any) -> bool:
@@ -147,15 +179,18 @@ class Stopwatch:
     def __init__(self, end: Connection, launch: Launch) -> None:
         self._end, self._launch = end, launch
         self._clock: Optimizer | None = None  # the one whose steps count: the first that stepped
-        self._thread = threading.get_ident()
-        self._on_gpu = False
+        self._stepping: list[Optimizer] = []  # a step may call that of another class
+        self._thread, self._process = threading.get_ident(), os.getpid()
+        self._gpu: torch.device | None = None
         self._block: _Block | None = None
         self._phase: Phase = "other"
         self._switches: list[_Switch] = []
+        self._has_own_hook = weakref.WeakSet[DistributedDataParallel]()  # from its constructor
         self._overridden: dict[str, str] = {}
         self._drawn, self._data_set = 0, 0  # samples since the last step, and of the data set that gave them
         self._samples: list[tuple[int, int]] = []  # both, of each step
-        self.num_steps, self.is_over = 0, False
+        self._skips_steps = False
+        self._is_over = False
 
     def install(self) -> None:
         """Set all hooks, for the life of this process."""
@@ -163,28 +198,53 @@ class Stopwatch:
         register_optimizer_step_post_hook(self._after_step)
         self._watch_loaders()
         self._watch_ddp()
-        vars(torch.multiprocessing)["spawn"] = _refuse_to_spawn
+        self._watch_scaler()
+        for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
+            vars(module)["spawn"] = vars(module)["start_processes"] = _refuse_to_spawn
 
     # --- hooks
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if optimizer is self._clock:
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """The optimizer works; with a closure, which has forward and backward in it, once that is done."""
+        self._stepping.append(optimizer)
+        if optimizer is not self._clock:
+            return None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
             self._enter("optimizer")
+            return None
+
+        def closed() -> Any:
+            found = closure()
+            self._enter("optimizer")
+            return found
+
+        if len(args) > 1:
+            return (args[0], closed, *args[2:]), kwargs
+        return args, {**kwargs, "closure": closed}
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step is done: the block goes on, or is over."""
+        if self._stepping:
+            self._stepping.pop()
+        if optimizer in self._stepping or optimizer is not (self._clock or optimizer):
+            return
+        if os.getpid() != self._process:
+            raise InvalidTrialError(OWN_RANKS)
+        if self._is_over:
+            raise Enough
         if self._clock is None:
             self._clock = optimizer
-            self._on_gpu = optimizer.param_groups[0]["params"][0].is_cuda
-        if optimizer is not self._clock:
-            return
-        if self.is_over:
-            raise Enough
-        self.num_steps += 1
+            trained = (each for group in optimizer.param_groups for each in group["params"])
+            self._gpu = next((each.device for each in trained if each.is_cuda), None)
         self._samples.append((self._drawn, self._data_set))
         self._drawn, self._phase = 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
-            self._end.send(self._done())
+            try:
+                done = self._done()
+            except Exception as error:
+                raise InvalidTrialError(f"raybench's stopwatch: {describe(error)}") from error
+            self._end.send(done)
             self._follow(self._end.recv())
 
     def _watch_loaders(self) -> None:
@@ -199,13 +259,15 @@ class Stopwatch:
             finally:
                 self._enter(before)
             self._drawn += _length(batch)
-            self._data_set = _number_of(loader._dataset)
+            self._data_set = _number_of(loader)
             return batch
 
         _BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
 
     def _watch_ddp(self) -> None:
-        make, register = DistributedDataParallel.__init__, DistributedDataParallel.register_comm_hook
+        torchs: Any = DistributedDataParallel
+        make, forward = torchs.__init__, torchs.forward
+        register, builtin = torchs.register_comm_hook, torchs._register_builtin_comm_hook
         signature = inspect.signature(make)
 
         @functools.wraps(make)
@@ -216,34 +278,51 @@ class Stopwatch:
                     self._overridden[name] = repr(bound.arguments[name])
                 bound.arguments[name] = signature.parameters[name].default if value is None else value
             make(*bound.args, **bound.kwargs)
-            self._wrap(ddp, register)
+            # one device alone keeps DDP's own all-reduce, as the script has it there
+            if dist.get_world_size(ddp.process_group) > 1 and ddp not in self._has_own_hook:
+                self._switches.append(_Switch(ddp, self._launch.compression))
+                register(ddp, self._switches[-1], _hook)
 
         @functools.wraps(register)
         def registered(ddp: DistributedDataParallel, state: object, hook: Any) -> None:
             switch = next((each for each in self._switches if each.ddp is ddp), None)
             if switch is None:
+                self._has_own_hook.add(ddp)
                 register(ddp, state, hook)
             elif self._launch.compression != "none":
                 self._overridden["register_comm_hook"] = getattr(hook, "__name__", repr(hook))
             else:
                 switch.state, switch.hook = state, hook
 
-        DistributedDataParallel.__init__ = made  # type: ignore[assignment, method-assign]
-        DistributedDataParallel.register_comm_hook = registered  # type: ignore[assignment, method-assign]
+        @functools.wraps(builtin)
+        def registered_builtin(ddp: DistributedDataParallel, kind: Any) -> None:
+            if not any(each.ddp is ddp for each in self._switches):
+                builtin(ddp, kind)
+            elif kind == vars(dist)["BuiltinCommHookType"].FP16_COMPRESS:
+                registered(ddp, ddp.process_group, compression_hook("fp16"))
 
-    def _wrap(self, ddp: DistributedDataParallel, register: Any) -> None:
-        """One device alone keeps DDP's own all-reduce, as the script has it there."""
-        if dist.get_world_size(ddp.process_group) > 1:
-            switch = _Switch(ddp, self._launch.compression)
-            self._switches.append(switch)
-            register(ddp, switch, _hook)
+        @functools.wraps(forward)
+        def timed(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():  # a compiled pass is one piece
+                return forward(ddp, *args, **kwargs)
+            self._enter("forward")
+            found = forward(ddp, *args, **kwargs)
+            self._enter("backward")
+            return found
 
-        def enter(phase: Phase) -> None:
-            if not torch.compiler.is_compiling():  # a compiled pass is one piece
-                self._enter(phase)
+        torchs.__init__, torchs.forward = made, timed
+        torchs.register_comm_hook, torchs._register_builtin_comm_hook = registered, registered_builtin
 
-        ddp.register_forward_pre_hook(lambda module, inputs: enter("forward"))
-        ddp.register_forward_hook(lambda module, inputs, output: enter("backward"))
+    def _watch_scaler(self) -> None:
+        """Whether a gradient scaler may leave out a step: without all-reduces on one rank alone."""
+        step = torch.amp.GradScaler.step
+
+        @functools.wraps(step)
+        def scaled(scaler: torch.amp.GradScaler, *args: Any, **kwargs: Any) -> Any:
+            self._skips_steps |= scaler.is_enabled()
+            return step(scaler, *args, **kwargs)
+
+        torch.amp.GradScaler.step = scaled  # type: ignore[assignment, method-assign]
 
     # --- blocks
 
@@ -258,30 +337,30 @@ class Stopwatch:
 
     def _mark(self) -> Any:
         """This moment: on a GPU in the stream of its work, which nothing waits for."""
-        if not self._on_gpu:
+        if self._gpu is None:
             return perf_counter()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
+        event.record(torch.cuda.current_stream(self._gpu))
         return event
 
     def _seconds(self, first: Any, last: Any) -> float:
-        return float(first.elapsed_time(last) / 1e3 if self._on_gpu else last - first)
+        return float(last - first if self._gpu is None else first.elapsed_time(last) / 1e3)
 
     def _follow(self, order: Order | None) -> None:
         """Begin the block that was ordered; None: enough."""
         if order is None:
-            self.is_over = True
+            self._is_over = True
             raise Enough
         for switch in self._switches:
             switch.turn(sends=order.variant != "local")
-        self._block = _Block(order, [("other", self._mark())])
+        self._block = _Block(order, [("other", self._mark())], _num_collectives())
 
     def _done(self) -> BlockDone:
-        if self._on_gpu:
-            torch.cuda.synchronize()
+        if self._gpu is not None:
+            torch.cuda.synchronize(self._gpu)
         block = self._block
         if block is None:
-            return BlockDone(np.array([]), {}, self._about(self._samples))
+            return BlockDone(np.array([]), {}, communicated=True, about=self._about(self._samples))
         ends = block.ends[block.order.discarded :]
         times = [
             self._seconds(block.moments[first][1], block.moments[last][1])
@@ -290,49 +369,67 @@ class Stopwatch:
         phases = dict.fromkeys(get_args(Phase), 0.0)
         for (phase, begin), (_, end) in itertools.pairwise(block.moments[ends[0] : ends[-1] + 1]):
             phases[phase] += self._seconds(begin, end) / len(times)
-        return BlockDone(np.array(times), phases, self._about(self._samples[-len(times) :]))
+        communicated = _num_collectives() != block.collectives
+        return BlockDone(np.array(times), phases, communicated, self._about(self._samples[-len(times) :]))
 
     def _about(self, samples: Sequence[tuple[int, int]]) -> About:
-        ddp = self._switches[0].ddp if self._switches else None
-        report = ddp_report(ddp, self._launch.compression)
+        modules = [each.ddp for each in self._switches if each.ddp is not None]
+        reports = [report for ddp in modules if (report := ddp_report(ddp, self._launch.compression))]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
-        resident = getrusage(RUSAGE_SELF).ru_maxrss * KIB
+        drawn = median(each for each, _ in samples)
+        gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
-            has_ddp=ddp is not None,
-            finds_unused=ddp is not None and ddp.find_unused_parameters,
-            samples_per_step=float(median(drawn for drawn, _ in samples)),
+            switches=bool(modules) and not self._skips_steps and not self._has_own_hook,
+            samples_per_step=float(
+                drawn or max(each for each, _ in self._samples)
+            ),  # a batch may be used again
             epoch_samples=mode(data_set for _, data_set in samples) or None,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
-            gradient_bytes=report.gradient_bytes if report else None,
-            bucket_bytes=report.bucket_bytes if report else (),
-            torch_bytes=torch.cuda.max_memory_allocated() if self._on_gpu else None,
-            device_bytes=torch.cuda.max_memory_reserved() if self._on_gpu else resident,
+            gradient_bytes=sum(each.gradient_bytes for each in reports) or None,
+            bucket_bytes=tuple(size for each in reports for size in each.bucket_bytes),
+            torch_bytes=None if gpu is None else torch.cuda.max_memory_allocated(gpu),
+            device_bytes=status_bytes("VmHWM") if gpu is None else torch.cuda.max_memory_reserved(gpu),
         )
 
 
+def _num_collectives() -> int:
+    """That were called in any group of this process."""
+    if not dist.is_initialized():
+        return 0
+    groups: list[Any] = list(dist.distributed_c10d._world.pg_map)
+    return sum(int(group._get_sequence_number_for_group()) for group in groups)
+
+
 def _length(batch: Any) -> int:
-    """Samples of a batch: the first dimension of its first tensor, 0 without one."""
+    """Samples of a batch: a tensor's first dimension, or the number in a tuple of them; 0 without either."""
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.dim() else 0
-    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
-    return next(filter(None, map(_length, parts)), 0)
-
-
-def _number_of(data_set: Any) -> int:
-    """Its samples, 0 where it does not say: one that streams has no length."""
-    try:
-        return len(data_set)
-    except TypeError:
+    if isinstance(batch, Mapping):
+        return next(filter(None, map(_length, batch.values())), 0)
+    if not isinstance(batch, list | tuple) or not batch:
         return 0
+    first = batch[0]  # of a detector's batch its images, each of a size of its own
+    return len(first) if isinstance(first, list | tuple) else next(filter(None, map(_length, batch)), 0)
+
+
+def _number_of(loader: Any) -> int:
+    """Samples of its data set, asked once; 0 where it does not say: one that streams has no length."""
+    if not hasattr(loader, "_raybench_samples"):
+        try:
+            loader._raybench_samples = len(loader._dataset)
+        except Exception:  # whatever a data set raises there, it is of no use here
+            loader._raybench_samples = 0
+    return int(loader._raybench_samples)
+
+
+OWN_RANKS = "the script starts its ranks itself (torch.multiprocessing): raybench does, as torchrun would"
 
 
 def _refuse_to_spawn(*args: Any, **kwargs: Any) -> None:
-    raise InvalidTrialError(
-        "the script starts its ranks itself (torch.multiprocessing.spawn): raybench does, as torchrun would"
-    )
+    raise InvalidTrialError(OWN_RANKS)
 
 
 # --- the process
@@ -343,15 +440,15 @@ def main(descriptor: int) -> None:
     end = Connection(descriptor)
     os.set_inheritable(descriptor, False)
     launch: Launch = end.recv()
-    threading.Thread(target=_end_with_the_rank, args=(os.dup(0),), daemon=True).start()
+    watch: Callable[[int, str], None] = _end_with_the_rank
+    threading.Thread(target=watch, args=(os.dup(0), launch.folder), daemon=True).start()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     sys.argv[:] = [launch.script, *launch.arguments]
-    own = [] if launch.is_module else [str(Path(launch.script).parent)]
-    sys.path[:] = list(dict.fromkeys([*own, *launch.path]))
-    stopwatch = Stopwatch(end, launch)
-    stopwatch.install()
+    if not launch.is_module:
+        sys.path.insert(0, str(Path(launch.script).parent))
+    Stopwatch(end, launch).install()
     failure, code = None, 0
     try:
         if launch.is_module:
@@ -366,14 +463,15 @@ def main(descriptor: int) -> None:
             print(leaving.code, file=sys.stderr)
     except BaseException as error:  # whatever it is, it is the script's
         traceback.print_exc()
-        failure = RankFailure.of(error, launch.rank)
+        failure = replace(RankFailure.of(error, launch.rank), ends_group=False)  # it is this process's GPU
         if isinstance(error, FileNotFoundError) and not Path(str(error.filename)).is_absolute():
             failure = replace(failure, text=f"{failure.text}; {OWN_DIRECTORY}")
-    end.send(Ended(stopwatch.num_steps, failure, code))
+    end.send(Ended(failure, code))
 
 
-def _end_with_the_rank(descriptor: int) -> None:
-    """A rank that is killed leaves no script running."""
+def _end_with_the_rank(descriptor: int, folder: str) -> None:
+    """A rank that is killed leaves no script running, and nothing of it on the disk."""
     while os.read(descriptor, 1):
         pass
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)

@@ -35,7 +35,7 @@ class Samples(Dataset):
 class Sleeping(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(4, 4)
+        self.layer = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))  # whose buffers DDP sends
 
     def forward(self, inputs):
         slow_ms = arguments.slow_ms if dist.get_rank() == 1 else 0.0

@@ -13,7 +13,7 @@ from raybench.worker.devices.cpu import CPUDevice
 def test_a_peak_that_cannot_be_reset_is_unknown_until_it_is_passed(monkeypatch):
     device = CPUDevice()
     peaks = [500, 500, 700]
-    monkeypatch.setattr("raybench.worker.devices.cpu._status_bytes", lambda name: peaks.pop(0))
+    monkeypatch.setattr("raybench.worker.devices.cpu.status_bytes", lambda name: peaks.pop(0))
     monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(PermissionError()))
     device.reset_peak()
     assert device.memory_peak().device is None
