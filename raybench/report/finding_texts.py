@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
-from raybench.analysis.findings.batch import (
-    BatchTooSmall,
-    LaunchBound,
-    MemoryBound,
-    busy_share,
-)
+from raybench.analysis.findings.batch import BatchTooSmall
 from raybench.analysis.findings.case import Case, OfTrial, programs_of, stoppable
 from raybench.analysis.findings.communication import (
     ExposedTransfers,
@@ -159,7 +154,6 @@ NEED_WORDS = {
     Need.PHASES: "the phases of a step, which trials of a curve have",
     Need.BATCHES: "a larger batch",
     Need.SWEEP: "a sweep (communication), or a second bucket_cap_mb",
-    Need.UTILIZATION: "the devices' utilisation, which the driver does not tell",
     Need.CLOCKS: "the devices' clocks, which the driver does not tell",
     Need.LOAD: "what else runs, which the host does not tell",
 }
@@ -171,7 +165,6 @@ KIND_WORDS = {
     "CostlyWrapper": "costly wrapper",
     "TakingTurns": "jitter",
     "DataBound": "data-bound",
-    "LaunchBound": "launch-bound",
     "BatchTooSmall": "batch too small",
     "OtherProcesses": "other processes",
     "Throttling": "throttling",
@@ -348,9 +341,10 @@ def _(rule: Contention) -> Text:
         words += f"; other processes explain {ms(rule.others_s)} of that"
     change = rule.remedy.change
     if case.is_cuda:
-        fact = "GPUs share the host's memory, PCIe and cores; the times do not tell which"
+        fact = "GPUs share power and cooling, the host's memory, PCIe and cores; the times do not tell which"
         step = (
-            "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or nodes"
+            "compare the clocks with those of one GPU at work (nvidia-smi dmon); else more cores for each "
+            "worker (--cpus-per-worker), ranks spread over sockets or nodes"
         )
     elif rule.has_too_many_threads:
         fact = f"{rule.ranks} workers of {rule.threads} threads share {rule.cores} cores"
@@ -366,40 +360,20 @@ def _(rule: Contention) -> Text:
 
 
 @text_of.register
-def _(rule: LaunchBound) -> Text:
-    return Text(
-        f"GPUs are busy for {rule.busy:.0%} of the time: {ms(rule.part_s)} of the step, {pct(rule.share)}, "
-        "they wait for the process that launches their work",
-        "fewer and larger kernels: compile, a larger batch, no Python in the step",
-    )
-
-
-@text_of.register
 def _(rule: BatchTooSmall) -> Text:
     case, part_s = rule.case, rule.part_s
     how = f"{ms(part_s)} of the step stay whatever the batch, by the line through the batches measured"
     if rule.by_strong_scaling:
         samples = f"{plural(case.config.batch_size, 'sample')} a device"
         how = f"{samples} take {ms(part_s)} longer than their part of the whole batch"
-    is_told = busy_share(case) is not None
-    told = "" if is_told else "; launches, Python or a device that is not filled: not separated"
     step = "a larger batch"
     if case.larger_batches:
         step = (
             "no larger batch that was measured is certainly better: fewer and larger kernels (compile), or a "
             "larger batch than those"
         )
-    return Text(f"{how}, {pct(rule.share)} of the step{told}", step)
-
-
-@text_of.register
-def _(rule: MemoryBound) -> Text:
-    return Text(
-        f"busy for {rule.busy:.0%} of the time at {pct(rule.peak_share)} of the matrix peak of "
-        f"{rule.peak_flops_per_s * 1e-12:.1f} TFLOP/s: reading and writing memory takes the time, not "
-        "arithmetic",
-        "fewer passes over memory: fused kernels (compile), a narrower precision, channels_last for images",
-    )
+    causes = "launches, Python or a device that is not filled: not separated"
+    return Text(f"{how}, {pct(rule.share)} of the step; {causes}", step)
 
 
 @text_of.register

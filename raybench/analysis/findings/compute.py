@@ -199,9 +199,11 @@ class OtherProcesses(OfTrial):
 class Contention(PartOfStep):
     """All devices at once compute slower than one alone, by 5% of the step that no other process explains.
 
-    Ranks on CPUs share cores, caches and memory, GPUs the host's memory, its PCIe lanes and its cores.
+    Ranks on CPUs share cores, caches and memory, GPUs the power and cooling that set their clocks, the host's
+    memory, its PCIe lanes and its cores.
     """
 
+    name = FindingName.CONTENTION
     contention_s: Estimate  # with what others explain
     others_s: Estimate | None
 
@@ -219,10 +221,6 @@ class Contention(PartOfStep):
     @classmethod
     def needs(cls, case: Case) -> Need | None:
         return case.needs_variants(case.parts.contention)
-
-    @property
-    def name(self) -> FindingName:
-        return FindingName.MEMORY_OR_PCIE if self.case.is_cuda else FindingName.CONTENTION
 
     @property
     def ranks(self) -> int:

@@ -166,7 +166,6 @@ PER_STEP = (
     FindingName.LATENCY_BOUND,
     FindingName.BANDWIDTH_BOUND,
     FindingName.BATCH_TOO_SMALL,
-    FindingName.LAUNCH_BOUND,
     FindingName.COSTLY_WRAPPER,
     FindingName.NOT_DIVIDED,
 )
@@ -187,7 +186,6 @@ TOUCHING: Mapping[FindingName, Set[str]] = {
     FindingName.LATENCY_BOUND: _TRANSFERS,
     FindingName.BANDWIDTH_BOUND: _TRANSFERS,
     FindingName.BATCH_TOO_SMALL: _SAMPLES | {"compile", "num_threads"},
-    FindingName.LAUNCH_BOUND: {"batch_size", "compile"},
     FindingName.COSTLY_WRAPPER: _SAMPLES
     | {
         "strategy",

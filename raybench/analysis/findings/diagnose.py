@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
+from raybench.analysis.findings.batch import BatchTooSmall
 from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
 from raybench.analysis.findings.communication import ExposedTransfers, Interference
 from raybench.analysis.findings.compute import Contention, CostlyWrapper, DataBound, OtherProcesses
@@ -118,8 +118,8 @@ DOUBTS: tuple[type[OfTrial], ...] = (
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (
-    *DOUBTS, ExposedTransfers, Interference, Contention, CostlyWrapper, TakingTurns, DataBound, LaunchBound,
-    BatchTooSmall, MemoryBound, NotDivided, NegativeScaling, RareSlowSteps,
+    *DOUBTS, ExposedTransfers, Interference, Contention, CostlyWrapper, TakingTurns, DataBound,
+    BatchTooSmall, NotDivided, NegativeScaling, RareSlowSteps,
 )  # fmt: skip
 # on a trial against others of its study
 OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)

@@ -64,19 +64,20 @@ class Row:
     short: str  # by what differs among the rows
     point: SettingPoint
     mfu: float | None
+    mfu_datasheet: float | None
 
 
 def scaling_rows(results: StudyResults) -> list[Row]:
     """The settings shown, on each of their numbers of devices; one device of equal settings once."""
-    mfus = {each.trial_id: each.mfu for each in results.summaries}
+    mfus = {each.trial_id: (each.mfu, each.mfu_datasheet) for each in results.summaries}
     points = [point for setting in results.settings for point in setting.points]
     shorter = short_labels(results.study, [point.config for point in points])
     rows = dict[tuple[str, int], Row]()
     for point, short in zip(points, shorter, strict=True):
-        mfu = mfus.get(point.record.trial_id) if point.config == point.record.config else None
+        own = mfus.get(point.record.trial_id) if point.config == point.record.config else None
         star = " *" if point.config.oversubscribed else ""  # more workers than cores
         words = label(results.study, point.config) + star
-        rows.setdefault((words, point.world_size), Row(words, short + star, point, mfu))
+        rows.setdefault((words, point.world_size), Row(words, short + star, point, *(own or (None, None))))
     return list(rows.values())
 
 
@@ -91,7 +92,7 @@ def scaling_table(results: StudyResults) -> Table:
         Column("samples/s", lambda row: interval(row.point.scaling.throughput_samples_per_s), right=True),
         Column("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True),
         Column("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True),
-        _MFU if has_mfu else _AGAIN,
+        *([_MFU, _OF_DATASHEET] if has_mfu else [_AGAIN]),
         Column("status", lambda row: _status_cell(row.point.scaling)),
     ]
     last = "MFU: of the peak of large matrix products" if has_mfu else "in another run: the range to expect"
@@ -112,6 +113,9 @@ def more_settings(results: StudyResults) -> int:
 
 
 _MFU: Column[Row] = Column("MFU", lambda row: known(row.mfu, plain_share), right=True)
+_OF_DATASHEET: Column[Row] = Column(
+    "MFU, data sheet", lambda row: known(row.mfu_datasheet, plain_share), right=True
+)
 _AGAIN: Column[Row] = Column("in another run", lambda row: _again_cell(row.point.scaling), right=True)
 
 

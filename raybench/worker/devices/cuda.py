@@ -129,10 +129,11 @@ class CUDADevice:
         return clock
 
     def throttled(self) -> bool | None:
-        """Whether heat or power holds the clock down."""
+        """Whether heat, a power brake or the hardware holds the clock down."""
         reasons = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
-        # 0x4 power cap, 0x8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake
-        return None if reasons is None else bool(reasons & (0x4 | 0x8 | 0x20 | 0x40 | 0x80))
+        # 0x8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake. Not 0x4, the power cap: GPUs at full
+        # load work at it by design
+        return None if reasons is None else bool(reasons & (0x8 | 0x20 | 0x40 | 0x80))
 
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""

@@ -168,7 +168,7 @@ class Device(Protocol):
         ...
 
     def throttled(self) -> bool | None:
-        """Whether heat or power holds the clock down."""
+        """Whether heat, a power brake or the hardware holds the clock down; not a power cap."""
         ...
 
     def energy_joules(self) -> float | None:

@@ -217,11 +217,6 @@ def _loader(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return replace(_changed(site, data_s=seconds), fields=site.fields | fields)
 
 
-def _idle_gpus(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    busy = min(1 - seconds / (site.step_s + seconds), 0.65)
-    return replace(_changed(site, extra={"utilization": busy}), device="cuda", noise=ON_GPUS)
-
-
 def _wrapper(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return _changed(site, wrapper_s=seconds)
 
@@ -258,13 +253,12 @@ CAUSES: tuple[PlantedCause, ...] = (
     PlantedCause(FindingName.SLOW_PATH, _slow_path, pairs=False),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _global_batch, pairs=False, kind="strong scaling"),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _small_batch, pairs=False, kind="two batches"),
-    PlantedCause(FindingName.LAUNCH_BOUND, _idle_gpus, pairs=False),
     PlantedCause(FindingName.DATA_BOUND, _loader),
     PlantedCause(FindingName.STRAGGLER, _straggler),
     PlantedCause(FindingName.JITTER, _jitter),
     PlantedCause(FindingName.UNEVEN_BATCHES, _uneven_batches, pairs=False),
     PlantedCause(FindingName.CONTENTION, _contention),
-    PlantedCause(FindingName.MEMORY_OR_PCIE, _on_gpus, pairs=False),
+    PlantedCause(FindingName.CONTENTION, _on_gpus, pairs=False, kind="GPUs"),
     PlantedCause(FindingName.OTHER_PROCESSES, _other_processes, pairs=False),
     PlantedCause(FindingName.COSTLY_WRAPPER, _wrapper),
     PlantedCause(FindingName.NEGATIVE_SCALING, _negative, pairs=False),

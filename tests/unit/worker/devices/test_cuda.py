@@ -65,8 +65,11 @@ def test_counters_are_those_of_the_gpu_with_its_uuid(gpu, monkeypatch):
     assert (device.clock_mhz(), device.energy_joules(), device.utilization()) == (1980.0, 12.5, 0.4)
 
 
-@pytest.mark.parametrize(("reasons", "expected"), [(0, False), (0x1, False), (0x4, True), (0x40, True)])
-def test_an_idle_clock_is_not_throttled_a_hot_one_is(gpu, monkeypatch, reasons, expected):
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [(0, False), (0x1, False), (0x4, False), (0x8, True), (0x20, True), (0x44, True), (0x80, True)],
+)
+def test_heat_and_hardware_throttle_idling_and_the_power_cap_do_not(gpu, monkeypatch, reasons, expected):
     assert open_gpu(monkeypatch, FakeNVML(reasons)).throttled() is expected
 
 
