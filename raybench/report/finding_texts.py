@@ -46,9 +46,11 @@ from raybench.analysis.findings.steadiness import (
     CLOCK_DROP,
     MOST_TIMES,
     LossesDisagree,
+    NarrowPCIe,
     NoisyMeasurement,
     NotAllMeasured,
     Oversubscribed,
+    QuotaUsedUp,
     RareSlowSteps,
     Throttling,
 )
@@ -543,6 +545,26 @@ def _(rule: Throttling) -> Text:
         "; ".join(said),
         "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the governor",
     )
+
+
+@text_of.register
+def _(rule: QuotaUsedUp) -> Text:
+    return Text(
+        f"the container used up its quota of CPU time in {rule.share:.0%} of the scheduler's periods, and "
+        "stood still until the next",
+        "fewer workers or threads, or a larger limit (Kubernetes: resources.limits.cpu, Docker: --cpus)",
+    )
+
+
+@text_of.register
+def _(rule: NarrowPCIe) -> Text:
+    record = rule.case.record
+    each = (
+        f"{_rank(record, rank)} has PCIe {link.generation} x{link.lanes} where {link.most_generation} "
+        f"x{link.most_lanes} is possible"
+        for rank, link in rule.links.items()
+    )
+    return Text("; ".join(each), "reseat the card, or look at its riser and the slot's settings in the BIOS")
 
 
 @text_of.register

@@ -26,9 +26,11 @@ from raybench.analysis.findings.of_study import (
 )
 from raybench.analysis.findings.steadiness import (
     LossesDisagree,
+    NarrowPCIe,
     NoisyMeasurement,
     NotAllMeasured,
     Oversubscribed,
+    QuotaUsedUp,
     RareSlowSteps,
     Throttling,
 )
@@ -114,7 +116,7 @@ def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding
 
 # what is to be said against a trial's numbers, whatever it is for
 DOUBTS: tuple[type[OfTrial], ...] = (
-    Oversubscribed, NoisyMeasurement, OtherProcesses, Throttling, UnevenDevices,
+    Oversubscribed, NoisyMeasurement, OtherProcesses, QuotaUsedUp, Throttling, NarrowPCIe, UnevenDevices,
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (

@@ -66,6 +66,10 @@ class FindingName(StrEnum):
     #: a device says that heat, a power brake or its hardware holds its clock down, or the clock fell by 10%;
     #: a power cap in force is how GPUs work at full load, and no finding
     THROTTLING = "throttling"
+    #: in 5% of the scheduler's periods a rank's container had used up its quota of CPU time, and stood still
+    CPU_QUOTA = "CPU quota used up"
+    #: a GPU's PCIe link has fewer lanes, or a lower generation, than GPU and slot could have
+    NARROW_PCIE = "narrow PCIe link"
     #: a loss of which only the whole was measured, with bounds of its communication
     NOT_DIVIDED = "loss not taken apart"
     # what no time can be given for

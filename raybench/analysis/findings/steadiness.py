@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self, get_args
 
 import numpy as np
 
-from raybench.analysis.findings.case import MUCH, Case, OfTrial
+from raybench.analysis.findings.case import LEAST_SHARE, MUCH, Case, OfTrial
 from raybench.analysis.findings.finding import FindingName, Need, Severity
 from raybench.analysis.stats.rounds import level, step_series
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.strategies import ParityVerdict, loss_parity
-from raybench.records.results import Beside, StepsResult
+from raybench.records.results import Beside, PCIeLink, StepsResult
 
 MOST_TIMES = 10  # the visits that were asked for: to ask for more of them is no advice
 
@@ -149,6 +150,47 @@ class Throttling(OfTrial):
             place for each in self.case.steps.rounds for place, flag in enumerate(each.throttled) if flag
         }
         return sorted({ranks[place] if place < len(ranks) else place for place in flagged})
+
+
+@dataclass(frozen=True)
+class QuotaUsedUp(OfTrial):
+    """The container's processes stood still as their quota of CPU time was used up."""
+
+    name = FindingName.CPU_QUOTA
+    severity = Severity.WARNING  # the numbers are of fewer cores than there seem to be
+    share: float  # of the scheduler's periods, on the rank that met it most often
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """In 5% of the periods."""
+        share = max((each for each in case.steps.quota_used_up if each is not None), default=0.0)
+        return cls(case, share) if share >= LEAST_SHARE else None
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"used_up_share": self.share}
+
+
+@dataclass(frozen=True)
+class NarrowPCIe(OfTrial):
+    """A link to the host that could be faster."""
+
+    name = FindingName.NARROW_PCIE
+    severity = Severity.WARNING  # of that GPU's copies, and of transfers between GPUs without NVLink
+    links: Mapping[int, PCIeLink]  # the narrow ones, by rank
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """As the driver says of a GPU that works."""
+        ranks = case.record.ranks
+        links = enumerate(case.steps.pcie_links)
+        narrow = {ranks[place]: link for place, link in links if link is not None and link.is_narrow}
+        return cls(case, narrow) if narrow else None
+
+    @property
+    def values(self) -> dict[str, float]:
+        rank, link = next(iter(self.links.items()))
+        return {"ranks": len(self.links), "rank": rank, "lanes": link.lanes, "most_lanes": link.most_lanes}
 
 
 def _clock_drop(measurement: StepsResult) -> float:

@@ -118,6 +118,9 @@ class CPUDevice:
         """Not told."""
         return None
 
+    def pcie_link(self) -> None:
+        """There is none."""
+
     def energy_joules(self) -> float | None:
         """Not told."""
         return None

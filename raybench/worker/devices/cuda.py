@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
 from raybench.machine.host import host_id
+from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
 
@@ -134,6 +135,12 @@ class CUDADevice:
         # 0x8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake. Not 0x4, the power cap: GPUs at full
         # load work at it by design
         return None if reasons is None else bool(reasons & (0x8 | 0x20 | 0x40 | 0x80))
+
+    def pcie_link(self) -> PCIeLink | None:
+        """As NVML reports it; "Max" is of GPU and slot together."""
+        names = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth")
+        told = [self._read(f"nvmlDeviceGet{name}") for name in names]
+        return PCIeLink(**dict(zip(PCIeLink.model_fields, told, strict=True))) if all(told) else None
 
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
+from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -169,6 +170,10 @@ class Device(Protocol):
 
     def throttled(self) -> bool | None:
         """Whether heat, a power brake or the hardware holds the clock down; not a power cap."""
+        ...
+
+    def pcie_link(self) -> PCIeLink | None:
+        """The link to the host, now: an idle one may be slower."""
         ...
 
     def energy_joules(self) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.cuda import CUDADevice
 from raybench.worker.devices.device import MemoryPeak
@@ -21,7 +22,7 @@ class FakeNVML:
     """Answers for one GPU, by its UUID."""
 
     def __init__(self, reasons: int = 0) -> None:
-        self.reasons, self.utilization = reasons, 40
+        self.reasons, self.utilization, self.lanes = reasons, 40, 8
         self.opened: list[str] = []
 
     def nvmlInit(self) -> None:
@@ -39,6 +40,18 @@ class FakeNVML:
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
         return 12_500
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: str) -> int:
+        return 4
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: str) -> int:
+        return self.lanes
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: str) -> int:
+        return 5
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
+        return 16
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
         return SimpleNamespace(gpu=self.utilization)
@@ -71,6 +84,15 @@ def test_counters_are_those_of_the_gpu_with_its_uuid(gpu, monkeypatch):
 )
 def test_heat_and_hardware_throttle_idling_and_the_power_cap_do_not(gpu, monkeypatch, reasons, expected):
     assert open_gpu(monkeypatch, FakeNVML(reasons)).throttled() is expected
+
+
+def test_the_link_to_the_host_is_known_with_what_it_could_be(gpu, monkeypatch):
+    nvml = FakeNVML()
+    device = open_gpu(monkeypatch, nvml)
+    assert device.pcie_link() == PCIeLink(generation=4, lanes=8, most_generation=5, most_lanes=16)
+    nvml.lanes = 0  # as a virtual machine may say
+    assert device.pcie_link() is None
+    assert open_gpu(monkeypatch, None).pcie_link() is None
 
 
 def test_without_the_drivers_library_nothing_is_told(gpu, monkeypatch):
