@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.cost import restart_time
-from raybench.analysis.phases import phase_times
+from raybench.analysis.phases import PHASES, phase_times
 from raybench.analysis.scaling import Measured, Scaling, one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.results import Phase, ProbeResult, StepsResult
+from raybench.records.results import Phase, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_text
 from raybench.spec.workloads import WorkloadSpec
@@ -313,13 +313,12 @@ def _of_training(run: TrainedRun) -> Values:
         "epoch_time_s": run.epoch_time_s,
         "accuracy": run.final_accuracy,
         "time_to_target_s": run.time_to_target_s,
-        "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
-        "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
         "device_utilization": _mean_known(result.device_utilization),
+        **_of_memory(result),
     }
 
 
-def _of_memory(result: StepsResult | ProbeResult) -> Values:
+def _of_memory(result: StepsResult | ProbeResult | TrainingResult) -> Values:
     return {
         "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
         "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
@@ -354,14 +353,9 @@ def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
 def _of_parts(divided: Waterfall | None) -> Values:
     if divided is None:
         return {}
-    parts = divided.parts
-    return {
-        "ideal_s": _value(parts.ideal),
-        "small_batch_s": _value(parts.small_batch),
-        "contention_s": _value(parts.contention),
-        "wrapper_s": _value(parts.wrapper),
-        "skew_s": _value(parts.skew),
-        "exposed_communication_s": _value(parts.exposed_communication),
+    parts = divided.parts.present()
+    parts.pop("undivided", None)
+    return {f"{name}_s": part.value for name, part in parts.items()} | {
         "hidden_communication_s": _value(divided.hidden_communication_s),
         "communication_fraction": _value(divided.communication_fraction),
         "bus_bandwidth_bytes_per_s": _value(divided.bus_bandwidth_bytes_per_s),
@@ -369,14 +363,7 @@ def _of_parts(divided: Waterfall | None) -> Values:
 
 
 def _of_phases(phases: Mapping[Phase, Estimate], restart_s: Estimate | None) -> Values:
-    return {
-        "data_s": _value(phases.get("data")),
-        "forward_s": _value(phases.get("forward")),
-        "backward_s": _value(phases.get("backward")),
-        "optimizer_s": _value(phases.get("optimizer")),
-        "other_s": _value(phases.get("other")),
-        "restart_s": _value(restart_s),
-    }
+    return {f"{phase}_s": _value(phases.get(phase)) for phase in PHASES} | {"restart_s": _value(restart_s)}
 
 
 # Peaks of one GPU in TFLOP/s by NVIDIA's data sheets: in fp32 without tensor cores, in tf32, in bf16 and

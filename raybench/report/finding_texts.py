@@ -159,26 +159,14 @@ NEED_WORDS = {
     Need.CLOCKS: "the devices' clocks, which the driver does not tell",
     Need.LOAD: "what else runs, which the host does not tell",
 }
-# kinds of findings, where they have no name before one is found
-KIND_WORDS = {
-    "ExposedTransfers": "communication",
-    "Interference": "interference",
-    "Contention": "contention",
-    "CostlyWrapper": "costly wrapper",
-    "TakingTurns": "jitter",
-    "DataBound": "data-bound",
-    "BatchTooSmall": "batch too small",
-    "OtherProcesses": "other processes",
-    "Throttling": "throttling",
-}
 
 
-def not_examined_words(missing: Sequence[tuple[str, Need]]) -> str:
+def not_examined_words(missing: Sequence[tuple[FindingName, Need]]) -> str:
     """What could not be looked at, and what it needs; empty where all was."""
     by_need = dict[Need, list[str]]()
-    for kind, need in missing:
-        by_need.setdefault(need, []).append(KIND_WORDS[kind])
-    each = (f"{', '.join(kinds)} (needs {NEED_WORDS[need]})" for need, kinds in by_need.items())
+    for name, need in missing:
+        by_need.setdefault(need, []).append(name)
+    each = (f"{', '.join(names)} (needs {NEED_WORDS[need]})" for need, names in by_need.items())
     return f"Not examined: {'; '.join(each)}." if by_need else ""
 
 
@@ -282,9 +270,11 @@ def _better_transfers(rule: ExposedTransfers) -> str:
 @text_of.register
 def _(rule: CostlyWrapper) -> Text:
     fewer = "a larger batch or accumulation has fewer of them for each sample"
+    if rule.case.is_cuda and not rule.case.config.setting.batched_grad_copy:
+        fewer = f"batched_grad_copy (torch 2.14) copies in fewer kernels; {fewer}"
     return Text(
         f"DDP's copies and hooks take {ms(rule.part_s)}, {pct(rule.share)} of the step, without any transfer",
-        f"gradient_as_bucket_view saves the copies; {fewer}" if rule.remedy.change else fewer,
+        f"gradient_as_bucket_view saves the copies back; {fewer}" if rule.remedy.change else fewer,
     )
 
 
@@ -371,8 +361,8 @@ def _(rule: BatchTooSmall) -> Text:
     step = "a larger batch"
     if case.larger_batches:
         step = (
-            "no larger batch that was measured is certainly better: fewer and larger kernels (compile), or a "
-            "larger batch than those"
+            "no larger batch that was measured is certainly better: fewer and larger kernels (compile, "
+            "optimizer_kernels fused), or a larger batch than those"
         )
     causes = "launches, Python or a device that is not filled: not separated"
     return Text(f"{how}, {pct(rule.share)} of the step; {causes}", step)

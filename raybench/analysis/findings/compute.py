@@ -35,6 +35,11 @@ class CostlyWrapper(PartOfStep):
 
     @property
     def remedy(self) -> Remedy:
+        """Views save the copies back from the buckets, not those into them, as no step keeps its gradients.
+
+        On a core, 60 layers of 256 x 256, forward and backward pass: 11.9 ms bare, 15.6 ms under DDP without
+        transfers, 12.3 ms with views, 15.7 ms with ``batched_grad_copy``, which saves launches on GPUs.
+        """
         setting = self.case.config.setting
         if setting.strategy != "ddp" or setting.gradient_as_bucket_view:
             return Remedy()
