@@ -145,11 +145,9 @@ class Throttling(OfTrial):
     @property
     def ranks(self) -> list[int]:
         """The ranks whose device said so."""
-        ranks = self.case.record.ranks
-        flagged = {
-            place for each in self.case.steps.rounds for place, flag in enumerate(each.throttled) if flag
-        }
-        return sorted({ranks[place] if place < len(ranks) else place for place in flagged})
+        ranks, rounds = self.case.record.ranks, self.case.steps.rounds
+        told = (zip(ranks, each.throttled, strict=False) for each in rounds)
+        return sorted({rank for flags in told for rank, flag in flags if flag})
 
 
 @dataclass(frozen=True)
@@ -196,12 +194,8 @@ class NarrowPCIe(OfTrial):
 def _clock_drop(measurement: StepsResult) -> float:
     """The largest fall of any device's clock below its fastest round, relative."""
     drops = [0.0]
-    for place in range(max((len(each.clock_mhz) for each in measurement.rounds), default=0)):
-        clocks = [
-            clock
-            for each in measurement.rounds
-            if place < len(each.clock_mhz) and (clock := each.clock_mhz[place]) is not None
-        ]
+    for of_rank in zip(*(each.clock_mhz for each in measurement.rounds), strict=False):
+        clocks = [clock for clock in of_rank if clock is not None]
         # GPUs only change their mind for long; one low reading may be an idle moment, so the median counts.
         if len(clocks) >= 4:
             half = len(clocks) // 2
