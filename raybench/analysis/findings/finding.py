@@ -34,8 +34,9 @@ class FindingName(StrEnum):
     LATENCY_BOUND = "latency-bound"
     #: the same, and latency has less than half
     BANDWIDTH_BOUND = "bandwidth-bound"
-    #: the same, and a variable switches a fast path off, an interface is none between nodes, or GPUs are
-    #: joined through the host while others are not
+    #: the same, and a variable switches a fast path off, an interface is none between nodes, GPUs are joined
+    #: through the host while others are not, or NCCL took sockets where there is InfiniBand, RoCE or EFA, or
+    #: these without GPUDirect
     SLOW_PATH = "slow interface or topology"
     #: 10% of the step stays whatever the batch, by the smaller batch of strong scaling or by the line through
     #: two batches

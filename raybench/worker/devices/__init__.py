@@ -6,7 +6,7 @@ import torch
 
 from raybench.errors import InvalidTrialError
 from raybench.worker.devices.cpu import CPUDevice
-from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import Device
 
 
@@ -16,5 +16,5 @@ def open_device(device: torch.device) -> Device:
         if torch.version.hip is not None:
             raise InvalidTrialError(f"AMD's GPUs are not measured yet (received ROCm {torch.version.hip})")
         torch.cuda.set_device(device)
-        return CUDADevice(device)
+        return CUDADevice(device, have_nccl_log())
     return CPUDevice()

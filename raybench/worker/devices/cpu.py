@@ -121,6 +121,9 @@ class CPUDevice:
     def pcie_link(self) -> None:
         """There is none."""
 
+    def networks(self) -> None:
+        """Not told: gloo has sockets alone."""
+
     def energy_joules(self) -> float | None:
         """Not told."""
         return None

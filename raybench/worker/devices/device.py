@@ -176,6 +176,10 @@ class Device(Protocol):
         """The link to the host, now: an idle one may be slower."""
         ...
 
+    def networks(self) -> str | None:
+        """Over which networks the data groups of this process were connected so far."""
+        ...
+
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""
         ...

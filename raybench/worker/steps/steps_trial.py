@@ -34,6 +34,7 @@ class StepsRankReport:
     memory: MemoryPeak
     utilization: float | None
     quota_used_up: float | None
+    networks: str | None
     pcie_link: PCIeLink | None
     energy: dict[Variant, Energy]
     num_recompiled: int  # graphs, within the rounds
@@ -185,6 +186,7 @@ class StepsTrial:
             memory=warm.memory,
             utilization=loop.utilization,
             quota_used_up=used_up,
+            networks=self._device.networks(),
             pcie_link=self._device.pcie_link(),
             energy=loop.energy,
             num_recompiled=self._models.num_compiled() - num_compiled,
@@ -234,6 +236,7 @@ class StepsTrial:
             "device_memory_bytes": all_known([report.memory.device for report in reports]),
             "device_utilization": utilization if self._device.tells_utilization else None,
             "quota_used_up": tuple(report.quota_used_up for report in reports),
+            "nccl_networks": tuple(report.networks for report in reports),
             "pcie_links": tuple(report.pcie_link for report in reports),
             "energy_joules": energy_of_a_step(reports, measured),
             "plain_energy_joules": energy_of_a_plain_step(reports),

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 
 from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import MemoryPeak
 from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
@@ -181,3 +183,29 @@ def test_utilization_is_looked_at_once_a_second(gpu, monkeypatch):
         meter.after_step()
     meter.stop(2.3)
     assert meter.mean() == pytest.approx((0.20 + 0.40) / 2)
+
+
+LOG = """node01:28:71 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>
+node01:28:71 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+node01:28:71 [0] NCCL INFO Channel 00/0 : 9[1] -> 0[0] [receive] via NET/Socket/0
+node01:28:71 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IB/0(3)/GDRDMA/Shared
+node01:28:71 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/IB/1/GDRDMA(PCI)
+node01:28:71 [0] NCCL INFO Channel 03/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/2/Shared
+"""
+
+
+def test_nccls_own_log_says_over_which_networks_it_sends(gpu, monkeypatch):
+    for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"):
+        monkeypatch.setenv(name, "")  # is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    log = have_nccl_log()
+    device = CUDADevice(torch.device("cuda", 3), log)
+    assert device.networks() is None  # nothing is connected yet
+    Path(os.environ["NCCL_DEBUG_FILE"]).write_text(LOG)  # as NCCL opens it
+    assert device.networks() == "AWS Libfabric, IB/GDRDMA"
+    assert os.environ["NCCL_DEBUG_SUBSYS"] == "INIT,NET"  # and no collective
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    assert have_nccl_log() is None  # it is the user's
+    assert CUDADevice(torch.device("cuda", 3)).networks() is None
+    os.close(log)
