@@ -151,6 +151,9 @@ def devices() -> Iterator[Check]:
         slot = f", PCIe {gpu.pcie_generation} x{gpu.pcie_width}" if gpu.pcie_generation else ""
         size = f"{gpu.memory_bytes / GIB:.0f} GiB"
         yield Check("devices", "ok", f"GPU {index}: {gpu.name}, {size}, {gpu.pci_bus_id}{limit}{slot}")
+        if gpu.cores_near == 0:
+            text = f"GPU {index} is far from all {usable} cores: what is copied to it crosses sockets"
+            yield Check("devices", "warning", text, "numactl --cpunodebind=N, or srun --gpu-bind=closest")
         if gpu.is_exclusive:
             text = f"GPU {index} takes one process alone, strategy dp has several (compute mode)"
             yield Check("devices", "warning", text, f"sudo nvidia-smi -i {index} -c DEFAULT")

@@ -14,7 +14,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "analysis": (9219, 59),
     "commands": (2585, 21),
     "launch": (2130, 18),
-    "machine": (1032, 7),
+    "machine": (1042, 7),
     "plan": (1122, 9),
     "records": (1346, 11),
     "report": (6123, 29),

@@ -45,6 +45,9 @@ def paper_driver(**changes):
         "nvmlDeviceGetClockInfo": lambda handle, kind: 345,
         "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 5,
         "nvmlDeviceGetMaxPcieLinkWidth": unsupported,
+        "nvmlDeviceGetCpuAffinity": lambda handle, words: (
+            [0b1100] * words if handle == "gpu0" else [3] * words
+        ),
         "nvmlDeviceGetComputeMode": lambda handle: 3 if handle == "gpu2" else 0,
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=7)] * (handle == "gpu1"),
         "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 50,
@@ -61,12 +64,15 @@ def paper(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_gpus_their_links_and_what_they_do_not_tell(paper):
+def test_gpus_their_links_and_what_they_do_not_tell(paper, monkeypatch):
+    monkeypatch.setattr(gpus.os, "cpu_count", lambda: 128)
     found = gpus.graphics()
     assert found.gpus[0].name == "H200"
     assert found.gpus[0].power_limit_watts == 700
     assert (found.gpus[0].max_clock_mhz, found.gpus[0].max_memory_clock_mhz) == (1980, 3201)
     assert found.gpus[0].pcie_width is None
+    monkeypatch.setattr(gpus, "allowed_cores", lambda: (0, 1, 66))
+    assert [gpu.cores_near for gpu in gpus.graphics().gpus] == [1, 2, 2]
     assert [gpu.is_exclusive for gpu in found.gpus] == [False, False, True]
     assert found.links == (("X", "NV2", "SYS"), ("NV2", "X", "SYS"), ("SYS", "SYS", "X"))
     assert found.peer_to_peer == ((None, True, False), (True, None, False), (False, False, None))
