@@ -11,13 +11,13 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (90, 3),
-    "analysis": (9219, 59),
+    "analysis": (9218, 59),
     "commands": (2585, 21),
     "launch": (2130, 18),
     "machine": (1042, 7),
     "plan": (1122, 9),
     "records": (1346, 11),
-    "report": (6123, 29),
+    "report": (6124, 29),
     "run": (1191, 7),
     "spec": (1448, 12),
     "worker": (5070, 43),

@@ -180,9 +180,8 @@ class NarrowPCIe(OfTrial):
     @classmethod
     def condition(cls, case: Case) -> Self | None:
         """As the driver says of a GPU that works."""
-        ranks = case.record.ranks
-        links = enumerate(case.steps.pcie_links)
-        narrow = {ranks[place]: link for place, link in links if link is not None and link.is_narrow}
+        links = zip(case.record.ranks, case.steps.pcie_links, strict=False)
+        narrow = {rank: link for rank, link in links if link is not None and link.is_narrow}
         return cls(case, narrow) if narrow else None
 
     @property

@@ -92,10 +92,11 @@ def scaling_table(results: StudyResults) -> Table:
         Column("samples/s", lambda row: interval(row.point.scaling.throughput_samples_per_s), right=True),
         Column("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True),
         Column("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True),
-        *([_MFU, _OF_DATASHEET] if has_mfu else [_AGAIN]),
+        _MFU if has_mfu else _AGAIN,
         Column("status", lambda row: _status_cell(row.point.scaling)),
     ]
-    last = "MFU: of the peak of large matrix products" if has_mfu else "in another run: the range to expect"
+    mfu = "MFU: of the peak of large matrix products (of the data sheet's)"
+    last = mfu if has_mfu else "in another run: the range to expect"
     caption = (
         f"95% intervals; {last}. Excellent: at least {EXCELLENT:.0%} efficiency; good: {GOOD:.0%}; "
         "poor: less; negative: slower than one."
@@ -112,11 +113,13 @@ def more_settings(results: StudyResults) -> int:
     return len(settings_there(results)) - len(results.settings)
 
 
-_MFU: Column[Row] = Column("MFU", lambda row: known(row.mfu, plain_share), right=True)
-_OF_DATASHEET: Column[Row] = Column(
-    "MFU, data sheet", lambda row: known(row.mfu_datasheet, plain_share), right=True
-)
+_MFU: Column[Row] = Column("MFU", lambda row: _mfu_cell(row), right=True)
 _AGAIN: Column[Row] = Column("in another run", lambda row: _again_cell(row.point.scaling), right=True)
+
+
+def _mfu_cell(row: Row) -> str:
+    of_sheet = f" ({plain_share(row.mfu_datasheet)})" if row.mfu_datasheet is not None else ""
+    return f"{known(row.mfu, plain_share)}{of_sheet}"
 
 
 def curve_table(results: StudyResults) -> Table:
