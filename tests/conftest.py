@@ -20,6 +20,7 @@ MAY_SKIP = (
     "no program `prometheus`",
     "no pdflatex",
     "no libfaketime",
+    "no control group of one's own",
 )
 
 

@@ -22,7 +22,7 @@ from raybench.analysis.cost import (
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
-from raybench.analysis.findings.finding import Finding, Need, ranked
+from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
 from raybench.analysis.findings.of_study import NotReached
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
@@ -63,7 +63,7 @@ class StudyResults(Facts):
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every setting
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
-    not_examined: tuple[tuple[str, Need], ...]  # kinds of findings that the headline has no data for
+    not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     attribution: Attribution | None

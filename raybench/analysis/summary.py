@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.cost import restart_time
-from raybench.analysis.phases import phase_times
+from raybench.analysis.phases import PHASES, phase_times
 from raybench.analysis.scaling import Measured, Scaling, one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
-from raybench.records.results import Phase, ProbeResult, StepsResult
+from raybench.records.results import Phase, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_text
 from raybench.spec.workloads import ScriptSpec, WorkloadSpec
@@ -143,6 +143,8 @@ class Summary:
     flops_per_s: float | None = None
     #: the same as a share of what large matrix products reach on the device in the setting's precision
     mfu: float | None = None
+    #: the same as a share of the device's peak by its data sheet, dense; of ten models of GPUs
+    mfu_datasheet: float | None = None
     #: memory as torch counts it, of the rank that takes most
     peak_memory_bytes: int | None = None
     #: memory as the device (on CPUs the process) counts it, of the rank that takes most
@@ -270,7 +272,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
         **_of_memory(record.steps),
         **_of_parts(divided),
         **_of_phases(phases, restart_time(record)),
-        **_of_devices(record.steps, scaled, record.config),
+        **_of_devices(record, record.steps, scaled),
     }
 
 
@@ -321,13 +323,12 @@ def _of_training(run: TrainedRun) -> Values:
         "epoch_time_s": run.epoch_time_s,
         "accuracy": run.final_accuracy,
         "time_to_target_s": run.time_to_target_s,
-        "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
-        "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
         "device_utilization": _mean_known(result.device_utilization),
+        **_of_memory(result),
     }
 
 
-def _of_memory(result: StepsResult | ProbeResult) -> Values:
+def _of_memory(result: StepsResult | ProbeResult | TrainingResult) -> Values:
     return {
         "peak_memory_bytes": max(result.peak_memory_bytes or (), default=None),
         "device_memory_bytes": max(result.device_memory_bytes or (), default=None),
@@ -362,14 +363,9 @@ def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
 def _of_parts(divided: Waterfall | None) -> Values:
     if divided is None:
         return {}
-    parts = divided.parts
-    return {
-        "ideal_s": _value(parts.ideal),
-        "small_batch_s": _value(parts.small_batch),
-        "contention_s": _value(parts.contention),
-        "wrapper_s": _value(parts.wrapper),
-        "skew_s": _value(parts.skew),
-        "exposed_communication_s": _value(parts.exposed_communication),
+    parts = divided.parts.present()
+    parts.pop("undivided", None)
+    return {f"{name}_s": part.value for name, part in parts.items()} | {
         "hidden_communication_s": _value(divided.hidden_communication_s),
         "communication_fraction": _value(divided.communication_fraction),
         "bus_bandwidth_bytes_per_s": _value(divided.bus_bandwidth_bytes_per_s),
@@ -377,26 +373,48 @@ def _of_parts(divided: Waterfall | None) -> Values:
 
 
 def _of_phases(phases: Mapping[Phase, Estimate], restart_s: Estimate | None) -> Values:
-    return {
-        "data_s": _value(phases.get("data")),
-        "forward_s": _value(phases.get("forward")),
-        "backward_s": _value(phases.get("backward")),
-        "optimizer_s": _value(phases.get("optimizer")),
-        "other_s": _value(phases.get("other")),
-        "restart_s": _value(restart_s),
-    }
+    return {f"{phase}_s": _value(phases.get(phase)) for phase in PHASES} | {"restart_s": _value(restart_s)}
 
 
-def _of_devices(result: StepsResult, scaled: Scaling, config: Configuration) -> Values:
+# Peaks of one GPU in TFLOP/s by NVIDIA's data sheets: in fp32 without tensor cores, in tf32, in bf16 and
+# fp16; None: it has none. Dense: the sheets from A100 on print twice as much, "with sparsity".
+_DATASHEETS: Sequence[tuple[str, float, float | None, float]] = (
+    (r"Tesla V100-SXM2-\d+GB", 15.7, None, 125.0),
+    (r"Tesla V100-PCIE-\d+GB", 14.0, None, 112.0),
+    (r"Tesla T4", 8.1, None, 65.0),
+    (r"NVIDIA A10", 31.2, 62.5, 125.0),
+    (r"(NVIDIA )?A100(-(SXM4|PCIE)-\d+GB| 80GB PCIe)", 19.5, 156.0, 312.0),
+    (r"NVIDIA L4", 30.3, 60.0, 121.0),
+    (r"NVIDIA L40S", 91.6, 183.0, 362.0),
+    (r"NVIDIA H100 PCIe", 51.0, 378.0, 756.5),
+    (r"NVIDIA H100 80GB HBM3", 67.0, 494.5, 989.0),
+    (r"NVIDIA H200", 67.0, 494.5, 989.0),
+)
+
+
+def datasheet_flops_per_s(name: str | None, precision: str) -> float | None:
+    """The peak of the GPU ``name`` in ``precision``; None of others, and of what its tensor cores lack."""
+    for pattern, fp32, tf32, half in _DATASHEETS:
+        if name is not None and re.fullmatch(pattern, name):
+            bf16 = half if tf32 is not None else None  # both came with A100
+            found = {"fp32": fp32, "tf32": tf32, "bf16": bf16, "fp16": half}.get(precision)
+            return None if found is None else found * 1e12
+    return None
+
+
+def _of_devices(record: TrialRecord, result: StepsResult, scaled: Scaling) -> Values:
     """What the devices sent, computed and used."""
-    flops = result.flops_per_step
+    flops, config = result.flops_per_step, record.config
     # on CPUs the peak is no constant of the device, and what is computed again is no use of the model's
     is_known = config.device == "cuda" and not config.setting.activation_checkpointing
+    rate = flops / scaled.step_time_s.value if flops else None
     peak = result.matrix_peak_flops_per_s if is_known else None
+    sheet = datasheet_flops_per_s(record.device_name, config.setting.precision) if is_known else None
     return {
         "gradient_bytes": result.gradient_bytes,
-        "flops_per_s": flops / scaled.step_time_s.value if flops else None,
-        "mfu": flops / scaled.step_time_s.value / peak if flops and peak else None,
+        "flops_per_s": rate,
+        "mfu": rate / peak if rate and peak else None,
+        "mfu_datasheet": rate / sheet if rate and sheet else None,
         "device_utilization": _mean_known(result.device_utilization),
         "energy_joules": result.energy_joules,
         "plain_energy_joules": result.plain_energy_joules,

@@ -196,6 +196,7 @@ class Cluster:
     def device_kind(self) -> DeviceKind:
         """What ``device = "auto"`` stands for: GPUs where any node has one."""
         if self.is_local:
+            _refuse_unsupported()
             return "cuda" if gpus.gpu_names() else "cpu"
         return "cuda" if any(node.gpus >= 1 for node in self._alive()) else "cpu"
 
@@ -203,8 +204,9 @@ class Cluster:
         """Devices of the cluster; a local one is described without starting it."""
         if self.is_local:
             if needs.device == "cuda":
+                _refuse_unsupported()
                 names = gpus.gpu_names()
-                return Resources("cuda", len(names), names[0] if names else "no GPU")
+                return Resources("cuda", len(names), ", ".join(dict.fromkeys(names)) or "no GPU")
             return Resources("cpu", host.usable_cores() // needs.cpus, host.cpu_model())
         working = self.working_nodes(needs)
         name = next(
@@ -484,6 +486,13 @@ class Cluster:
         """Every node of the cluster, also those that have no room for a worker."""
         self.connect()
         return _answer_of(alive_nodes)
+
+
+def _refuse_unsupported() -> None:
+    """Raise ``RequestError`` where this machine's GPUs are of a kind that is not measured."""
+    why = gpus.unsupported()
+    if why is not None:
+        raise RequestError(why)
 
 
 def _in_thread(name: str, call: Callable[[], Answer], *, lives_on: bool = False) -> Future[Answer]:

@@ -196,7 +196,7 @@ class WorkerGroup:
             ranks=ranks,
             nodes=self.info.nodes_of(ranks),
             hostnames=tuple(self.info.members[rank].hostname for rank in ranks),
-            device_name=self.info.members[ranks[0]].device_name,
+            device_name=", ".join(dict.fromkeys(self.info.members[rank].device_name for rank in ranks)),
             group=self._number,
         )
 
@@ -329,7 +329,7 @@ class WorkerGroup:
                 "sys_path": import_path(),
                 "own_code": own_code_path(),
             },
-            torch_config=_nccl() if cuda else GlooConfig(),
+            torch_config=_with_gpus() if cuda else GlooConfig(),
             scaling_config=ScalingConfig(
                 num_workers=world_size,
                 use_gpu=cuda,
@@ -349,11 +349,14 @@ class WorkerGroup:
         )
 
 
-def _nccl() -> BackendConfig:
-    """Ray's own, which brings torch, and GPUs to whoever is to use them."""
+def _with_gpus() -> BackendConfig:
+    """Ray's own, which brings torch, and shows each worker the GPUs of its node.
+
+    Its group of all workers is gloo's, as on CPUs: what travels by NCCL has groups of its own.
+    """
     from ray.train.torch import TorchConfig
 
-    return TorchConfig(backend="nccl")
+    return TorchConfig(backend="gloo")
 
 
 def _on_loopback() -> dict[str, str]:

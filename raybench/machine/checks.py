@@ -129,6 +129,9 @@ def devices() -> Iterator[Check]:
     clock = host.clock_mhz()
     at = f" at {clock:.0f} MHz" if clock else ""
     yield Check("devices", "ok", f"{usable} usable of {os.cpu_count()} cores, {host.cpu_model()}{at}")
+    unsupported = gpus.unsupported()
+    if unsupported is not None:
+        yield Check("devices", "missing", unsupported, "python -m raybench.study scaling --device cpu")
     governor = host.governor()
     if governor and governor not in ("performance", "schedutil"):
         yield Check(
@@ -148,6 +151,12 @@ def devices() -> Iterator[Check]:
         slot = f", PCIe {gpu.pcie_generation} x{gpu.pcie_width}" if gpu.pcie_generation else ""
         size = f"{gpu.memory_bytes / GIB:.0f} GiB"
         yield Check("devices", "ok", f"GPU {index}: {gpu.name}, {size}, {gpu.pci_bus_id}{limit}{slot}")
+        if gpu.cores_near == 0:
+            text = f"GPU {index} is far from all {usable} cores: what is copied to it crosses sockets"
+            yield Check("devices", "warning", text, "numactl --cpunodebind=N, or srun --gpu-bind=closest")
+        if gpu.is_exclusive:
+            text = f"GPU {index} takes one process alone, strategy dp has several (compute mode)"
+            yield Check("devices", "warning", text, f"sudo nvidia-smi -i {index} -c DEFAULT")
     yield Check("devices", "ok", f"driver {graphics.driver_version}, CUDA up to {graphics.cuda_version}")
     if installed_version("torch").endswith("+cpu"):
         command = "python -m pip install --force-reinstall torch torchvision"
@@ -353,7 +362,7 @@ def ray() -> Iterator[Check]:
         yield Check("Ray", "ok", f"{word}; a local cluster makes its token in {path}")
 
 
-ALL_REDUCE_TIMEOUT_S = 30.0
+ALL_REDUCE_TIMEOUT_S = 70.0  # more than the two wait for each other
 BUSY_SHARE = 0.5  # load average over cores: above it workers that do not finish show nothing
 SELF_TEST = "raybench.worker.selftest"
 

@@ -18,6 +18,7 @@ from raybench.errors import printable
 from raybench.machine import gpus, host
 from raybench.machine.gpus import Gpu
 from raybench.machine.host import DeviceKind, virtualization
+from raybench.machine.network import rdma_devices
 
 PACKAGES = (
     "raybench",
@@ -80,6 +81,7 @@ class Environment(BaseModel):
     peer_to_peer: tuple[tuple[bool | None, ...], ...] = Field(
         (), description="whether each GPU reads the memory of each other one directly"
     )
+    rdma_devices: tuple[str, ...] = Field((), description="adapters of InfiniBand, RoCE or EFA")
     commit: str | None = Field(None, description="git commit of raybench's checkout")
     dirty: bool | None = Field(None, description="whether that checkout had uncommitted changes")
     variables: dict[str, str] = Field(default_factory=dict, description="relevant environment variables")
@@ -132,6 +134,7 @@ def capture() -> Environment:
         gpus=graphics.gpus,
         gpu_links=graphics.links,
         peer_to_peer=graphics.peer_to_peer,
+        rdma_devices=rdma_devices(),
         commit=commit,
         dirty=dirty,
         variables=variables,

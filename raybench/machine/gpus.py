@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from raybench.machine.host import allowed_cores
 
 T = TypeVar("T")
 
 _ANCESTORS = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 # By number: pynvml has NVML_P2P_CAPS_INDEX_READ as a tuple.
 _P2P_READ, _P2P_NVLINK, _P2P_OK = 0, 2, 0
+_EXCLUSIVE_PROCESS = 3
+CORES_OF_A_WORD = 64
 
 
 class Gpu(BaseModel):
@@ -34,6 +40,8 @@ class Gpu(BaseModel):
     clock_mhz: int | None = Field(None, description="clock of its multiprocessors now, in MHz")
     pcie_generation: int | None = Field(None, description="of its slot, the highest (idle links go slower)")
     pcie_width: int | None = Field(None, description="lanes of its slot, the most")
+    cores_near: int | None = Field(None, description="cores of its NUMA node that this process may use")
+    is_exclusive: bool | None = Field(None, description="whether its compute mode is for one process alone")
 
     # The same model with the same limits in the same kind of slot: measurements compare.
     COMPARED: ClassVar[tuple[str, ...]] = (
@@ -90,6 +98,19 @@ def graphics() -> Graphics:
         _answer(pynvml.nvmlShutdown)
 
 
+def unsupported() -> str | None:
+    """Why what there is of GPUs cannot be measured; None: nothing is known against it."""
+    words = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    slices = [word.strip() for word in words if word.strip().startswith("MIG-")]
+    if slices:
+        return f"CUDA_VISIBLE_DEVICES: whole GPUs, and no slices of one (received {slices[0]!r})"
+    with suppress(metadata.PackageNotFoundError):
+        version = metadata.version("torch")
+        if "+rocm" in version:
+            return f'torch: built for CUDA, or device = "cpu": AMD is not measured yet (received {version})'
+    return None
+
+
 def gpu_names() -> list[str]:
     """The models of the visible GPUs, one for each."""
     return [gpu.name for gpu in graphics().gpus]
@@ -135,7 +156,15 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
         clock_mhz=_answer(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
         pcie_generation=_answer(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         pcie_width=_answer(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        cores_near=_answer(_cores_near, nvml, handle),
+        is_exclusive=_answer(lambda: int(nvml.nvmlDeviceGetComputeMode(handle)) == _EXCLUSIVE_PROCESS),
     )
+
+
+def _cores_near(nvml: Any, handle: Any) -> int:
+    """Of the cores that this process may use, how many are of the GPU's NUMA node, by NVML's bits."""
+    words = nvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() or 1) // CORES_OF_A_WORD + 1)
+    return sum(bool(words[core // CORES_OF_A_WORD] >> core % CORES_OF_A_WORD & 1) for core in allowed_cores())
 
 
 def _bus_id(nvml: Any, handle: Any) -> str:

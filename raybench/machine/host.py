@@ -107,6 +107,29 @@ def _quota_cores() -> float | None:
     return min(quotas, default=None)
 
 
+def quota_periods() -> list[tuple[int, int]]:
+    """Periods of the kernel's scheduler so far, and those in which the quota of time was used up.
+
+    A pair for each control group of this process that counts them.
+    """
+    texts = control_group_values("cpu", "cpu.stat")
+    counts = [dict(re.findall(r"^(nr_\w+) (\d+)$", text, re.MULTILINE)) for text in texts]
+    return [(int(each["nr_periods"]), int(each["nr_throttled"])) for each in counts if "nr_throttled" in each]
+
+
+def quota_used_up(before: Sequence[tuple[int, int]]) -> float | None:
+    """Share of the scheduler's periods since ``before`` in which a quota of time was used up.
+
+    Of the control group that met it most often; None where no group has a quota.
+    """
+    shares = [
+        (used_up - old_used_up) / (periods - old_periods)
+        for (periods, used_up), (old_periods, old_used_up) in zip(quota_periods(), before, strict=False)
+        if periods > old_periods  # without a quota there are no periods
+    ]
+    return max(shares, default=None)
+
+
 def cpu_model() -> str:
     """The processor's name."""
     name = first_match(CPU_INFO, r"^(?:model name|Model|Processor)\s*:\s*(.+)$")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from ipaddress import ip_address
+from pathlib import Path
 
 import psutil
 
-from raybench.machine.host import DeviceKind
+from raybench.machine.host import DeviceKind, read
 
 
 def interfaces() -> dict[str, str]:
@@ -67,6 +68,15 @@ def nccl_interface() -> tuple[str, str] | None:
         *addresses,
     ]
     return (order[0], addresses[order[0]]) if order else None
+
+
+RDMA = Path("/sys/class/infiniband")
+
+
+def rdma_devices() -> tuple[str, ...]:
+    """Adapters that are up and reach another host's memory directly: of InfiniBand, RoCE, EFA."""
+    states = {port.parts[-4]: read(port) or "" for port in RDMA.glob("*/ports/1/state")}
+    return tuple(sorted(name for name, state in states.items() if "ACTIVE" in state))
 
 
 def unknown_interfaces(device: DeviceKind) -> list[str]:

@@ -25,7 +25,7 @@ from raybench.records.requests import (
 )
 from raybench.spec.knobs import Knobs, LargestBatch, Setting
 from raybench.spec.placement import Placement
-from raybench.spec.study import MeasureSpec, Study
+from raybench.spec.study import COMPILING, MeasureSpec, Study
 from raybench.spec.workloads import ScriptSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
@@ -173,7 +173,7 @@ class Plan:
         suggestion = Suggestion(0, setting, choice.default_environment(self.study))
         return ProbeRequest(
             config=self.config(suggestion, self.target, self.placement(self.target)),
-            timeout_seconds=self.study.measure.timeout_seconds,
+            timeout_seconds=self._timeout_s(setting),
         )
 
     def suggestions(self) -> Iterator[Suggestion]:
@@ -304,7 +304,7 @@ class Plan:
             role="verification",
             config=changed,
             variants=("ddp", "anchor") if paired else ("ddp",),
-            measure=self._measure("verification"),
+            measure=self._measure("verification", setting, unchanged.setting),
             anchor=unchanged.setting if paired else None,
         )
 
@@ -368,14 +368,20 @@ class Plan:
             role=role,
             config=self.config(suggestion, world_size, placement),
             variants=(*variants, "anchor") if has_anchor else variants,
-            measure=self._measure(role),
+            measure=self._measure(role, setting, anchor),
             anchor=anchor if has_anchor else None,
         )
 
-    def _measure(self, role: StepsRole) -> MeasureSpec:
+    def _timeout_s(self, *settings: Setting) -> float:
+        """The limit of a trial that runs ``settings``."""
+        compiles = any(setting.compile for setting in settings)
+        return self.study.measure.timeout_seconds * (COMPILING if compiles else 1)
+
+    def _measure(self, role: StepsRole, *settings: Setting) -> MeasureSpec:
         """A visit's share of what the study wants of all visits together; few trials are profiled."""
         asked = self.study.measure
         changed: dict[str, Any] = {"profile": False, "memory_snapshot": False}
+        changed["timeout_seconds"] = self._timeout_s(*settings)
         if role != "verification":  # which is visited once
             half_width = asked_half_width(asked, self.device) * math.sqrt(asked.visits)
             if role == "search" and self.study.search.half_width is not None:

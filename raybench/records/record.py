@@ -5,6 +5,8 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
+1.1. Results of steps have `quota_used_up`, `nccl_networks` and `pcie_links`; settings `batched_grad_copy`,
+   `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id.
 1.0. The anchor is the study's default, measured in the rounds of every trial at the target world size; a
    request of steps has ``visit``, part of the id from 1 on.
 """
@@ -23,7 +25,7 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import received
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 LAST_WHOLE_VERSION = 5  # before 1.0
 
 #: complete: it has a result; no other state has numbers

@@ -196,7 +196,11 @@ class _Request(Frozen):
 
     def _asked(self) -> dict[str, Any]:
         """What the id is made of."""
-        return self.model_dump(mode="json", exclude={"config": {"oversubscribed"}, **self.NOT_ASKED})
+        asked = self.model_dump(mode="json", exclude={"config": {"oversubscribed"}, **self.NOT_ASKED})
+        for setting in (asked["config"].get("setting") or {}, asked.get("anchor") or {}):
+            for name in Setting.unasked(setting):
+                del setting[name]
+        return asked
 
 
 class StepsRequest(_Request):

@@ -192,6 +192,24 @@ class TracedRank(Frozen):
         return self.communication_s - self.both_s
 
 
+class PCIeLink(Frozen):
+    """The link between a GPU and its host."""
+
+    #: generation in use, of a GPU that worked just before
+    generation: Count
+    #: lanes in use
+    lanes: Count
+    #: highest generation of GPU and slot
+    most_generation: Count
+    #: most lanes of GPU and slot
+    most_lanes: Count
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether GPU and slot could do better."""
+        return self.generation < self.most_generation or self.lanes < self.most_lanes
+
+
 class StepsResult(Frozen):
     """What a complete trial of steps has."""
 
@@ -265,6 +283,14 @@ class StepsResult(Frozen):
     #: cores' worth of time that other programs took on the leader's host, the five largest, by name; of
     #: trials of the curve
     other_programs: dict[str, Difference] = Field(default_factory=dict)
+    #: of each rank's control groups, the share of the kernel's scheduling periods during the rounds in which
+    #: their quota of CPU time was used up; null: they have none
+    quota_used_up: tuple[Ratio | None, ...] = ()
+    #: networks over which NCCL connected each rank so far, by NCCL's own log, such as `IB/GDRDMA` (GPUDirect)
+    #: or `Socket`; null: none, or not known
+    nccl_networks: tuple[str | None, ...] = ()
+    #: link of each rank's GPU when the rounds ended; null: not known
+    pcie_links: tuple[PCIeLink | None, ...] = ()
     #: loss after the last round
     loss: float | None = None
     #: losses and gradient against those of one device, in trials of the curve: does the strategy train what

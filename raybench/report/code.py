@@ -37,10 +37,13 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "static_graph": False,
     "find_unused_parameters": False,
     "broadcast_buffers": True,
+    "batched_grad_copy": False,
+    "skip_all_reduce_unused_params": False,
     "activation_checkpointing": False,
     "compile": False,
     "channels_last": False,
     "cudnn_benchmark": False,
+    "optimizer_kernels": "default",
     "workers": 0,
     "persistent_workers": False,
     "pin_memory": False,
@@ -49,9 +52,11 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
 TRANSFORMERS_DEFAULTS: Mapping[str, KnobValue | None] = {
     **TORCH_DEFAULTS, "find_unused_parameters": None, "pin_memory": True
 }  # fmt: skip
-DDP_KNOBS = (
-    "bucket_cap_mb", "static_graph", "find_unused_parameters", "gradient_as_bucket_view", "broadcast_buffers"
-)  # fmt: skip
+# how many of FRAMEWORKS hand them on to DDP, the first ones
+DDP_KNOBS = {
+    "bucket_cap_mb": 4, "static_graph": 4, "find_unused_parameters": 4, "gradient_as_bucket_view": 3,
+    "broadcast_buffers": 4, "batched_grad_copy": 2, "skip_all_reduce_unused_params": 2,
+}  # fmt: skip
 LOADER_KNOBS = {
     "workers": "num_workers",
     "persistent_workers": "persistent_workers",
@@ -65,13 +70,14 @@ def _torch(argument: str) -> tuple[str, ...]:
     return (argument,) * 3
 
 
-def _ddp(name: str, transformers: bool = True) -> tuple[str, ...]:
-    return (
+def _ddp(name: str, frameworks: int) -> tuple[str, ...]:
+    every = (
         f"prepare_model(parallel_strategy_kwargs={{'{name}': VALUE}})",
         f"DDPStrategy({name}=VALUE)",
         f"DistributedDataParallelKwargs({name}=VALUE)",
-        f"TrainingArguments(ddp_{name}=VALUE)" if transformers else "",
+        f"TrainingArguments(ddp_{name}=VALUE)",
     )
+    return tuple(each if place < frameworks else "" for place, each in enumerate(every))
 
 
 def _loader(name: str) -> tuple[str, ...]:
@@ -132,11 +138,11 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
         )
         for kind in AUTOCAST
     },
-    "bucket_cap_mb": _ddp("bucket_cap_mb"),
-    "static_graph": _ddp("static_graph"),
-    "find_unused_parameters": _ddp("find_unused_parameters"),
-    "broadcast_buffers": _ddp("broadcast_buffers"),
-    "gradient_as_bucket_view": _ddp("gradient_as_bucket_view", transformers=False),
+    **{name: _ddp(name, frameworks) for name, frameworks in DDP_KNOBS.items()},
+    **{
+        f"optimizer_kernels={kernels}": (*_torch(f"torch.optim.AdamW(..., {kernels}=True)"), "")
+        for kernels in ("foreach", "fused")
+    },
     "activation_checkpointing": (
         *_torch("apply_activation_checkpointing(model)"),
         "TrainingArguments(gradient_checkpointing=VALUE)",

@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
-from raybench.analysis.findings.batch import (
-    BatchTooSmall,
-    LaunchBound,
-    MemoryBound,
-    busy_share,
-)
+from raybench.analysis.findings.batch import BatchTooSmall
 from raybench.analysis.findings.case import Case, OfTrial, programs_of, stoppable
 from raybench.analysis.findings.communication import (
     ExposedTransfers,
@@ -51,9 +46,11 @@ from raybench.analysis.findings.steadiness import (
     CLOCK_DROP,
     MOST_TIMES,
     LossesDisagree,
+    NarrowPCIe,
     NoisyMeasurement,
     NotAllMeasured,
     Oversubscribed,
+    QuotaUsedUp,
     RareSlowSteps,
     Throttling,
 )
@@ -159,31 +156,17 @@ NEED_WORDS = {
     Need.PHASES: "the phases of a step, which trials of a curve have",
     Need.BATCHES: "a larger batch",
     Need.SWEEP: "a sweep (communication), or a second bucket_cap_mb",
-    Need.UTILIZATION: "the devices' utilisation, which the driver does not tell",
     Need.CLOCKS: "the devices' clocks, which the driver does not tell",
     Need.LOAD: "what else runs, which the host does not tell",
 }
-# kinds of findings, where they have no name before one is found
-KIND_WORDS = {
-    "ExposedTransfers": "communication",
-    "Interference": "interference",
-    "Contention": "contention",
-    "CostlyWrapper": "costly wrapper",
-    "TakingTurns": "jitter",
-    "DataBound": "data-bound",
-    "LaunchBound": "launch-bound",
-    "BatchTooSmall": "batch too small",
-    "OtherProcesses": "other processes",
-    "Throttling": "throttling",
-}
 
 
-def not_examined_words(missing: Sequence[tuple[str, Need]]) -> str:
+def not_examined_words(missing: Sequence[tuple[FindingName, Need]]) -> str:
     """What could not be looked at, and what it needs; empty where all was."""
     by_need = dict[Need, list[str]]()
-    for kind, need in missing:
-        by_need.setdefault(need, []).append(KIND_WORDS[kind])
-    each = (f"{', '.join(kinds)} (needs {NEED_WORDS[need]})" for need, kinds in by_need.items())
+    for name, need in missing:
+        by_need.setdefault(need, []).append(name)
+    each = (f"{', '.join(names)} (needs {NEED_WORDS[need]})" for need, names in by_need.items())
     return f"Not examined: {'; '.join(each)}." if by_need else ""
 
 
@@ -238,6 +221,12 @@ def _worse_way(way: WorseWay) -> tuple[str, str]:
     if way.variable:
         step = f"name the network between the nodes in {way.variable}; `raybench doctor` lists the interfaces"
         return f"{way.variable}={way.value} is no network between nodes", step
+    if way.devices:
+        step = "NCCL_DEBUG=INFO says why: a plugin or libibverbs that is missing, NCCL_NET, NCCL_IB_HCA"
+        return f"NCCL sends over sockets, not by {', '.join(way.devices)}", step
+    if way.network:
+        step = "load nvidia-peermem; GPU and adapter below one PCIe switch (nvidia-smi topo -m)"
+        return f"NCCL sends over {way.network} through the host's memory, without GPUDirect", step
     (near_a, near_b), (far_a, far_b) = way.near, way.far
     far = f"GPUs {far_a} and {far_b} are joined by {way.far_link}"
     return (
@@ -287,9 +276,11 @@ def _better_transfers(rule: ExposedTransfers) -> str:
 @text_of.register
 def _(rule: CostlyWrapper) -> Text:
     fewer = "a larger batch or accumulation has fewer of them for each sample"
+    if rule.case.is_cuda and not rule.case.config.setting.batched_grad_copy:
+        fewer = f"batched_grad_copy (torch 2.14) copies in fewer kernels; {fewer}"
     return Text(
         f"DDP's copies and hooks take {ms(rule.part_s)}, {pct(rule.share)} of the step, without any transfer",
-        f"gradient_as_bucket_view saves the copies; {fewer}" if rule.remedy.change else fewer,
+        f"gradient_as_bucket_view saves the copies back; {fewer}" if rule.remedy.change else fewer,
     )
 
 
@@ -348,9 +339,10 @@ def _(rule: Contention) -> Text:
         words += f"; other processes explain {ms(rule.others_s)} of that"
     change = rule.remedy.change
     if case.is_cuda:
-        fact = "GPUs share the host's memory, PCIe and cores; the times do not tell which"
+        fact = "GPUs share power and cooling, the host's memory, PCIe and cores; the times do not tell which"
         step = (
-            "more cores for each worker (--cpus-per-worker), pin_memory, ranks spread over sockets or nodes"
+            "compare the clocks with those of one GPU at work (nvidia-smi dmon); else more cores for each "
+            "worker (--cpus-per-worker), ranks spread over sockets or nodes"
         )
     elif rule.has_too_many_threads:
         fact = f"{rule.ranks} workers of {rule.threads} threads share {rule.cores} cores"
@@ -366,40 +358,20 @@ def _(rule: Contention) -> Text:
 
 
 @text_of.register
-def _(rule: LaunchBound) -> Text:
-    return Text(
-        f"GPUs are busy for {rule.busy:.0%} of the time: {ms(rule.part_s)} of the step, {pct(rule.share)}, "
-        "they wait for the process that launches their work",
-        "fewer and larger kernels: compile, a larger batch, no Python in the step",
-    )
-
-
-@text_of.register
 def _(rule: BatchTooSmall) -> Text:
     case, part_s = rule.case, rule.part_s
     how = f"{ms(part_s)} of the step stay whatever the batch, by the line through the batches measured"
     if rule.by_strong_scaling:
         samples = f"{plural(case.config.batch_size, 'sample')} a device"
         how = f"{samples} take {ms(part_s)} longer than their part of the whole batch"
-    is_told = busy_share(case) is not None
-    told = "" if is_told else "; launches, Python or a device that is not filled: not separated"
     step = "a larger batch"
     if case.larger_batches:
         step = (
-            "no larger batch that was measured is certainly better: fewer and larger kernels (compile), or a "
-            "larger batch than those"
+            "no larger batch that was measured is certainly better: fewer and larger kernels (compile, "
+            "optimizer_kernels fused), or a larger batch than those"
         )
-    return Text(f"{how}, {pct(rule.share)} of the step{told}", step)
-
-
-@text_of.register
-def _(rule: MemoryBound) -> Text:
-    return Text(
-        f"busy for {rule.busy:.0%} of the time at {pct(rule.peak_share)} of the matrix peak of "
-        f"{rule.peak_flops_per_s * 1e-12:.1f} TFLOP/s: reading and writing memory takes the time, not "
-        "arithmetic",
-        "fewer passes over memory: fused kernels (compile), a narrower precision, channels_last for images",
-    )
+    causes = "launches, Python or a device that is not filled: not separated"
+    return Text(f"{how}, {pct(rule.share)} of the step; {causes}", step)
 
 
 @text_of.register
@@ -546,10 +518,7 @@ def _(rule: RareSlowSteps) -> Text:
 
 @text_of.register
 def _(rule: Oversubscribed) -> Text:
-    step_s, step = rule.step_s, "unknown"
-    if step_s is not None:
-        step_ms = step_s.scaled(1e3)
-        step = f"{step_ms.value:.1f} ms [{step_ms.low:.1f}, {step_ms.high:.1f}], {step_ms.n} rounds"
+    step = "unknown" if rule.step_s is None else f"{ms(rule.step_s)}, {rule.step_s.n} rounds"
     return Text(
         f"{rule.case.config.world_size} workers shared fewer cores; step time {step}",
         "use it to see that a study works, not for its numbers: run on as many cores as workers",
@@ -569,6 +538,26 @@ def _(rule: Throttling) -> Text:
         "; ".join(said),
         "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the governor",
     )
+
+
+@text_of.register
+def _(rule: QuotaUsedUp) -> Text:
+    return Text(
+        f"the container used up its quota of CPU time in {rule.share:.0%} of the scheduler's periods, and "
+        "stood still until the next",
+        "fewer workers or threads, or a larger limit (Kubernetes: resources.limits.cpu, Docker: --cpus)",
+    )
+
+
+@text_of.register
+def _(rule: NarrowPCIe) -> Text:
+    record = rule.case.record
+    each = (
+        f"{_rank(record, rank)} has PCIe {link.generation} x{link.lanes} where {link.most_generation} "
+        f"x{link.most_lanes} is possible"
+        for rank, link in rule.links.items()
+    )
+    return Text("; ".join(each), "reseat the card, or look at its riser and the slot's settings in the BIOS")
 
 
 @text_of.register

@@ -59,6 +59,15 @@ class Setting(Model):
     static_graph: Switch = Field(False, description="DDP may take the graph as the same in every step")
     find_unused_parameters: Switch = Field(False, description="DDP looks for parameters without a gradient")
     broadcast_buffers: Switch = Field(True, description="DDP sends rank 0's buffers before each forward pass")
+    batched_grad_copy: Switch = Field(
+        False,
+        description="DDP copies the gradients of a bucket at once, in two kernels; from torch 2.14 on",
+    )
+    skip_all_reduce_unused_params: Switch = Field(
+        False,
+        description="DDP sends no gradients of unused parameters, which must be the same on all ranks; from "
+        "torch 2.14 on, with find_unused_parameters",
+    )
     fsdp_reshard: Switch = Field(
         True, description="FSDP frees gathered parameters after the forward pass: memory against transfers"
     )
@@ -70,6 +79,11 @@ class Setting(Model):
         False, description="memory format of images and weights: channels last (fsdp: of images alone)"
     )
     cudnn_benchmark: Switch = Field(False, description="cuDNN times its algorithms and takes the fastest")
+    optimizer_kernels: Literal["default", "foreach", "fused"] = Field(
+        "default",
+        description="the optimizer updates all parameters in few kernels (foreach) or in one (fused); "
+        "default leaves it as it was made: torch takes foreach on GPUs, parameter by parameter on CPUs",
+    )
     num_threads: NonNegativeInt = Field(
         0, description="torch's threads in each worker on CPUs; 0: as many as the worker has cores"
     )
@@ -77,25 +91,31 @@ class Setting(Model):
     persistent_workers: Switch = Field(True, description="DataLoader processes live on between epochs")
     pin_memory: Switch = Field(True, description="the loader puts batches into pinned memory, on GPUs")
 
+    # What only DDP looks at: other strategies leave it alone, or (the second line) cannot have it.
+    DDPS_OWN: ClassVar[tuple[str, ...]] = (
+        "bucket_cap_mb", "gradient_as_bucket_view", "broadcast_buffers", "batched_grad_copy",
+    )  # fmt: skip
+    DDP_ONLY: ClassVar[tuple[str, ...]] = (
+        "gradient_compression", "static_graph", "find_unused_parameters", "skip_all_reduce_unused_params",
+    )  # fmt: skip
     # What has no effect where there is one device: measured once there, whatever its value.
-    ONE_DEVICE_INDIFFERENT: ClassVar[tuple[str, ...]] = (
-        "strategy",
-        "bucket_cap_mb",
-        "gradient_compression",
-        "gradient_as_bucket_view",
-        "static_graph",
-        "find_unused_parameters",
-        "broadcast_buffers",
-        "fsdp_reshard",
-    )
-    # What a strategy does not look at on several devices, and what it cannot do.
+    ONE_DEVICE_INDIFFERENT: ClassVar[tuple[str, ...]] = ("strategy", *DDPS_OWN, *DDP_ONLY, "fsdp_reshard")
+    # What a strategy does not look at on several devices.
     STRATEGY_INDIFFERENT: ClassVar[dict[str, tuple[str, ...]]] = {
         "single": (),
-        "dp": ("bucket_cap_mb", "gradient_as_bucket_view", "broadcast_buffers", "fsdp_reshard"),
+        "dp": ("fsdp_reshard", *DDPS_OWN),
         "ddp": ("fsdp_reshard",),
-        "fsdp": ("bucket_cap_mb", "gradient_as_bucket_view", "broadcast_buffers"),
+        "fsdp": DDPS_OWN,
     }
-    DDP_ONLY: ClassVar[tuple[str, ...]] = ("gradient_compression", "static_graph", "find_unused_parameters")
+    # Of later raybenches than the first: at its default such a knob is of no trial's id.
+    ADDED: ClassVar[tuple[str, ...]] = (
+        "batched_grad_copy", "skip_all_reduce_unused_params", "optimizer_kernels",
+    )  # fmt: skip
+
+    @classmethod
+    def unasked(cls, values: Mapping[str, Any]) -> set[str]:
+        """The knobs of ``ADDED`` that ``values``, of a setting or of none, leave at their defaults."""
+        return {name for name in cls.ADDED if name in values and values[name] == _DEFAULTS[name]}
 
     def indifferent(self, world_size: int) -> tuple[str, ...]:
         """The knobs that have no effect for this strategy on ``world_size`` devices."""
@@ -158,15 +178,8 @@ class Setting(Model):
 
     # What a fault may come from; of the buckets only whether they are smaller than the compiler takes.
     FAULT_KNOBS: ClassVar[tuple[str, ...]] = (
-        "strategy",
-        "precision",
-        "gradient_compression",
-        "static_graph",
-        "find_unused_parameters",
-        "compile",
-        "cudnn_benchmark",
-        "bucket_cap_mb",
-    )
+        "strategy", "precision", *DDP_ONLY, "compile", "cudnn_benchmark", "bucket_cap_mb",
+    )  # fmt: skip
 
     def fault(self, device: str) -> str | None:
         """Why no trial can have this setting on ``device`` ("cpu" or "cuda"), or None."""
@@ -187,6 +200,8 @@ class Setting(Model):
                     return f"strategy {self.strategy} excludes {name}{shown}, which only ddp has"
         if self.static_graph and self.find_unused_parameters:
             return "static_graph excludes find_unused_parameters"
+        if self.skip_all_reduce_unused_params and not self.find_unused_parameters:
+            return "skip_all_reduce_unused_params needs find_unused_parameters"
         if not self.compile:
             return None
         if self.strategy == "dp":

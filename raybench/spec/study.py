@@ -122,6 +122,9 @@ class SearchSpec(Model):
     )
 
 
+COMPILING = 3.0  # times ``timeout_seconds``: every rank compiles, for minutes where the model is large
+
+
 class MeasureSpec(Model):
     """How long and how exactly a trial is measured."""
 
@@ -131,7 +134,11 @@ class MeasureSpec(Model):
         "on GPUs",
     )
     max_seconds: Seconds = Field(20.0, description="the rounds of a trial end after this time, in s")
-    timeout_seconds: Seconds = Field(300.0, description="a trial is ended after this time, in s")
+    timeout_seconds: Seconds = Field(
+        300.0,
+        description="a trial is ended after this time, in s; after three times as long where torch compiles "
+        "its model",
+    )
     visits: Annotated[int, Field(ge=1, le=MOST_VISITS, strict=True)] = Field(
         3,
         description="how often default and winner are visited at each world size, spread over the study",

@@ -176,3 +176,14 @@ def _convolution_error() -> float:
 
 def _apart(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(found - exact) / torch.linalg.vector_norm(exact))
+
+
+def test_the_link_of_a_gpu_at_work_is_no_more_than_it_could_be(device):
+    torch.cuda._sleep(10**9)
+    link = device.pcie_link()
+    device.synchronize()
+    if link is None:
+        pytest.skip("this driver does not tell")
+    print(link)
+    assert link.generation <= link.most_generation
+    assert link.lanes <= link.most_lanes

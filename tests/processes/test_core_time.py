@@ -4,8 +4,11 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from raybench.machine import core_time
+import pytest
+
+from raybench.machine import core_time, host
 from tests.support.working import WORKS
 
 SECONDS, TICKS_S = 1.5, 0.05
@@ -16,21 +19,25 @@ def scheduled_s(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it on Linux
 
 
-def test_a_process_that_works_is_told_by_name_and_in_the_sum():
-    with subprocess.Popen([sys.executable, "-c", WORKS]) as process:
-        try:
-            time.sleep(0.3)
-            busy_before, first = core_time.busy_core_seconds(), scheduled_s(process.pid)
-            own_before = core_time.own_core_seconds(with_children=False)
-            with_children = core_time.own_core_seconds(with_children=True)
-            before, begun = core_time.core_seconds_by_process(), scheduled_s(process.pid)
-            time.sleep(SECONDS)
-            least, after = scheduled_s(process.pid) - begun, core_time.core_seconds_by_process()
-            own = core_time.own_core_seconds(with_children=False) - own_before
-            with_children = core_time.own_core_seconds(with_children=True) - with_children
-            most, busy = scheduled_s(process.pid) - first, core_time.busy_core_seconds()
-        finally:
-            process.kill()
+@pytest.fixture(scope="module")
+def process():
+    """One that wants a core all the time."""
+    with subprocess.Popen([sys.executable, "-c", WORKS]) as working:
+        yield working
+        working.kill()
+
+
+def test_a_process_that_works_is_told_by_name_and_in_the_sum(process):
+    time.sleep(0.3)
+    busy_before, first = core_time.busy_core_seconds(), scheduled_s(process.pid)
+    own_before = core_time.own_core_seconds(with_children=False)
+    with_children = core_time.own_core_seconds(with_children=True)
+    before, begun = core_time.core_seconds_by_process(), scheduled_s(process.pid)
+    time.sleep(SECONDS)
+    least, after = scheduled_s(process.pid) - begun, core_time.core_seconds_by_process()
+    own = core_time.own_core_seconds(with_children=False) - own_before
+    with_children = core_time.own_core_seconds(with_children=True) - with_children
+    most, busy = scheduled_s(process.pid) - first, core_time.busy_core_seconds()
     pids = {pid: each for pid, each in after.items() if pid == process.pid}
     name, _ = pids[process.pid]
     used = core_time.seconds_by_name({process.pid: before[process.pid]}, pids, without=())
@@ -43,3 +50,34 @@ def test_a_process_that_works_is_told_by_name_and_in_the_sum():
     assert with_children - own > least - TICKS_S
     others = core_time.seconds_by_name(before, after, without={process.pid, os.getpid()})
     assert sum(others.values()) < sum(core_time.seconds_by_name(before, after, without=()).values())
+
+
+V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def group(process):
+    """The process in a control group with a quota of 0.2 cores, by either version of the interface."""
+    is_v1 = (V1 / "cpu.stat").exists()
+    folder = (V1 if is_v1 else V2) / f"raybench-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        quota = {"cpu.cfs_quota_us": "20000"} if is_v1 else {"cpu.max": "20000 100000"}
+        for name, text in (quota | {"cgroup.procs": str(process.pid)}).items():
+            (folder / name).write_text(text)
+    except OSError:
+        pytest.skip("no control group of one's own")
+    yield folder
+    process.kill()
+    process.wait()
+    folder.rmdir()
+
+
+def test_a_process_with_a_fifth_of_the_core_that_it_wants_uses_up_its_quota(group, monkeypatch):
+    monkeypatch.setattr(host, "control_group_folders", lambda controller: iter([group]))
+    time.sleep(0.2)
+    periods = host.quota_periods()
+    time.sleep(1.0)
+    share = host.quota_used_up(periods)
+    assert share is not None
+    assert share > 0.8

@@ -117,6 +117,13 @@ LATE: dict[str, StepsRequest] = {
 # what tests/ranks/test_strategies.py and INSIDES have is not repeated
 SETTINGS: dict[str, StepsRequest] = {
     "unused": _request({"kind": "unused"}, setting=Setting(batch_size=8, find_unused_parameters=True)),
+    "unused_unsent": _request(
+        {"kind": "unused"},
+        setting=Setting(batch_size=8, find_unused_parameters=True, skip_all_reduce_unused_params=True),
+    ),
+    "batched": _request(
+        role="scaling", setting=Setting(batch_size=8, batched_grad_copy=True, optimizer_kernels="fused")
+    ),
     "accumulation_static": _request(
         setting=Setting(batch_size=8, gradient_accumulation=2, static_graph=True, bucket_cap_mb=1)
     ),
@@ -254,11 +261,19 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
     assert found.samples_per_step == found.global_batch_size == request.config.global_batch_size
     reasons = {
         "unused": {"local": "find_unused_parameters sends even where gradients stay"},
+        "unused_unsent": {"local": "find_unused_parameters sends even where gradients stay"},
         "base_too_large": {
             "base": "batch 32 does not fit on one device: MemoryError: no memory for 32 samples"
         },
     }
     assert found.missing == reasons.get(name, {})
+
+
+def test_gradients_that_are_copied_at_once_are_those_of_one_device(two: Served) -> None:
+    parity = complete(two.outcomes["batched"]).parity
+    assert parity is not None
+    assert parity.gradient_difference is not None
+    assert parity.gradient_difference < 1e-6
 
 
 def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alone(two: Served) -> None:

@@ -39,6 +39,7 @@ NO_UNIT = {  # numbers of summary.csv that have none
     *("bucket_cap_mb", "speedup", "efficiency", "efficiency_low", "efficiency_high"),
     *("efficiency_again_low", "efficiency_again_high"),
     *("communication_fraction", "device_utilization", "accuracy", "mfu"),
+    "mfu_datasheet",
 }
 
 

@@ -1,4 +1,4 @@
-"""What a step costs whatever its batch, what keeps a device busy, and what a larger batch would bring."""
+"""What a step costs whatever its batch, and what a larger batch would bring."""
 
 from __future__ import annotations
 
@@ -6,48 +6,15 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Literal, Self
 
-from raybench.analysis.findings.case import Case, OfTrial, PartOfStep
-from raybench.analysis.findings.finding import FindingName, Need, Remedy, Severity
+from raybench.analysis.findings.case import Case, PartOfStep
+from raybench.analysis.findings.finding import FindingName, Need
 from raybench.analysis.scaling import GOOD
-from raybench.analysis.stats.statistics import Estimate, inverse
+from raybench.analysis.stats.statistics import Estimate
 
-FIXED_LEAST = (
-    0.10  # of the step: every step has some fixed cost; less than this no batch is worth changing for
-)
-IDLE_LEAST = 0.30  # of the time in which a GPU could work: below 70% busy it waits for whoever feeds it
-BUSY, FEW_FLOPS = 0.90, 0.25  # busy all the time, with a quarter of what it computes in matrix products
-
-
-@dataclass(frozen=True)
-class LaunchBound(PartOfStep):
-    """GPUs wait for the process that launches their work."""
-
-    name = FindingName.LAUNCH_BOUND
-    busy: float  # share of the time
-
-    @classmethod
-    def condition(cls, case: Case) -> Self | None:
-        """They are busy for less than 70% of the time, and it is not the loader that they wait for."""
-        busy = busy_share(case)
-        idle = _idle(case, busy)
-        return None if busy is None or idle is None else cls(case, idle, busy)
-
-    @classmethod
-    def needs(cls, case: Case) -> Need | None:
-        return Need.UTILIZATION if case.is_cuda and busy_share(case) is None else None
-
-    @property
-    def values(self) -> dict[str, float]:
-        return {"idle_s": self.part_s.value, "busy_share": self.busy}
-
-    @property
-    def remedy(self) -> Remedy:
-        if self.case.config.setting.compile:
-            return Remedy()
-        return Remedy({"compile": True}, self.without_it)
+# of the step: every step has some fixed cost; for less than this no batch is worth changing
+FIXED_LEAST = 0.10
 
 
 @dataclass(frozen=True)
@@ -59,11 +26,11 @@ class BatchTooSmall(PartOfStep):
 
     @classmethod
     def condition(cls, case: Case) -> Self | None:
-        """By either way of knowing, the larger one; nothing where GPUs are known to wait for launches."""
+        """By either way of knowing, the larger one."""
         small, fixed = case.parts.small_batch, _fixed_by_batches(case)
         ways = [(each, each is small) for each in (small, fixed) if each is not None]
         known = [way for way in ways if case.is_worth_telling(way[0], FIXED_LEAST)]
-        if not known or case.finding(LaunchBound) is not None:
+        if not known:
             return None
         part_s, by_strong_scaling = max(known, key=lambda way: way[0].value)
         return cls(case, part_s, by_strong_scaling)
@@ -76,37 +43,6 @@ class BatchTooSmall(PartOfStep):
     @property
     def values(self) -> dict[str, float]:
         return {"fixed_s": self.part_s.value, "fixed_share": self.share.value}
-
-
-@dataclass(frozen=True)
-class MemoryBound(OfTrial):
-    """A device that is busy all the time with few of the FLOP/s of its matrix products: memory binds."""
-
-    name = FindingName.MEMORY_BOUND
-    severity = Severity.NOTE  # how much of the step it takes is not known
-    busy: float  # share of the time
-    peak_flops_per_s: float
-    peak_share: Estimate  # of the matrix peak
-
-    @classmethod
-    def condition(cls, case: Case) -> Self | None:
-        """Busy for 90% of the time with certainly less than a quarter of the matrix peak."""
-        flops, peak, ideal = case.steps.flops_per_step, case.steps.matrix_peak_flops_per_s, case.parts.ideal
-        busy = busy_share(case)
-        if not flops or not peak or ideal is None or busy is None or busy < BUSY:
-            return None
-        share = inverse(ideal).scaled(flops / peak)
-        if case.config.scaling == "strong" or share.high >= FEW_FLOPS:
-            return None
-        return cls(case, busy, peak, share)
-
-    @property
-    def values(self) -> dict[str, float]:
-        return {"flops_share": self.peak_share.value, "busy_share": self.busy}
-
-    @property
-    def remedy(self) -> Remedy:
-        return Remedy(None if self.case.config.setting.compile else {"compile": True})
 
 
 def _fixed_by_batches(case: Case) -> Estimate | None:
@@ -125,24 +61,6 @@ def _fixed_by_batches(case: Case) -> Estimate | None:
     value = mine.value * (1 + weight) - theirs.value * weight
     half = ((mine.half_width * (1 + weight)) ** 2 + (theirs.half_width * weight) ** 2) ** 0.5
     return Estimate(value, value - half, value + half, min(mine.n, theirs.n))
-
-
-def busy_share(case: Case) -> float | None:
-    """The share of the time in which the GPUs work, mean over ranks; None where nobody tells, or on CPUs."""
-    told = [each for each in case.steps.device_utilization or () if each is not None]
-    return fmean(told) if told and case.is_cuda else None
-
-
-def _idle(case: Case, busy: float | None) -> Estimate | None:
-    """What GPUs wait for work, in s of the step; the interval is from the busiest rank to the least busy."""
-    if busy is None or 1 - busy < IDLE_LEAST:
-        return None
-    told = [each for each in case.steps.device_utilization or () if each is not None]
-    ends = [(1 - each) * case.step_s for each in (busy, max(told), min(told))]
-    data = case.phases().get("data")
-    waited_s = data.value if data else 0.0  # a loader's wait is no launch's
-    found = Estimate(ends[0] - waited_s, ends[1] - waited_s, ends[2] - waited_s, len(told))
-    return found if case.is_worth_telling(found, FIXED_LEAST) else None
 
 
 MOST_TIMES = 32  # the batch that was measured; further away the bounds say nothing

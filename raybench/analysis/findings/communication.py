@@ -150,6 +150,7 @@ def cores_decide(case: Case) -> bool:
 SWITCHED_OFF = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
 INTERFACES = {"cuda": "NCCL_SOCKET_IFNAME", "cpu": "GLOO_SOCKET_IFNAME"}
 SLOW_INTERFACES = ("lo", "docker", "veth", "br-", "virbr", "tun", "tap", "wl")
+DIRECT = "/GDRDMA"  # GPUDirect: an adapter reads a GPU's memory
 NEAR_LINKS, FAR_LINKS = ("NV", "PIX", "PXB"), ("PHB", "NODE", "SYS")
 
 
@@ -164,6 +165,8 @@ class WorseWay:
     far_link: str = ""
     near: tuple[int, int] = (0, 0)  # GPUs that are nearer to each other
     near_link: str = ""
+    network: str = ""  # NCCL's, which is not the fastest
+    devices: tuple[str, ...] = ()  # that are faster than it
 
 
 def worse_way(case: Case) -> WorseWay | None:
@@ -178,7 +181,19 @@ def worse_way(case: Case) -> WorseWay | None:
     taken = variables.get(name, "").lstrip("=")
     if several and taken.startswith(SLOW_INTERFACES):
         return WorseWay(name, taken)
-    return _far_gpus(case) if case.is_cuda and not several else None
+    if several:
+        return _slow_network(case)
+    return _far_gpus(case) if case.is_cuda else None
+
+
+def _slow_network(case: Case) -> WorseWay | None:
+    """Sockets where there are adapters of InfiniBand or the like, or such an adapter without GPUDirect."""
+    environment, told = case.around.environment, case.steps.nccl_networks
+    networks = sorted({network for each in told if each for network in each.split(", ")})
+    devices = environment.every_node[0].rdma_devices if environment else ()
+    if "Socket" in networks:
+        return WorseWay(network="Socket", devices=devices) if devices else None
+    return next((WorseWay(network=each) for each in networks if not each.endswith(DIRECT)), None)
 
 
 def _far_gpus(case: Case) -> WorseWay | None:

@@ -35,6 +35,11 @@ class CostlyWrapper(PartOfStep):
 
     @property
     def remedy(self) -> Remedy:
+        """Views save the copies back from the buckets, not those into them, as no step keeps its gradients.
+
+        On a core, 60 layers of 256 x 256, forward and backward pass: 11.9 ms bare, 15.6 ms under DDP without
+        transfers, 12.3 ms with views, 15.7 ms with ``batched_grad_copy``, which saves launches on GPUs.
+        """
         setting = self.case.config.setting
         if setting.strategy != "ddp" or setting.gradient_as_bucket_view:
             return Remedy()
@@ -199,9 +204,11 @@ class OtherProcesses(OfTrial):
 class Contention(PartOfStep):
     """All devices at once compute slower than one alone, by 5% of the step that no other process explains.
 
-    Ranks on CPUs share cores, caches and memory, GPUs the host's memory, its PCIe lanes and its cores.
+    Ranks on CPUs share cores, caches and memory, GPUs the power and cooling that set their clocks, the host's
+    memory, its PCIe lanes and its cores.
     """
 
+    name = FindingName.CONTENTION
     contention_s: Estimate  # with what others explain
     others_s: Estimate | None
 
@@ -219,10 +226,6 @@ class Contention(PartOfStep):
     @classmethod
     def needs(cls, case: Case) -> Need | None:
         return case.needs_variants(case.parts.contention)
-
-    @property
-    def name(self) -> FindingName:
-        return FindingName.MEMORY_OR_PCIE if self.case.is_cuda else FindingName.CONTENTION
 
     @property
     def ranks(self) -> int:

@@ -166,7 +166,6 @@ PER_STEP = (
     FindingName.LATENCY_BOUND,
     FindingName.BANDWIDTH_BOUND,
     FindingName.BATCH_TOO_SMALL,
-    FindingName.LAUNCH_BOUND,
     FindingName.COSTLY_WRAPPER,
     FindingName.NOT_DIVIDED,
 )
@@ -178,6 +177,7 @@ _TRANSFERS = _SAMPLES | {
     "static_graph",
     "find_unused_parameters",
     "broadcast_buffers",
+    "skip_all_reduce_unused_params",
     "fsdp_reshard",
 }
 # Which knobs can touch which cause: a setting that differs in others too may be better for another reason.
@@ -186,13 +186,13 @@ TOUCHING: Mapping[FindingName, Set[str]] = {
     FindingName.COMMUNICATION_BOUND: _TRANSFERS,
     FindingName.LATENCY_BOUND: _TRANSFERS,
     FindingName.BANDWIDTH_BOUND: _TRANSFERS,
-    FindingName.BATCH_TOO_SMALL: _SAMPLES | {"compile", "num_threads"},
-    FindingName.LAUNCH_BOUND: {"batch_size", "compile"},
+    FindingName.BATCH_TOO_SMALL: _SAMPLES | {"compile", "optimizer_kernels", "num_threads"},
     FindingName.COSTLY_WRAPPER: _SAMPLES
     | {
         "strategy",
         "bucket_cap_mb",
         "gradient_as_bucket_view",
+        "batched_grad_copy",
         "static_graph",
         "find_unused_parameters",
         "broadcast_buffers",

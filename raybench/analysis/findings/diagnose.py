@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
-from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound
+from raybench.analysis.findings.batch import BatchTooSmall
 from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
 from raybench.analysis.findings.communication import ExposedTransfers, Interference
 from raybench.analysis.findings.compute import Contention, CostlyWrapper, DataBound, OtherProcesses
@@ -16,7 +17,7 @@ from raybench.analysis.findings.configurations import (
     diagnose_configurations,
 )
 from raybench.analysis.findings.evenness import Straggler, TakingTurns, UnevenDevices
-from raybench.analysis.findings.finding import Finding, Kind, Need, ranked
+from raybench.analysis.findings.finding import Finding, FindingName, Kind, Need, ranked
 from raybench.analysis.findings.of_study import (
     Failed,
     NoGain,
@@ -26,9 +27,11 @@ from raybench.analysis.findings.of_study import (
 )
 from raybench.analysis.findings.steadiness import (
     LossesDisagree,
+    NarrowPCIe,
     NoisyMeasurement,
     NotAllMeasured,
     Oversubscribed,
+    QuotaUsedUp,
     RareSlowSteps,
     Throttling,
 )
@@ -48,7 +51,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]  # of every trial
     first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     configurations: tuple[DiagnosedConfiguration, ...]
-    not_examined: tuple[tuple[str, Need], ...]  # kinds of findings that the headline has no data for
+    not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
 
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
@@ -74,10 +77,11 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     )
 
 
-def _not_examined(case: Case) -> tuple[tuple[str, Need], ...]:
-    """By the name of the kind, and what it needs."""
-    every = ((kind.__name__, kind.needs(case)) for kind in OF_TRIAL)
-    return tuple((name, need) for name, need in every if need is not None)
+def _not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
+    """What could be found, and what it needs."""
+    of_several = {ExposedTransfers: FindingName.COMMUNICATION_BOUND, TakingTurns: FindingName.JITTER}
+    every = ((kind, need) for kind in OF_TRIAL if (need := kind.needs(case)) is not None)
+    return tuple((of_several.get(kind) or cast(FindingName, kind.name), need) for kind, need in every)
 
 
 def _case(results: Facts, record: TrialRecord, beside: Mapping[_Where, Beside], around: Around) -> Case:
@@ -114,12 +118,12 @@ def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding
 
 # what is to be said against a trial's numbers, whatever it is for
 DOUBTS: tuple[type[OfTrial], ...] = (
-    Oversubscribed, NoisyMeasurement, OtherProcesses, Throttling, UnevenDevices,
+    Oversubscribed, NoisyMeasurement, OtherProcesses, QuotaUsedUp, Throttling, NarrowPCIe, UnevenDevices,
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (
-    *DOUBTS, ExposedTransfers, Interference, Contention, CostlyWrapper, TakingTurns, DataBound, LaunchBound,
-    BatchTooSmall, MemoryBound, NotDivided, NegativeScaling, RareSlowSteps,
+    *DOUBTS, ExposedTransfers, Interference, Contention, CostlyWrapper, TakingTurns, DataBound,
+    BatchTooSmall, NotDivided, NegativeScaling, RareSlowSteps,
 )  # fmt: skip
 # on a trial against others of its study
 OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)

@@ -34,14 +34,13 @@ class FindingName(StrEnum):
     LATENCY_BOUND = "latency-bound"
     #: the same, and latency has less than half
     BANDWIDTH_BOUND = "bandwidth-bound"
-    #: the same, and a variable switches a fast path off, an interface is none between nodes, or GPUs are
-    #: joined through the host while others are not
+    #: the same, and a variable switches a fast path off, an interface is none between nodes, GPUs are joined
+    #: through the host while others are not, or NCCL took sockets where there is InfiniBand, RoCE or EFA, or
+    #: these without GPUDirect
     SLOW_PATH = "slow interface or topology"
     #: 10% of the step stays whatever the batch, by the smaller batch of strong scaling or by the line through
     #: two batches
     BATCH_TOO_SMALL = "batch too small"
-    #: GPUs are busy for less than 70% of the time
-    LAUNCH_BOUND = "Python- or launch-bound"
     #: the phase in which the step waits for its batch
     DATA_BOUND = "data-bound"
     #: one rank is slower than the others by 2% in `local`, its interval one that holds for all ranks at once;
@@ -54,10 +53,8 @@ class FindingName(StrEnum):
     UNEVEN_BATCHES = "uneven batches"
     #: the same where batches have one shape, or this is unknown
     JITTER = "jitter"
-    #: all devices at once compute slower than one alone, beyond what other processes explain, on CPUs
+    #: all devices at once compute slower than one alone, beyond what other processes explain
     CONTENTION = "contention"
-    #: the same on GPUs
-    MEMORY_OR_PCIE = "memory or PCIe contention"
     #: they took 2% of the cores that the workers needed; it explains contention that may be theirs, where
     #: contention was not measured up to the whole loss, and is reported as "up to"; the program that took a
     #: third of it at least is the one to stop
@@ -67,13 +64,16 @@ class FindingName(StrEnum):
     INTERFERENCE = "interference"
     #: DDP's copies and hooks
     COSTLY_WRAPPER = "costly wrapper"
-    #: a device says that it holds its clock down, or the clock fell by 10%
+    #: a device says that heat, a power brake or its hardware holds its clock down, or the clock fell by 10%;
+    #: a power cap in force is how GPUs work at full load, and no finding
     THROTTLING = "throttling"
+    #: in 5% of the scheduler's periods a rank's container had used up its quota of CPU time, and stood still
+    CPU_QUOTA = "CPU quota used up"
+    #: a GPU's PCIe link has fewer lanes, or a lower generation, than GPU and slot could have
+    NARROW_PCIE = "narrow PCIe link"
     #: a loss of which only the whole was measured, with bounds of its communication
     NOT_DIVIDED = "loss not taken apart"
     # what no time can be given for
-    #: GPUs busy for 90% of the time with less than a quarter of the matrix peak
-    MEMORY_BOUND = "memory-bound"
     #: bf16, fp16 or tf32 with less than 1.05x the samples/s of fp32, whole interval
     PRECISION_WITHOUT_GAIN = "precision that does not help"
     #: the best setting is as good as the default: its whole interval is within `search.minimum_gain`
@@ -120,8 +120,6 @@ class Need(StrEnum):
     BATCHES = "batches"
     #: a sweep of collectives, or a further size of buckets
     SWEEP = "sweep"
-    #: utilisation of the devices
-    UTILIZATION = "utilization"
     #: clocks of the devices
     CLOCKS = "clocks"
     #: what other processes take of the cores

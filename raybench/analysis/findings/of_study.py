@@ -15,6 +15,7 @@ from raybench.analysis.reference import same_devices
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.records.record import State, TrialRecord
+from raybench.spec.study import COMPILING
 
 GOES_ON = "--resume --output DIR"
 MORE_TIME = 2.0  # times the time-out that was not enough
@@ -37,7 +38,9 @@ def command_to_go_on(whole: WholeStudy, *also: State) -> str:
         if record.state == "timeout":
             request = record.study_request
             field = f"{'training' if request.kind == 'training' else 'measure'}.timeout_seconds"
-            longest_s[field] = max(longest_s.get(field, 0.0), request.timeout_s)
+            is_longer = request.kind != "training" and request.config.setting.compile
+            field_s = request.timeout_s / (COMPILING if is_longer else 1)
+            longest_s[field] = max(longest_s.get(field, 0.0), field_s)
     words += [f"--set {field}={MORE_TIME * longest:g}" for field, longest in longest_s.items()]
     return " ".join(words)
 

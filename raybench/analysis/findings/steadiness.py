@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self, get_args
 
 import numpy as np
 
-from raybench.analysis.findings.case import MUCH, Case, OfTrial
+from raybench.analysis.findings.case import LEAST_SHARE, MUCH, Case, OfTrial
 from raybench.analysis.findings.finding import FindingName, Need, Severity
 from raybench.analysis.stats.rounds import level, step_series
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.strategies import ParityVerdict, loss_parity
-from raybench.records.results import Beside, StepsResult
+from raybench.records.results import Beside, PCIeLink, StepsResult
 
 MOST_TIMES = 10  # the visits that were asked for: to ask for more of them is no advice
 
@@ -144,22 +145,56 @@ class Throttling(OfTrial):
     @property
     def ranks(self) -> list[int]:
         """The ranks whose device said so."""
-        ranks = self.case.record.ranks
-        flagged = {
-            place for each in self.case.steps.rounds for place, flag in enumerate(each.throttled) if flag
-        }
-        return sorted({ranks[place] if place < len(ranks) else place for place in flagged})
+        ranks, rounds = self.case.record.ranks, self.case.steps.rounds
+        told = (zip(ranks, each.throttled, strict=False) for each in rounds)
+        return sorted({rank for flags in told for rank, flag in flags if flag})
+
+
+@dataclass(frozen=True)
+class QuotaUsedUp(OfTrial):
+    """The container's processes stood still as their quota of CPU time was used up."""
+
+    name = FindingName.CPU_QUOTA
+    severity = Severity.WARNING  # the numbers are of fewer cores than there seem to be
+    share: float  # of the scheduler's periods, on the rank that met it most often
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """In 5% of the periods."""
+        share = max((each for each in case.steps.quota_used_up if each is not None), default=0.0)
+        return cls(case, share) if share >= LEAST_SHARE else None
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"used_up_share": self.share}
+
+
+@dataclass(frozen=True)
+class NarrowPCIe(OfTrial):
+    """A link to the host that could be faster."""
+
+    name = FindingName.NARROW_PCIE
+    severity = Severity.WARNING  # of that GPU's copies, and of transfers between GPUs without NVLink
+    links: Mapping[int, PCIeLink]  # the narrow ones, by rank
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """As the driver says of a GPU that works."""
+        links = zip(case.record.ranks, case.steps.pcie_links, strict=False)
+        narrow = {rank: link for rank, link in links if link is not None and link.is_narrow}
+        return cls(case, narrow) if narrow else None
+
+    @property
+    def values(self) -> dict[str, float]:
+        rank, link = next(iter(self.links.items()))
+        return {"ranks": len(self.links), "rank": rank, "lanes": link.lanes, "most_lanes": link.most_lanes}
 
 
 def _clock_drop(measurement: StepsResult) -> float:
     """The largest fall of any device's clock below its fastest round, relative."""
     drops = [0.0]
-    for place in range(max((len(each.clock_mhz) for each in measurement.rounds), default=0)):
-        clocks = [
-            clock
-            for each in measurement.rounds
-            if place < len(each.clock_mhz) and (clock := each.clock_mhz[place]) is not None
-        ]
+    for of_rank in zip(*(each.clock_mhz for each in measurement.rounds), strict=False):
+        clocks = [clock for clock in of_rank if clock is not None]
         # GPUs only change their mind for long; one low reading may be an idle moment, so the median counts.
         if len(clocks) >= 4:
             half = len(clocks) // 2

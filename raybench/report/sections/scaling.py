@@ -64,19 +64,20 @@ class Row:
     short: str  # by what differs among the rows
     point: SettingPoint
     mfu: float | None
+    mfu_datasheet: float | None
 
 
 def scaling_rows(results: StudyResults) -> list[Row]:
     """The settings shown, on each of their numbers of devices; one device of equal settings once."""
-    mfus = {each.trial_id: each.mfu for each in results.summaries}
+    mfus = {each.trial_id: (each.mfu, each.mfu_datasheet) for each in results.summaries}
     points = [point for setting in results.settings for point in setting.points]
     shorter = short_labels(results.study, [point.config for point in points])
     rows = dict[tuple[str, int], Row]()
     for point, short in zip(points, shorter, strict=True):
-        mfu = mfus.get(point.record.trial_id) if point.config == point.record.config else None
+        own = mfus.get(point.record.trial_id) if point.config == point.record.config else None
         star = " *" if point.config.oversubscribed else ""  # more workers than cores
         words = label(results.study, point.config) + star
-        rows.setdefault((words, point.world_size), Row(words, short + star, point, mfu))
+        rows.setdefault((words, point.world_size), Row(words, short + star, point, *(own or (None, None))))
     return list(rows.values())
 
 
@@ -94,7 +95,8 @@ def scaling_table(results: StudyResults) -> Table:
         _MFU if has_mfu else _AGAIN,
         Column("status", lambda row: _status_cell(row.point.scaling)),
     ]
-    last = "MFU: of the peak of large matrix products" if has_mfu else "in another run: the range to expect"
+    mfu = "MFU: of the peak of large matrix products (of the data sheet's)"
+    last = mfu if has_mfu else "in another run: the range to expect"
     caption = (
         f"95% intervals; {last}. Excellent: at least {EXCELLENT:.0%} efficiency; good: {GOOD:.0%}; "
         "poor: less; negative: slower than one."
@@ -111,8 +113,13 @@ def more_settings(results: StudyResults) -> int:
     return len(settings_there(results)) - len(results.settings)
 
 
-_MFU: Column[Row] = Column("MFU", lambda row: known(row.mfu, plain_share), right=True)
+_MFU: Column[Row] = Column("MFU", lambda row: _mfu_cell(row), right=True)
 _AGAIN: Column[Row] = Column("in another run", lambda row: _again_cell(row.point.scaling), right=True)
+
+
+def _mfu_cell(row: Row) -> str:
+    of_sheet = f" ({plain_share(row.mfu_datasheet)})" if row.mfu_datasheet is not None else ""
+    return f"{known(row.mfu, plain_share)}{of_sheet}"
 
 
 def curve_table(results: StudyResults) -> Table:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import torch
 
+from raybench.errors import InvalidTrialError
 from raybench.worker.devices.cpu import CPUDevice
-from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import Device
 
 
 def open_device(device: torch.device) -> Device:
     """What answers for ``device``; a GPU becomes this process's current one."""
     if device.type == "cuda":
+        if torch.version.hip is not None:
+            raise InvalidTrialError(f"AMD's GPUs are not measured yet (received ROCm {torch.version.hip})")
         torch.cuda.set_device(device)
-        return CUDADevice(device)
+        return CUDADevice(device, have_nccl_log())
     return CPUDevice()

@@ -118,6 +118,12 @@ class CPUDevice:
         """Not told."""
         return None
 
+    def pcie_link(self) -> None:
+        """There is none."""
+
+    def networks(self) -> None:
+        """Not told: gloo has sockets alone."""
+
     def energy_joules(self) -> float | None:
         """Not told."""
         return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
 from raybench.machine.host import host_id
+from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
 
@@ -40,13 +43,15 @@ class CUDADevice:
     first_transfers: tuple[int, ...] = (1, 8 * 2**20)
     profiler_activities: tuple[ProfilerActivity, ...] = (ProfilerActivity.CPU, ProfilerActivity.CUDA)
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, nccl_log: int | None = None) -> None:
+        """``nccl_log``: the file to which NCCL logs, see ``have_nccl_log``."""
         self.torch_device = device
         self.ddp_device_ids: list[torch.device] | None = [device]
         self._own_precision = _Precision.now()
         self._device_peak_known = True
         self._nvml: Any = None
         self._handle: Any = None
+        self._nccl_log = nccl_log
         self._open_nvml()
 
     def name(self) -> str:
@@ -129,10 +134,21 @@ class CUDADevice:
         return clock
 
     def throttled(self) -> bool | None:
-        """Whether heat or power holds the clock down."""
+        """Whether heat, a power brake or the hardware holds the clock down."""
         reasons = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
-        # 0x4 power cap, 0x8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake
-        return None if reasons is None else bool(reasons & (0x4 | 0x8 | 0x20 | 0x40 | 0x80))
+        # 0x8 hardware slowdown, 0x20 and 0x40 heat, 0x80 power brake. Not 0x4, the power cap: GPUs at full
+        # load work at it by design
+        return None if reasons is None else bool(reasons & (0x8 | 0x20 | 0x40 | 0x80))
+
+    def pcie_link(self) -> PCIeLink | None:
+        """As NVML reports it; "Max" is of GPU and slot together."""
+        names = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth")
+        told = [self._read(f"nvmlDeviceGet{name}") for name in names]
+        return PCIeLink(**dict(zip(PCIeLink.model_fields, told, strict=True))) if all(told) else None
+
+    def networks(self) -> str | None:
+        """By NCCL's log of what it connects."""
+        return None if self._nccl_log is None else networks_in(_content(self._nccl_log))
 
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""
@@ -181,6 +197,29 @@ class CUDADevice:
             return getattr(self._nvml, function)(self._handle, *arguments)
         except Exception:
             return None
+
+
+def have_nccl_log() -> int | None:
+    """Have NCCL log what it connects, to memory of this process; None where the user has it log elsewhere.
+
+    It logs nothing in the steps: of its subsystems that begin and connect, not of collectives.
+    """
+    if any(name.startswith("NCCL_DEBUG") for name in os.environ):
+        return None
+    file = os.memfd_create("nccl")
+    subsystems = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+    os.environ |= subsystems | {"NCCL_DEBUG_FILE": f"/proc/self/fd/{file}"}
+    return file
+
+
+def _content(file: int) -> str:
+    return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+
+
+def networks_in(log: str) -> str | None:
+    """The networks of NCCL's lines "... [send] via NET/IB/0(3)/GDRDMA/Shared", each once."""
+    found = re.findall(r"\[send\] via NET/([^/\n]+)/\d+(?:\(\d+\))?(/GDRDMA)?", log)
+    return ", ".join(sorted({"".join(each) for each in found})) or None
 
 
 @dataclass(frozen=True)

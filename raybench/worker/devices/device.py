@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
+from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -168,7 +169,15 @@ class Device(Protocol):
         ...
 
     def throttled(self) -> bool | None:
-        """Whether heat or power holds the clock down."""
+        """Whether heat, a power brake or the hardware holds the clock down; not a power cap."""
+        ...
+
+    def pcie_link(self) -> PCIeLink | None:
+        """The link to the host, now: an idle one may be slower."""
+        ...
+
+    def networks(self) -> str | None:
+        """Over which networks the data groups of this process were connected so far."""
         ...
 
     def energy_joules(self) -> float | None:

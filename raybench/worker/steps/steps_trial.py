@@ -8,9 +8,10 @@ from time import perf_counter
 from typing import Any
 
 from raybench.errors import InvalidTrialError
+from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import StepsRequest, Variant
-from raybench.records.results import Beside, StepsResult
+from raybench.records.results import Beside, PCIeLink, StepsResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
@@ -32,6 +33,9 @@ class StepsRankReport:
 
     memory: MemoryPeak
     utilization: float | None
+    quota_used_up: float | None
+    networks: str | None
+    pcie_link: PCIeLink | None
     energy: dict[Variant, Energy]
     num_recompiled: int  # graphs, within the rounds
     samples: int  # of a micro-batch
@@ -80,9 +84,10 @@ class StepsTrial:
         warm = self._warm_up(variants, measured)
         warmed_up, num_compiled = perf_counter(), self._models.num_compiled()
         self._refuse_if_nothing_compiled(num_compiled)
+        periods = quota_periods()
         loop = self._measure(warm, on_progress)
         on_progress(Progress("collect"))
-        reports = self._reports(warm, loop, num_compiled)
+        reports = self._reports(warm, loop, num_compiled, quota_used_up(periods))
         result = None
         if self._team.leads:
             result = StepsResult(
@@ -173,11 +178,16 @@ class StepsTrial:
             on_round=on_round,
         ).run()
 
-    def _reports(self, warm: _Warm, loop: LoopResult, num_compiled: int) -> list[StepsRankReport]:
+    def _reports(
+        self, warm: _Warm, loop: LoopResult, num_compiled: int, used_up: float | None
+    ) -> list[StepsRankReport]:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
         report = StepsRankReport(
             memory=warm.memory,
             utilization=loop.utilization,
+            quota_used_up=used_up,
+            networks=self._device.networks(),
+            pcie_link=self._device.pcie_link(),
             energy=loop.energy,
             num_recompiled=self._models.num_compiled() - num_compiled,
             samples=warm.samples,
@@ -225,6 +235,9 @@ class StepsTrial:
             "peak_memory_bytes": all_known(leader_peaks or [report.memory.torch for report in reports]),
             "device_memory_bytes": all_known([report.memory.device for report in reports]),
             "device_utilization": utilization if self._device.tells_utilization else None,
+            "quota_used_up": tuple(report.quota_used_up for report in reports),
+            "nccl_networks": tuple(report.networks for report in reports),
+            "pcie_links": tuple(report.pcie_link for report in reports),
             "energy_joules": energy_of_a_step(reports, measured),
             "plain_energy_joules": energy_of_a_plain_step(reports),
         }

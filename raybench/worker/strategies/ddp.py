@@ -13,14 +13,16 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.workloads.protocol import Workload
 
 # torch 2.14 gave DDP's argument a new name
-_RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
-SYNC_BUFFERS = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
+_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
+SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _ARGUMENTS else "broadcast_buffers"
+SINCE_2_14 = ("batched_grad_copy", "skip_all_reduce_unused_params")
 
 
 RECORDED_CALLS = 3  # of a hook for each bucket: DDP rebuilds its buckets after the first
@@ -44,7 +46,10 @@ class Communication:
 
 
 def wrap(module: nn.Module, team: Team, setting: Setting, device: Device) -> DistributedDataParallel:
-    """DDP over the team's data group, with its own all-reduce. A collective call."""
+    """DDP over the team's data group, with its own all-reduce. A collective call.
+
+    Raises ``InvalidTrialError`` on every rank where torch has not what the setting asks.
+    """
     return _ddp(module, team, setting, device, sync_buffers=setting.broadcast_buffers)
 
 
@@ -100,6 +105,9 @@ def _ddp(
     sync_buffers: bool,
     init_sync: bool = True,
 ) -> DistributedDataParallel:
+    newer = {name: True for name in SINCE_2_14 if getattr(setting, name)}
+    for name in newer.keys() - _ARGUMENTS.keys():
+        raise InvalidTrialError(f"{name}: DDP has it from torch 2.14 on (received torch {torch.__version__})")
     return DistributedDataParallel(
         module,
         device_ids=device.ddp_device_ids,
@@ -109,7 +117,7 @@ def _ddp(
         static_graph=setting.static_graph,
         find_unused_parameters=setting.find_unused_parameters,
         gradient_as_bucket_view=setting.gradient_as_bucket_view,
-        **{SYNC_BUFFERS: sync_buffers},  # type: ignore[arg-type]
+        **{SYNC_BUFFERS: sync_buffers, **newer},  # type: ignore[arg-type]
     )
 
 

@@ -155,6 +155,7 @@ class StrategyModels:
     ) -> Stepper:
         """``team``: with whom its forward pass may communicate."""
         optimizer, device = make_optimizer(self.workload, self._optimizer, module), self.device.torch_device
+        set_kernels(optimizer, self.setting.optimizer_kernels)
         group = team.data if team is not None else None
         return Stepper(
             module, optimizer, self.workload, batches, self.setting, device, group=group, autocast=autocast
@@ -233,6 +234,22 @@ def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -
         return torch.optim.SGD(parameters, rate, momentum=spec.momentum, weight_decay=decay)
     kind = torch.optim.Adam if spec.name == "adam" else torch.optim.AdamW
     return kind(parameters, rate, weight_decay=decay)
+
+
+def set_kernels(optimizer: torch.optim.Optimizer, kernels: str) -> None:
+    """Have it update as the knob ``optimizer_kernels`` says, as if it had been made so.
+
+    But for fp16's scaling, which a fused optimizer that was made so does itself: then it is called for steps
+    that are left out too, and nobody knows which they were.
+
+    Raises ``InvalidTrialError`` where it cannot.
+    """
+    if kernels == "default":
+        return
+    for group in optimizer.param_groups:
+        if kernels not in group:
+            raise InvalidTrialError(f"optimizer_kernels {kernels}: {type(optimizer).__name__} has none")
+        group.update({name: name == kernels for name in ("foreach", "fused") if name in group})
 
 
 def share_state(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:

@@ -107,11 +107,11 @@ def measure(
         pack(Path(folder) / to.name, to)
 
 
-def caused(to: Path, name: FindingName, seed: int) -> None:
+def caused(to: Path, name: FindingName, seed: int, kind: str = "") -> None:
     """A study on a sound machine with one planted fault."""
     random = np.random.default_rng(seed)
     site = causes.sound_site(random)
-    cause = next(each for each in causes.CAUSES if each.name == name)
+    cause = next(each for each in causes.CAUSES if (each.name, each.kind) == (name, kind))
     site = cause.plant(site, site.step_s / 2, random)
     measure(
         to,
@@ -339,8 +339,7 @@ PLANTED: dict[str, Callable[[Path], None]] = {
     ),
     "latency": lambda to: caused(to, FindingName.LATENCY_BOUND, 21),
     "slow_path": lambda to: caused(to, FindingName.SLOW_PATH, 22),
-    "launch": lambda to: caused(to, FindingName.LAUNCH_BOUND, 23),
     "uneven_batches": lambda to: caused(to, FindingName.UNEVEN_BATCHES, 24),
-    "pcie": lambda to: caused(to, FindingName.MEMORY_OR_PCIE, 25),
+    "pcie": lambda to: caused(to, FindingName.CONTENTION, 25, "GPUs"),
     "throttled": lambda to: caused(to, FindingName.THROTTLING, 26),
 }

@@ -31,6 +31,7 @@ from raybench.errors import RequestError
 from raybench.plan.notes import left_out
 from raybench.records.store import ResultsDirectory
 from raybench.report.prediction import prediction_rows
+from raybench.spec.knobs import Setting
 
 Row = dict[str, Any]
 Sections = dict[str, dict[str, Row]]
@@ -98,13 +99,15 @@ def _finding(finding: Finding) -> tuple[str, Row]:
 
 def _choice(results: StudyResults) -> dict[str, Row]:
     best, use = results.best, results.recommendation
+    setting = use.config.setting.model_dump(mode="json") if use else {}
+    added = Setting.unasked(setting)
     return {
         "best": {"trial_id": best.record.trial_id, "is_default": best.is_default} if best else {},
         "gains": {trial_id: _gain(gain) for trial_id, gain in sorted(results.gains.items())},
         "chosen": {"trial_ids": sorted(each.record.trial_id for each in results.chosen)},
         "recommendation": {
             "basis": use.basis,
-            "setting": use.config.setting.model_dump(mode="json"),
+            "setting": {name: value for name, value in setting.items() if name not in added},
             "environment": dict(use.config.environment),
             "world_size": use.config.world_size,
             "gain": _gain(use.gain),

@@ -18,6 +18,7 @@ from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.environment import Environment
 from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
+from raybench.records.results import PCIeLink
 from raybench.spec.study import Study
 from tests.support.planted.hardware import FakeHardware
 from tests.support.planted.noise import Noise
@@ -217,11 +218,6 @@ def _loader(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return replace(_changed(site, data_s=seconds), fields=site.fields | fields)
 
 
-def _idle_gpus(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    busy = min(1 - seconds / (site.step_s + seconds), 0.65)
-    return replace(_changed(site, extra={"utilization": busy}), device="cuda", noise=ON_GPUS)
-
-
 def _wrapper(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return _changed(site, wrapper_s=seconds)
 
@@ -251,6 +247,21 @@ def _throttled(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return replace(_changed(site, extra={"throttled": True}), device="cuda", noise=ON_GPUS)
 
 
+def _quota(site: Site, seconds: float, random: np.random.Generator) -> Site:
+    """On one rank's host, in proportion to what it costs."""
+    used_up = (0.0,) * (site.world_size - 1) + (seconds / (site.step_s + seconds),)
+    return _changed(site, extra={"of_result": {"quota_used_up": used_up}})
+
+
+def _narrow_pcie(site: Site, seconds: float, random: np.random.Generator) -> Site:
+    """A card that found fewer lanes than there are."""
+    sound = PCIeLink(generation=4, lanes=16, most_generation=4, most_lanes=16)
+    links = [sound] * site.world_size
+    links[int(random.integers(site.world_size))] = sound.model_copy(update={"lanes": 4})
+    told = {"of_result": {"pcie_links": tuple(links)}}
+    return replace(_changed(site, extra=told), device="cuda", noise=ON_GPUS)
+
+
 CAUSES: tuple[PlantedCause, ...] = (
     PlantedCause(FindingName.BANDWIDTH_BOUND, _bandwidth),
     PlantedCause(FindingName.LATENCY_BOUND, _latency, pairs=False),
@@ -258,13 +269,12 @@ CAUSES: tuple[PlantedCause, ...] = (
     PlantedCause(FindingName.SLOW_PATH, _slow_path, pairs=False),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _global_batch, pairs=False, kind="strong scaling"),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _small_batch, pairs=False, kind="two batches"),
-    PlantedCause(FindingName.LAUNCH_BOUND, _idle_gpus, pairs=False),
     PlantedCause(FindingName.DATA_BOUND, _loader),
     PlantedCause(FindingName.STRAGGLER, _straggler),
     PlantedCause(FindingName.JITTER, _jitter),
     PlantedCause(FindingName.UNEVEN_BATCHES, _uneven_batches, pairs=False),
     PlantedCause(FindingName.CONTENTION, _contention),
-    PlantedCause(FindingName.MEMORY_OR_PCIE, _on_gpus, pairs=False),
+    PlantedCause(FindingName.CONTENTION, _on_gpus, pairs=False, kind="GPUs"),
     PlantedCause(FindingName.OTHER_PROCESSES, _other_processes, pairs=False),
     PlantedCause(FindingName.COSTLY_WRAPPER, _wrapper),
     PlantedCause(FindingName.NEGATIVE_SCALING, _negative, pairs=False),
@@ -272,4 +282,6 @@ CAUSES: tuple[PlantedCause, ...] = (
     PlantedCause(FindingName.UNEVEN_DEVICES, _slow_device, pairs=False),
     PlantedCause(FindingName.NOISY_MEASUREMENT, _noisy, pairs=False),
     PlantedCause(FindingName.THROTTLING, _throttled, pairs=False),
+    PlantedCause(FindingName.CPU_QUOTA, _quota, pairs=False),
+    PlantedCause(FindingName.NARROW_PCIE, _narrow_pcie, pairs=False),
 )

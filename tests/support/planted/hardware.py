@@ -41,6 +41,9 @@ class StepCosts:
     other_cores: float | None = None  # that others take of the one host; None: nobody tells
     host_cores: int = 0  # 0: nobody tells
     throttled: bool = False  # the devices say that they hold their clocks down
+    of_result: dict[str, Any] = field(
+        default_factory=dict
+    )  # what ranks tell besides, as fields of the result
     missing: dict[Variant, str] = field(default_factory=dict)
 
     def offsets(self, world_size: int) -> NDArray[np.float64]:

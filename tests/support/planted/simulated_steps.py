@@ -201,6 +201,7 @@ class SimulatedSteps:
             num_parameters=sum(costs.parameter_bytes) // ELEMENT_BYTES or None,
             gradient_timeline=self._timeline(),
             device_utilization=None if costs.utilization is None else (costs.utilization,) * n,
+            **costs.of_result,
             hosts=(0,) * n if costs.host_cores else (),
             host_cores=(costs.host_cores,) * n if costs.host_cores else (),
             missing={name: why for name, why in self._missing.items() if name in request.variants},

@@ -10,6 +10,7 @@ import pytest
 from raybench.analysis import analyse, to_pandas
 from raybench.analysis.labels import label
 from raybench.analysis.phases import PHASES, phase_times
+from raybench.analysis.summary import datasheet_flops_per_s
 from raybench.records.record import TrialRecord
 from raybench.records.results import PhaseBlock
 from raybench.spec import Setting
@@ -136,3 +137,41 @@ def test_the_summary_has_the_training_columns() -> None:
         assert row.time_to_target_s is not None
         assert row.time_to_target_s > 3 * row.epoch_time_s  # 0.8 (1 - e^-3) is the first above 0.7
         assert row.step_time_s is None
+
+
+def test_flops_are_shares_of_what_matrix_products_reach_and_of_the_data_sheet() -> None:
+    """Half of the H100's 989 TFLOP/s, of which large products reach 700, in a step of 10 ms."""
+    setting = Setting(batch_size=32, precision="bf16")
+    spec = study(knobs={"batch_size": [32], "precision": ["bf16"]})
+    record = measured(SIXTEEN_TENTHS, QUIET, device="cuda", setting=setting, world_size=1)
+    assert record.steps is not None
+    step_s = analyse(spec, [record]).summaries[0].step_time_s
+    assert step_s is not None
+    told = {"flops_per_step": 494.5e12 * step_s, "matrix_peak_flops_per_s": 700e12}
+    result = record.steps.model_copy(update=told)
+    record = record.model_copy(update={"result": result, "device_name": "NVIDIA H100 80GB HBM3"})
+    row = analyse(spec, [record]).summaries[0]
+    assert row.mfu == pytest.approx(494.5 / 700)
+    assert row.mfu_datasheet == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "tera"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "bf16", 312),
+        ("NVIDIA A100 80GB PCIe", "fp32", 19.5),
+        ("A100-PCIE-40GB", "tf32", 156),
+        ("Tesla V100-SXM2-16GB", "fp16", 125),
+        ("Tesla T4", "bf16", None),  # its tensor cores have neither
+        ("Tesla T4", "tf32", None),
+        ("NVIDIA A100-SXM4-80GB", "default", None),  # tf32 or not, as torch has it
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None),  # a part of one
+        ("NVIDIA A10G", "bf16", None),  # another than A10
+        (None, "bf16", None),
+    ],
+)
+def test_data_sheets_are_of_whole_gpus_by_their_names(
+    name: str | None, precision: str, tera: float | None
+) -> None:
+    found = datasheet_flops_per_s(name, precision)
+    assert found == (None if tera is None else pytest.approx(tera * 1e12))

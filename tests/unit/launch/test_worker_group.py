@@ -12,7 +12,7 @@ from raybench.launch import liveness, worker_group
 from raybench.launch.liveness import Deaths
 from raybench.launch.mailbox import PostedTrial
 from raybench.launch.worker_group import WorkerGroup
-from raybench.records.messages import Begun, Message, Outcome, Progress, Task
+from raybench.records.messages import Begun, GroupInfo, Member, Message, Outcome, Progress, Task
 from tests.unit.studies import request
 
 TOLD = [Message(1, Begun()), Message(1, Progress("measure")), Message(1, Outcome("invalid", 3.0, "planted"))]
@@ -86,3 +86,16 @@ def test_a_death_that_ray_does_not_notice_ends_its_trial(
     assert outcome.reason == "rank 1: its process died, and left others that hold its connections"
     assert liveness.DEATH_NOTICE_S < clock.now - began < liveness.DEATH_NOTICE_S + 5
     assert clock.now - began < request().timeout_s
+
+
+@pytest.mark.parametrize(("ranks", "name"), [((0, 1), "T4"), ((0, 1, 2, 3), "T4, A100"), ((2,), "A100")])
+def test_a_trial_over_unlike_devices_names_them_all(
+    ranks: tuple[int, ...], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: Any = group({})
+    names = ("T4", "T4", "A100", "T4")
+    members = tuple(Member(rank, "node", "host", 1, name) for rank, name in enumerate(names))
+    found._info, found._number = GroupInfo(members, 1), 1
+    found._posted = found._posted[0], Task(1, request(), ranks, None), 0.0
+    monkeypatch.setattr(found, "_outcome", lambda: Outcome("invalid", 1.0, "planted"))
+    assert found.outcome().device_name == name

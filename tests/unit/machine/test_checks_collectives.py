@@ -39,7 +39,7 @@ def test_workers_that_hang_are_ended(monkeypatch, load, status):
     (found,) = checks.all_reduce()
     assert workers.ended
     assert found.status == status
-    assert found.found.startswith("two workers did not finish in 30 s")
+    assert found.found.startswith("two workers did not finish in 70 s")
 
 
 def test_the_words_of_an_all_reduce():

@@ -43,3 +43,18 @@ def test_a_torch_without_cuda(monkeypatch):
 def test_a_busy_machine(monkeypatch):
     monkeypatch.setattr(checks.os, "getloadavg", lambda: (50.0, 0.0, 0.0))
     assert next(iter(checks.busy())).status == "warning"
+
+
+def test_a_gpu_far_from_all_cores(monkeypatch):
+    far, near = (GPU.model_copy(update={"cores_near": cores}) for cores in (0, 4))
+    monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(near, far, GPU)))
+    (found,) = (each for each in checks.devices() if "far from" in each.found)
+    assert found.status == "warning"
+    assert found.found.startswith("GPU 1 ")
+
+
+def test_a_gpu_for_one_process_alone(monkeypatch):
+    exclusive = GPU.model_copy(update={"is_exclusive": True})
+    monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(GPU, exclusive)))
+    (found,) = (each for each in checks.devices() if each.mend and "nvidia-smi" in each.mend)
+    assert (found.status, found.mend) == ("warning", "sudo nvidia-smi -i 1 -c DEFAULT")

@@ -1,13 +1,17 @@
 """GPUs as a driver of paper describes them."""
 
 import json
+import re
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from raybench.machine import gpus
+from raybench.errors import RequestError
+from raybench.launch.cluster import Cluster
+from raybench.machine import checks, gpus
 from raybench.machine.environment import capture
+from raybench.machine.host import WorkerNeeds
 
 
 def paper_driver(**changes):
@@ -41,6 +45,10 @@ def paper_driver(**changes):
         "nvmlDeviceGetClockInfo": lambda handle, kind: 345,
         "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 5,
         "nvmlDeviceGetMaxPcieLinkWidth": unsupported,
+        "nvmlDeviceGetCpuAffinity": lambda handle, words: (
+            [0b1100] * words if handle == "gpu0" else [3] * words
+        ),
+        "nvmlDeviceGetComputeMode": lambda handle: 3 if handle == "gpu2" else 0,
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=7)] * (handle == "gpu1"),
         "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 50,
         "nvmlDeviceGetP2PStatus": lambda a, b, index: 0 if {a, b} == {"gpu0", "gpu1"} else 4,
@@ -56,12 +64,16 @@ def paper(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_gpus_their_links_and_what_they_do_not_tell(paper):
+def test_gpus_their_links_and_what_they_do_not_tell(paper, monkeypatch):
+    monkeypatch.setattr(gpus.os, "cpu_count", lambda: 128)
     found = gpus.graphics()
     assert found.gpus[0].name == "H200"
     assert found.gpus[0].power_limit_watts == 700
     assert (found.gpus[0].max_clock_mhz, found.gpus[0].max_memory_clock_mhz) == (1980, 3201)
     assert found.gpus[0].pcie_width is None
+    monkeypatch.setattr(gpus, "allowed_cores", lambda: (0, 1, 66))
+    assert [gpu.cores_near for gpu in gpus.graphics().gpus] == [1, 2, 2]
+    assert [gpu.is_exclusive for gpu in found.gpus] == [False, False, True]
     assert found.links == (("X", "NV2", "SYS"), ("NV2", "X", "SYS"), ("SYS", "SYS", "X"))
     assert found.peer_to_peer == ((None, True, False), (True, None, False), (False, False, None))
     assert (found.driver_version, found.cuda_version) == ("570.1", "12.8")
@@ -87,6 +99,32 @@ def test_gpus_their_links_and_what_they_do_not_tell(paper):
 def test_only_the_visible_gpus_count(paper, monkeypatch, visible, num):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert len(gpus.gpu_names()) == num
+
+
+@pytest.mark.parametrize(
+    ("visible", "version", "line"),
+    [
+        ("0,MIG-f2", "2.14.1", "CUDA_VISIBLE_DEVICES: whole GPUs, and no slices of one (received 'MIG-f2')"),
+        ("0,1", "2.14.1+rocm7.1", 'torch: built for CUDA, or device = "cpu": AMD is not measured yet'),
+        ("0,1", "2.14.1+cu130", None),
+    ],
+)
+def test_slices_of_a_gpu_and_amds_are_refused_and_no_study_on_cores_instead(
+    monkeypatch, visible, version, line
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(gpus.metadata, "version", lambda name: version)
+    monkeypatch.setattr(gpus, "gpu_names", list)
+    cluster = Cluster()
+    if line is None:
+        assert gpus.unsupported() is None
+        assert cluster.device_kind() == "cpu"
+        return
+    for ask in (cluster.device_kind, lambda: cluster.resources(WorkerNeeds("cuda", 1))):
+        with pytest.raises(RequestError, match=re.escape(line)):
+            ask()
+    assert cluster.resources(WorkerNeeds("cpu", 1)).device == "cpu"
+    assert line in next(each.found for each in checks.devices() if each.status == "missing")
 
 
 def test_no_driver_is_no_gpu(monkeypatch):

@@ -80,3 +80,13 @@ def test_the_loopback_interface_is_found_by_its_address(network):
     assert interfaces.loopback_interface() == "lo0"
     network({"eth0": "10.0.0.1"})
     assert interfaces.loopback_interface() is None
+
+
+def test_adapters_that_are_up_and_need_no_sockets(monkeypatch, tmp_path):
+    monkeypatch.setattr(interfaces, "RDMA", tmp_path)
+    assert interfaces.rdma_devices() == ()
+    for name, state in {"mlx5_1": "4: ACTIVE", "mlx5_0": "4: ACTIVE", "mlx5_2": "1: DOWN"}.items():
+        port = tmp_path / name / "ports" / "1"
+        port.mkdir(parents=True)
+        (port / "state").write_text(f"{state}\n")
+    assert interfaces.rdma_devices() == ("mlx5_0", "mlx5_1")

@@ -438,6 +438,16 @@ def test_ids_differ_by_role_and_size():
     assert len({each.trial_id for each in requests}) == len(requests) == 9
 
 
+def test_a_trial_that_compiles_has_three_times_as_long():
+    """Its anchor may be what compiles; a probe too."""
+    for compiled in ([False, True], [True, False]):
+        planned = plan(2, knobs={"batch_size": 8, "compile": compiled}, measure={"timeout_seconds": 100})
+        default, other = planned.suggestions()
+        assert planned.search(other).timeout_s == 300
+        assert planned.curve(default)[0].timeout_s == (300 if compiled[0] else 100)
+        assert planned.probe(default.setting, 8).timeout_s == (300 if compiled[0] else 100)
+
+
 def test_ids_do_not_depend_on_how_long_a_trial_may_take():
     longer = request(measure={"timeout_seconds": 900}, time_budget_seconds=60)
     assert longer.trial_id == request().trial_id

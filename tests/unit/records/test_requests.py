@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from raybench.records.requests import TrainingRequest
-from raybench.spec import TrainingSpec
+from raybench.spec import Setting, TrainingSpec
 from raybench.spec.study import MeasureSpec
 from tests.unit.studies import config, request
 
@@ -32,7 +32,7 @@ def test_a_further_visit_is_another_trial_and_the_first_one_is_the_trial_itself(
     before_there_were_starts = once.model_dump(
         mode="json",
         exclude={
-            "config": {"oversubscribed"},
+            "config": {"oversubscribed": True, "setting": set(Setting.ADDED)},
             "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"},
             "start": True,
             "visit": True,
@@ -41,6 +41,20 @@ def test_a_further_visit_is_another_trial_and_the_first_one_is_the_trial_itself(
     )
     text = json.dumps(before_there_were_starts, sort_keys=True, separators=(",", ":"))
     assert once.trial_id == hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def test_a_knob_of_a_later_raybench_makes_another_trial_where_it_is_not_at_its_default():
+    settings = [Setting(), *(Setting(**{name: value}) for name, value in LATER.items())]
+    assert {*LATER} == {*Setting.ADDED}
+    assert len({request(setting=each).trial_id for each in settings}) == len(settings)
+    assert len({request(setting=Setting(), anchor=each).trial_id for each in settings}) == len(settings)
+
+
+LATER = {
+    "batched_grad_copy": True,
+    "skip_all_reduce_unused_params": True,
+    "optimizer_kernels": "fused",
+}
 
 
 def test_phases_and_parity_are_measured_in_scaling_trials_only():

@@ -80,6 +80,7 @@ CONTRACT = [
     "restart_s",
     "flops_per_s",
     "mfu",
+    "mfu_datasheet",
     "peak_memory_bytes",
     "device_memory_bytes",
     "device_utilization",

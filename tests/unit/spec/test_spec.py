@@ -91,6 +91,7 @@ def test_impossible_settings_say_why():
         ({"strategy": "fsdp", "find_unused_parameters": True}, "cpu", "excludes find_unused_parameters"),
         ({"strategy": "dp", "static_graph": True}, "cuda", "excludes static_graph"),
         ({"strategy": "dp", "compile": True}, "cuda", "compile excludes strategy dp"),
+        ({"skip_all_reduce_unused_params": True}, "cpu", "needs find_unused_parameters"),
         ({"compile": True, "bucket_cap_mb": 0.5}, "cuda", "received 0.5"),
     ],
 )

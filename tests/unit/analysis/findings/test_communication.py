@@ -121,6 +121,31 @@ def test_a_fast_path_that_is_switched_off_is_named_where_it_would_be_taken(nodes
     assert (finding.change == {"NCCL_IB_DISABLE": "0"}) is named
 
 
+@pytest.mark.parametrize(
+    ("networks", "devices", "named"),
+    [
+        (("Socket", "Socket"), ("mlx5_0",), "NCCL sends over sockets, not by mlx5_0"),
+        (("Socket", "Socket"), (), ""),  # there is nothing else
+        (("IB/GDRDMA", "IB, IB/GDRDMA"), ("mlx5_0",), "NCCL sends over IB through the host's memory"),
+        (("IB/GDRDMA", "IB/GDRDMA"), ("mlx5_0",), ""),
+        ((None, None), ("mlx5_0",), ""),
+        ((), ("mlx5_0",), ""),  # an older record
+    ],
+)
+def test_sockets_where_there_is_better_and_a_missing_gpudirect_are_named(
+    networks: tuple[str | None, ...], devices: tuple[str, ...], named: str
+) -> None:
+    record = measured(StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006), QUIET, device="cuda")
+    assert record.steps is not None
+    told = record.steps.model_copy(update={"nccl_networks": networks})
+    there = record.model_copy(update={"nodes": 2, "hostnames": ("a", "b"), "result": told})
+    machine = environment().model_copy(update={"rdma_devices": devices})
+    finding = transfers(there, Around(environment=machine), "cuda")
+    assert (finding.name is FindingName.SLOW_PATH) is bool(named)
+    assert named in evidence(finding)
+    assert finding.change is None or not named
+
+
 @pytest.mark.parametrize(("measured_mb", "asked"), [((), "1 and 25"), ((1,), "25"), ((1, 25), "")])
 def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...], asked: str) -> None:
     """40 MiB of gradients, of which the other sizes were measured in a search: without transfers alone."""

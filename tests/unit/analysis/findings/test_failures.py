@@ -86,6 +86,14 @@ def test_one_command_that_can_be_pasted_goes_on_with_all_of_it() -> None:
     assert [line for line in lines if "--resume" in line] == [f"    {command}"]
 
 
+def test_a_compiled_trial_is_given_twice_its_time_and_not_six_times() -> None:
+    """Its limit is three times the study's."""
+    late = asked(SPEC, "scaling", Setting(batch_size=128, compile=True), 2)
+    late = late.model_copy(update={"measure": late.measure.model_copy(update={"timeout_seconds": 900.0})})
+    (found,) = failures(failed(late, "timeout", "not done after 900 s"))
+    assert found.command.endswith("--set measure.timeout_seconds=600")
+
+
 def test_memory_that_was_not_enough_is_tried_again_where_asked_or_where_nothing_is_complete() -> None:
     full = failed(request(64), "oom", "out of memory")
     beside = {each.name: each.command for each in failures(*COMPLETE, full, crashed(128))}

@@ -7,6 +7,7 @@ import pytest
 from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.records.record import TrialRecord
+from raybench.records.results import PCIeLink
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import Noise, StepCosts
@@ -153,6 +154,33 @@ def test_throttling_names_the_rank() -> None:
 def test_a_falling_clock_is_throttling() -> None:
     record = with_rounds(measured(COSTS, STEADY), clock_mhz=[(1900.0, None)] * 5 + [(1500.0, None)] * 5)
     assert found(record)[FindingName.THROTTLING].values["clock_drop_ratio"] == pytest.approx(0.21, abs=0.01)
+
+
+def with_result(record: TrialRecord, **fields: Any) -> TrialRecord:
+    assert record.steps is not None
+    return record.model_copy(update={"result": record.steps.model_copy(update=fields)})
+
+
+def test_a_quota_that_is_used_up_is_a_finding_from_a_twentieth_of_the_periods_on() -> None:
+    record = measured(COSTS, STEADY)
+    finding = found(with_result(record, quota_used_up=(None, 0.31)))[FindingName.CPU_QUOTA]
+    assert finding.values == {"used_up_share": 0.31}
+    assert "31% of the scheduler's periods" in evidence(finding)
+    for used_up in ((), (None, None), (0.04, 0.0)):
+        assert FindingName.CPU_QUOTA not in found(with_result(record, quota_used_up=used_up))
+
+
+def test_a_narrow_link_is_a_finding_of_its_rank() -> None:
+    """A card that trained to x4 of x16, one in an older slot than it could have, and one as it should be."""
+    record = measured(COSTS, STEADY, device="cuda")
+    link = PCIeLink(generation=4, lanes=16, most_generation=4, most_lanes=16)
+    assert FindingName.NARROW_PCIE not in found(with_result(record, pcie_links=(link, None)))
+    narrow = link.model_copy(update={"lanes": 4})
+    finding = found(with_result(record, pcie_links=(link, narrow)))[FindingName.NARROW_PCIE]
+    assert finding.values == {"ranks": 1, "rank": 1, "lanes": 4, "most_lanes": 16}
+    assert evidence(finding) == "rank 1 has PCIe 4 x4 where 4 x16 is possible"
+    slow = link.model_copy(update={"generation": 3})
+    assert found(with_result(record, pcie_links=(slow, link)))[FindingName.NARROW_PCIE].values["rank"] == 0
 
 
 def test_oversubscribed_is_a_problem() -> None:

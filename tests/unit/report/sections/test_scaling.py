@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.report.sections.scaling import overheads_table, scaling_table
+from raybench.spec import Setting
+from tests.support.planted import QUIET
 from tests.unit.studies import (
     SIXTEEN_TENTHS,
     exactly,
     exactly_strong,
+    measured,
     planted,
+    study,
     without_intervals,
 )
 
@@ -46,3 +51,23 @@ def test_amdahls_fraction_is_of_strong_scaling() -> None:
     for mode, is_there in (("weak", False), ("strong", True)):
         table = overheads_table(planted({(32,): exactly_strong(0.8)}, "batch_size", scaling={"mode": mode}))
         assert ("Amdahl's f" in [each.heading for each in table.columns]) is is_there
+
+
+def test_gpus_have_their_mfu_over_both_peaks() -> None:
+    """An H100 at a fifth of the 989 TFLOP/s of its data sheet; of other GPUs the measured peak is known."""
+    spec = study(knobs={"batch_size": [32], "precision": ["bf16"]}, resources={"device": "cuda"})
+    record = measured(
+        SIXTEEN_TENTHS, QUIET, device="cuda", setting=Setting(batch_size=32, precision="bf16"), world_size=1
+    )
+    assert record.steps is not None
+    told = {"flops_per_step": 0.2 * 989e12 * 0.010, "matrix_peak_flops_per_s": 0.5 * 989e12}
+    result = record.steps.model_copy(update=told)
+    shown = {}
+    for name in ("NVIDIA H100 80GB HBM3", "another"):
+        told_of = record.model_copy(update={"result": result, "device_name": name})
+        table = scaling_table(analyse(spec, [told_of]))
+        (row,) = table.rows
+        shown[name] = dict(zip((each.heading for each in table.columns), row, strict=True))
+    assert shown["NVIDIA H100 80GB HBM3"]["MFU"] == "40.0% (20.0%)"
+    assert shown["another"]["MFU"] == "40.0%"
+    assert len(table.columns) <= 8

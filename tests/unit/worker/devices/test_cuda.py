@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import MemoryPeak
 from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
@@ -21,7 +24,7 @@ class FakeNVML:
     """Answers for one GPU, by its UUID."""
 
     def __init__(self, reasons: int = 0) -> None:
-        self.reasons, self.utilization = reasons, 40
+        self.reasons, self.utilization, self.lanes = reasons, 40, 8
         self.opened: list[str] = []
 
     def nvmlInit(self) -> None:
@@ -39,6 +42,18 @@ class FakeNVML:
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
         return 12_500
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: str) -> int:
+        return 4
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: str) -> int:
+        return self.lanes
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: str) -> int:
+        return 5
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
+        return 16
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
         return SimpleNamespace(gpu=self.utilization)
@@ -65,9 +80,21 @@ def test_counters_are_those_of_the_gpu_with_its_uuid(gpu, monkeypatch):
     assert (device.clock_mhz(), device.energy_joules(), device.utilization()) == (1980.0, 12.5, 0.4)
 
 
-@pytest.mark.parametrize(("reasons", "expected"), [(0, False), (0x1, False), (0x4, True), (0x40, True)])
-def test_an_idle_clock_is_not_throttled_a_hot_one_is(gpu, monkeypatch, reasons, expected):
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [(0, False), (0x1, False), (0x4, False), (0x8, True), (0x20, True), (0x44, True), (0x80, True)],
+)
+def test_heat_and_hardware_throttle_idling_and_the_power_cap_do_not(gpu, monkeypatch, reasons, expected):
     assert open_gpu(monkeypatch, FakeNVML(reasons)).throttled() is expected
+
+
+def test_the_link_to_the_host_is_known_with_what_it_could_be(gpu, monkeypatch):
+    nvml = FakeNVML()
+    device = open_gpu(monkeypatch, nvml)
+    assert device.pcie_link() == PCIeLink(generation=4, lanes=8, most_generation=5, most_lanes=16)
+    nvml.lanes = 0  # as a virtual machine may say
+    assert device.pcie_link() is None
+    assert open_gpu(monkeypatch, None).pcie_link() is None
 
 
 def test_without_the_drivers_library_nothing_is_told(gpu, monkeypatch):
@@ -156,3 +183,29 @@ def test_utilization_is_looked_at_once_a_second(gpu, monkeypatch):
         meter.after_step()
     meter.stop(2.3)
     assert meter.mean() == pytest.approx((0.20 + 0.40) / 2)
+
+
+LOG = """node01:28:71 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>
+node01:28:71 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
+node01:28:71 [0] NCCL INFO Channel 00/0 : 9[1] -> 0[0] [receive] via NET/Socket/0
+node01:28:71 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IB/0(3)/GDRDMA/Shared
+node01:28:71 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/IB/1/GDRDMA(PCI)
+node01:28:71 [0] NCCL INFO Channel 03/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/2/Shared
+"""
+
+
+def test_nccls_own_log_says_over_which_networks_it_sends(gpu, monkeypatch):
+    for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"):
+        monkeypatch.setenv(name, "")  # is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    log = have_nccl_log()
+    device = CUDADevice(torch.device("cuda", 3), log)
+    assert device.networks() is None  # nothing is connected yet
+    Path(os.environ["NCCL_DEBUG_FILE"]).write_text(LOG)  # as NCCL opens it
+    assert device.networks() == "AWS Libfabric, IB/GDRDMA"
+    assert os.environ["NCCL_DEBUG_SUBSYS"] == "INIT,NET"  # and no collective
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    assert have_nccl_log() is None  # it is the user's
+    assert CUDADevice(torch.device("cuda", 3)).networks() is None
+    os.close(log)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
+from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.devices.cpu import CPUDevice
-from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies import ddp
+from raybench.worker.strategies.ddp import SINCE_2_14
+from raybench.worker.strategies.models import StrategyModels, set_kernels
 
 
 class Workload:
@@ -49,3 +53,36 @@ def test_dataparallel_updates_the_state_that_the_bare_model_has(monkeypatch):
     assert len(states[0]) == 2 * 3  # of two parameters: two moments and a count
     assert [id(value) for value in states[0]] == [id(value) for value in states[1]]
     assert {float(value) for value in states[0] if value.dim() == 0} == {2.0}  # both have stepped
+
+
+@pytest.mark.parametrize("kernels", ["foreach", "fused"])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_the_kernels_of_an_optimizer_are_the_settings_and_its_updates_the_same(name, kernels):
+    updated = []
+    for setting in (Setting(), Setting(optimizer_kernels=kernels)):
+        torch.manual_seed(0)
+        spec = OptimizerSpec(name=name, momentum=0.9 if name == "sgd" else 0.0)
+        models = StrategyModels(
+            Workload(), Workload().model(), spec, setting, Batches(), CPUDevice(), threads=1
+        )
+        for _ in range(3):
+            models.bare.step()
+        assert all(
+            group[kernels] is (setting.optimizer_kernels == kernels or None)
+            for group in models.bare.optimizer.param_groups
+        )
+        updated.append([each.detach().clone() for each in models.bare.module.parameters()])
+    torch.testing.assert_close(*updated)
+
+
+def test_kernels_that_an_optimizer_has_not_are_refused():
+    optimizer = torch.optim.LBFGS(nn.Linear(2, 2).parameters())
+    with pytest.raises(InvalidTrialError, match="optimizer_kernels fused: LBFGS has none"):
+        set_kernels(optimizer, "fused")
+
+
+@pytest.mark.parametrize("knob", SINCE_2_14)
+def test_what_torch_has_since_2_14_is_refused_on_an_older_one(monkeypatch, knob):
+    monkeypatch.setattr(ddp, "_ARGUMENTS", {})
+    with pytest.raises(InvalidTrialError, match=f"{knob}: DDP has it from torch 2.14 on"):
+        ddp.wrap(nn.Linear(2, 2), None, Setting(**{knob: True}), CPUDevice())
