@@ -53,8 +53,11 @@ def run_trial(
     if team is None:
         return None
 
+    config = request.config
+    is_script = isinstance(config, Configuration) and isinstance(config.workload, ScriptSpec)
+
     def make() -> RunnableTrial:
-        if isinstance(request, StepsRequest) and isinstance(request.config.workload, ScriptSpec):
+        if isinstance(request, StepsRequest) and is_script:
             return ScriptTrial(request, team, device)
         if isinstance(request, StepsRequest):
             return StepsTrial(request, team, device, cache, keep)
@@ -65,10 +68,7 @@ def run_trial(
         places = (checkpoints, results) if team.leads else (None, None)
         return TrainingTrial.made_on_all_ranks(request, team, device, cache, *places, keep=keep)
 
-    has_own_groups = isinstance(request.config, Configuration) and isinstance(
-        request.config.workload, ScriptSpec
-    )
-    return run_and_release(make, team, device, on_progress, uses_team=not has_own_groups)
+    return run_and_release(make, team, device, on_progress, uses_team=not is_script)
 
 
 class RunnableTrial(Protocol):
@@ -93,8 +93,8 @@ def run_and_release(
 ) -> Outcome:
     """Make a trial, run it and release what it held, however it ends; only the leader reports progress.
 
-    The team's groups are used before anything is made: what they take is not to be missing later. A script has
-    groups of its own, and the memory of a GPU is all its.
+    The team's groups are used before anything is made: what they take is not to be missing later. Not with a
+    script, which has groups of its own, and the memory of the GPU.
     """
     trial: RunnableTrial | None = None
     give_back, has_failed = device.end_trial, False
