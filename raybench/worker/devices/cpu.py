@@ -122,10 +122,6 @@ class CPUDevice:
         """Not told."""
         return None
 
-    def utilization(self) -> float | None:
-        """Not told."""
-        return None
-
     def utilization_meter(self, cores: int) -> CPUUtilizationMeter:
         """A new one, for a rank that has ``cores``."""
         return CPUUtilizationMeter(cores)

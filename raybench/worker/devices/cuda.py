@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -139,14 +139,9 @@ class CUDADevice:
         millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1000
 
-    def utilization(self) -> float | None:
-        """Share of the driver's last sample period in which a kernel ran, 0 to 1."""
-        rates = self._read("nvmlDeviceGetUtilizationRates")
-        return None if rates is None else rates.gpu / 100
-
     def utilization_meter(self, cores: int) -> CUDAUtilizationMeter:
         """A new one."""
-        return CUDAUtilizationMeter(self)
+        return CUDAUtilizationMeter(lambda: self._read("nvmlDeviceGetUtilizationRates"))
 
     def start_memory_history(self) -> bool:
         """With the Python lines that allocated the memory; the last ``MOST_ALLOCATIONS`` of them."""
@@ -248,8 +243,8 @@ class CUDAStopwatch:
 class CUDAUtilizationMeter:
     """The driver's own samples, looked at about once a second."""
 
-    def __init__(self, device: CUDADevice) -> None:
-        self._device, self._looked_s = device, 0.0
+    def __init__(self, read_rates: Callable[[], Any]) -> None:
+        self._read_rates, self._looked_s = read_rates, 0.0
         self._shares: list[float] = []
 
     def start(self) -> None:
@@ -261,9 +256,9 @@ class CUDAUtilizationMeter:
         if perf_counter() - self._looked_s < UTILIZATION_EVERY_S:
             return
         self._looked_s = perf_counter()
-        share = self._device.utilization()
-        if share is not None:
-            self._shares.append(share)
+        rates = self._read_rates()
+        if rates is not None:  # percent of the driver's last sample period in which a kernel ran
+            self._shares.append(rates.gpu / 100)
 
     def stop(self, seconds: float) -> None:
         """Nothing: the last sample is in."""

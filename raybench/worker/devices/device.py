@@ -175,10 +175,6 @@ class Device(Protocol):
         """Energy since the driver was loaded."""
         ...
 
-    def utilization(self) -> float | None:
-        """Share of the last sample period in which the device worked, 0 to 1."""
-        ...
-
     def utilization_meter(self, cores: int) -> UtilizationMeter:
         """A new one, for a rank that has ``cores``."""
         ...

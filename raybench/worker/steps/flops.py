@@ -37,10 +37,10 @@ def flops_key(config: Configuration) -> str:
     return f"{model} {config.batch_size} {setting.gradient_accumulation} {twice}"
 
 
-def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -> float | None:
+def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -> dict[str, float | None]:
     """In FLOP/s, measured on the leader while the others wait, once for each precision of a group.
 
-    None on the others. A collective call.
+    The result's field; None on the others. A collective call.
     """
     key, peaks = f"{precision} {torch.get_num_threads()}", cache.matrix_peaks
 
@@ -49,7 +49,7 @@ def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -
             peaks[key] = _matrix_peak_flops_per_s(device, precision)
         return peaks.get(key)
 
-    return team.agreed(measure)
+    return {"matrix_peak_flops_per_s": team.agreed(measure)}
 
 
 def _count_flops(stepper: Stepper) -> float:

@@ -124,7 +124,7 @@ Steppers = dict[Literal["plain", "local", "ddp"], Stepper]
 
 
 def phases_of_trial(
-    models: StrategyModels, team: Team, *, has_plain: bool, step_s: float, max_seconds: float
+    models: StrategyModels, team: Team, has_plain: bool, step_s: float, max_seconds: float
 ) -> tuple[PhaseBlock, ...]:
     """Phases of the bare model, and of the twin or the model under its strategy. A collective call."""
     steppers: Steppers = {}

@@ -17,7 +17,6 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, memory_limits_of_ranks
 from raybench.worker.steps import flops
 from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
-from raybench.worker.steps.meters import Energy
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, WarmUp, warm_up
@@ -31,8 +30,6 @@ class StepsRankReport:
     """What one rank knows of itself when the rounds are done."""
 
     memory: MemoryPeak
-    utilization: float | None
-    energy: dict[Variant, Energy]
     num_recompiled: int  # graphs, within the rounds
     samples: int  # of a micro-batch
     tokens: float | None
@@ -87,7 +84,7 @@ class StepsTrial:
         if self._team.leads:
             result = StepsResult(
                 **self._of_rounds(loop),
-                **self._of_ranks(reports, loop.measured, warm.leader_peaks),
+                **self._of_ranks(reports, warm.leader_peaks),
                 **self._of_model(),
                 memory_limit_bytes=limits,
                 missing=dict(variants.missing),
@@ -105,6 +102,7 @@ class StepsTrial:
             step_s=warm.step_s,
             has_plain="plain" not in variants.missing,
         )
+        del warm  # what only the rounds ran
         step_times = tuple(loop.step_times)
 
         def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
@@ -177,8 +175,6 @@ class StepsTrial:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
         report = StepsRankReport(
             memory=warm.memory,
-            utilization=loop.utilization,
-            energy=loop.energy,
             num_recompiled=self._models.num_compiled() - num_compiled,
             samples=warm.samples,
             tokens=warm.tokens,
@@ -202,9 +198,7 @@ class StepsTrial:
             "other_programs": loop.other_programs,
         }
 
-    def _of_ranks(
-        self, reports: Sequence[StepsRankReport], measured: Variant, leader_peaks: Sequence[int]
-    ) -> dict[str, Any]:
+    def _of_ranks(self, reports: Sequence[StepsRankReport], leader_peaks: Sequence[int]) -> dict[str, Any]:
         """Fields that the ranks know together; dp's devices have peaks in place of the ranks' own.
 
         No tokens where a rank counts none.
@@ -217,16 +211,12 @@ class StepsTrial:
         if anchor is not None and self._models.anchor is not None:
             larger = config.micro_batch(anchor) / config.batch_size
             anchor_samples = samples * larger * anchor.gradient_accumulation
-        utilization = tuple(report.utilization for report in reports)
         return {
             "samples_per_step": float(samples * accumulation),
             "tokens_per_step": None if tokens is None else float(sum(tokens) * accumulation),
             "anchor_samples_per_step": anchor_samples,
             "peak_memory_bytes": all_known(leader_peaks or [report.memory.torch for report in reports]),
             "device_memory_bytes": all_known([report.memory.device for report in reports]),
-            "device_utilization": utilization if self._device.tells_utilization else None,
-            "energy_joules": energy_of_a_step(reports, measured),
-            "plain_energy_joules": energy_of_a_plain_step(reports),
         }
 
     def _of_model(self) -> dict[str, Any]:
@@ -244,17 +234,3 @@ class StepsTrial:
             "gradient_bytes": ddp.gradient_bytes if ddp else None,
             "ddp_logger": ddp.logger_times_s if ddp else None,
         }
-
-
-def energy_of_a_step(reports: Sequence[StepsRankReport], measured: Variant) -> float | None:
-    """Of all devices, for one step of what is measured, in joules; None where a device does not report it."""
-    if measured == "plain":
-        return energy_of_a_plain_step(reports)
-    found = [report.energy[measured] for report in reports if measured in report.energy]
-    return sum(each.joules for each in found) / found[0].steps if len(found) == len(reports) else None
-
-
-def energy_of_a_plain_step(reports: Sequence[StepsRankReport]) -> float | None:
-    """Of one device alone, the mean over the devices that had their turn, in joules."""
-    found = [report.energy["plain"] for report in reports if "plain" in report.energy]
-    return sum(each.joules for each in found) / sum(each.steps for each in found) if found else None

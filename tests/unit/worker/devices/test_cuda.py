@@ -62,7 +62,7 @@ def test_counters_are_those_of_the_gpu_with_its_uuid(gpu, monkeypatch):
     nvml = FakeNVML()
     device = open_gpu(monkeypatch, nvml)
     assert nvml.opened == ["GPU-abc-3"]
-    assert (device.clock_mhz(), device.energy_joules(), device.utilization()) == (1980.0, 12.5, 0.4)
+    assert (device.clock_mhz(), device.energy_joules()) == (1980.0, 12.5)
 
 
 @pytest.mark.parametrize(("reasons", "expected"), [(0, False), (0x1, False), (0x4, True), (0x40, True)])
@@ -72,8 +72,8 @@ def test_an_idle_clock_is_not_throttled_a_hot_one_is(gpu, monkeypatch, reasons, 
 
 def test_without_the_drivers_library_nothing_is_told(gpu, monkeypatch):
     device = open_gpu(monkeypatch, None)  # importing it raises
-    told = (device.clock_mhz(), device.throttled(), device.energy_joules(), device.utilization())
-    assert told == (None,) * 4
+    told = (device.clock_mhz(), device.throttled(), device.energy_joules())
+    assert told == (None,) * 3
 
 
 def test_memory_is_that_of_torch_and_that_of_the_gpu(gpu, monkeypatch):
