@@ -251,6 +251,8 @@ class StepsResult(Frozen):
     device_memory_bytes: tuple[Bytes, ...] | None = None
     #: limit of each rank: its GPU's memory, or its share of the host's
     memory_limit_bytes: tuple[Count, ...] | None = None
+    #: how often torch's allocator found each rank's GPU full in the rounds; empty: an older record
+    allocator_retries: tuple[Whole, ...] = ()
     #: busy share of each rank's GPU over some seconds of what is measured, 0 to 1; in trials of the curve
     device_utilization: tuple[Duration | None, ...] | None = None
     #: energy of all GPUs over the same seconds, for one step of `ddp` (on one GPU of `plain`)

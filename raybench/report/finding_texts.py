@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 
-from raybench.analysis.findings.batch import (
-    BatchTooSmall,
-    LaunchBound,
-    MemoryBound,
-    busy_share,
-)
+from raybench.analysis.findings.batch import BatchTooSmall, LaunchBound, MemoryBound, busy_share
 from raybench.analysis.findings.case import Case, OfTrial, programs_of, stoppable
 from raybench.analysis.findings.communication import (
     ExposedTransfers,
@@ -50,6 +45,7 @@ from raybench.analysis.findings.of_study import (
 from raybench.analysis.findings.steadiness import (
     CLOCK_DROP,
     MOST_TIMES,
+    LittleMemory,
     LossesDisagree,
     NoisyMeasurement,
     NotAllMeasured,
@@ -567,6 +563,14 @@ def _(rule: Throttling) -> Text:
     return Text(
         "; ".join(said),
         "look at temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE), and at the governor",
+    )
+
+
+@text_of.register
+def _(rule: LittleMemory) -> Text:
+    return Text(
+        f"a GPU was full {plural(rule.retries, 'time')} in the rounds, and torch emptied its cache",
+        "a smaller batch or activation_checkpointing; without the other variants there may be room",
     )
 
 

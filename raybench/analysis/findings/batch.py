@@ -14,9 +14,8 @@ from raybench.analysis.findings.finding import FindingName, Need, Remedy, Severi
 from raybench.analysis.scaling import GOOD
 from raybench.analysis.stats.statistics import Estimate, inverse
 
-FIXED_LEAST = (
-    0.10  # of the step: every step has some fixed cost; less than this no batch is worth changing for
-)
+# of the step: every step has some fixed cost; less than this no batch is worth changing for
+FIXED_LEAST = 0.10
 IDLE_LEAST = 0.30  # of the time in which a GPU could work: below 70% busy it waits for whoever feeds it
 BUSY, FEW_FLOPS = 0.90, 0.25  # busy all the time, with a quarter of what it computes in matrix products
 

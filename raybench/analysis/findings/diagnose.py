@@ -25,6 +25,7 @@ from raybench.analysis.findings.of_study import (
     SeveralDevices,
 )
 from raybench.analysis.findings.steadiness import (
+    LittleMemory,
     LossesDisagree,
     NoisyMeasurement,
     NotAllMeasured,
@@ -114,7 +115,7 @@ def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding
 
 # what is to be said against a trial's numbers, whatever it is for
 DOUBTS: tuple[type[OfTrial], ...] = (
-    Oversubscribed, NoisyMeasurement, OtherProcesses, Throttling, UnevenDevices,
+    Oversubscribed, NoisyMeasurement, OtherProcesses, Throttling, LittleMemory, UnevenDevices,
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (

@@ -69,6 +69,8 @@ class FindingName(StrEnum):
     COSTLY_WRAPPER = "costly wrapper"
     #: a device says that it holds its clock down, or the clock fell by 10%
     THROTTLING = "throttling"
+    #: torch's allocator found a GPU full in the rounds and emptied its cache, which stops the device
+    LITTLE_MEMORY = "little memory left"
     #: a loss of which only the whole was measured, with bounds of its communication
     NOT_DIVIDED = "loss not taken apart"
     # what no time can be given for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Self, get_args
@@ -154,17 +155,32 @@ class Throttling(OfTrial):
 def _clock_drop(measurement: StepsResult) -> float:
     """The largest fall of any device's clock below its fastest round, relative."""
     drops = [0.0]
-    for place in range(max((len(each.clock_mhz) for each in measurement.rounds), default=0)):
-        clocks = [
-            clock
-            for each in measurement.rounds
-            if place < len(each.clock_mhz) and (clock := each.clock_mhz[place]) is not None
-        ]
+    for of_rounds in itertools.zip_longest(*(each.clock_mhz for each in measurement.rounds)):
+        clocks = [clock for clock in of_rounds if clock is not None]
         # GPUs only change their mind for long; one low reading may be an idle moment, so the median counts.
         if len(clocks) >= 4:
             half = len(clocks) // 2
             drops.append(1 - float(np.median(clocks[half:])) / max(float(np.median(clocks[:half])), 1.0))
     return max(drops)
+
+
+@dataclass(frozen=True)
+class LittleMemory(OfTrial):
+    """Torch's allocator found a GPU full, and emptied its cache to go on."""
+
+    name = FindingName.LITTLE_MEMORY
+    severity = Severity.WARNING  # with a little more memory the steps are faster
+    retries: int  # in the rounds, on all ranks
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """At least once in the rounds."""
+        retries = sum(case.steps.allocator_retries)
+        return cls(case, retries) if retries else None
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"retries": self.retries, "rounds": len(self.case.steps.rounds)}
 
 
 _BESIDE: tuple[Beside, ...] = get_args(Beside)

@@ -21,6 +21,7 @@ from raybench.worker.steps.parity import compression_error, loss_parity
 from raybench.worker.steps.profiling import memory_snapshot, phases_of_trial, traces
 from raybench.worker.steps.restarts import restarts_of_trial
 from raybench.worker.steps.setup import TrialModels
+from raybench.worker.steps.variants import Variants
 
 # measures on every rank: the field of a StepsResult that has the part's name, or a dict of several
 Part = Callable[[], Any]
@@ -42,14 +43,13 @@ class AuxiliaryMeasurements:
         team: Team,
         device: Device,
         cache: GroupCache,
-        *,
+        variants: Variants,
         step_s: dict[Variant, float],
-        has_plain: bool,
     ) -> None:
-        """``step_s``: of each variant, on the slowest rank, from the warm-up."""
+        """``variants``: those of the trial; ``step_s``: of each, on the slowest rank, from the warm-up."""
         self._request, self._models, self._team = request, models, team
         self._device, self._cache = device, cache
-        self._step_s, self._has_plain = step_s, has_plain
+        self._step_s, self._has_plain = step_s, "plain" not in variants.missing
         self.files: tuple[RankFile, ...] = ()  # that this rank made
 
     def added_to(
@@ -113,20 +113,14 @@ class AuxiliaryMeasurements:
         if request.measure.memory_snapshot:
             parts["memory_snapshot"] = self._memory_snapshot
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
-            parts["profile"] = partial(self._profile, slowest_s)
+            parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
 
     def _memory_snapshot(self) -> dict[str, Any]:
         self.files += memory_snapshot(self._models.measured, self._team, self._device)
         return {}
 
-    def _profile(self, step_s: float) -> tuple[TracedRank, ...]:
-        ranks, files = traces(
-            self._models.measured,
-            self._team,
-            self._device,
-            step_s=step_s,
-            max_seconds=self._request.measure.max_seconds,
-        )
+    def _profile(self, step_s: float, max_seconds: float) -> tuple[TracedRank, ...]:
+        ranks, files = traces(self._models.measured, self._team, self._device, step_s, max_seconds)
         self.files += files
         return ranks

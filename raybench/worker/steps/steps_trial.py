@@ -14,7 +14,7 @@ from raybench.records.results import Beside, StepsResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.memory import all_known, memory_limits_of_ranks
+from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
 from raybench.worker.steps import flops
 from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
@@ -31,6 +31,7 @@ class StepsRankReport:
 
     memory: MemoryPeak
     num_recompiled: int  # graphs, within the rounds
+    retries: int  # of torch's allocator, within the rounds
     samples: int  # of a micro-batch
     tokens: float | None
 
@@ -44,6 +45,7 @@ class _Warm:
     num_steps: int  # of what is measured
     memory: MemoryPeak  # of this rank
     leader_peaks: list[int]  # of dp's devices, as torch counts them
+    retries: int  # of torch's allocator until then
     samples: int  # of a micro-batch of this rank
     tokens: float | None
 
@@ -94,13 +96,7 @@ class StepsTrial:
             )
         self._models.drop_anchor()
         auxiliary = AuxiliaryMeasurements(
-            self._request,
-            self._models,
-            self._team,
-            self._device,
-            self._cache,
-            step_s=warm.step_s,
-            has_plain="plain" not in variants.missing,
+            self._request, self._models, self._team, self._device, self._cache, variants, warm.step_s
         )
         del warm  # what only the rounds ran
         step_times = tuple(loop.step_times)
@@ -138,7 +134,7 @@ class StepsTrial:
         runs = variants.with_anchor(runs, step_s)
         # before the rounds: a batch that cannot be read or counted must not cost them
         samples, tokens = self._team.agreed(self._count)
-        return _Warm(runs, step_s, num_steps, memory, peaks[0], samples, tokens)
+        return _Warm(runs, step_s, num_steps, memory, peaks[0], allocator_retries(), samples, tokens)
 
     def _count(self) -> tuple[int, float | None]:
         """Samples and tokens of a micro-batch of this rank."""
@@ -176,6 +172,7 @@ class StepsTrial:
         report = StepsRankReport(
             memory=warm.memory,
             num_recompiled=self._models.num_compiled() - num_compiled,
+            retries=allocator_retries() - warm.retries,
             samples=warm.samples,
             tokens=warm.tokens,
         )
@@ -217,6 +214,7 @@ class StepsTrial:
             "anchor_samples_per_step": anchor_samples,
             "peak_memory_bytes": all_known(leader_peaks or [report.memory.torch for report in reports]),
             "device_memory_bytes": all_known([report.memory.device for report in reports]),
+            "allocator_retries": tuple(report.retries for report in reports),
         }
 
     def _of_model(self) -> dict[str, Any]:
