@@ -30,6 +30,7 @@ SAMPLE_PERIOD_S, ENERGY_EVERY_S = 1 / 6, 0.1  # of the share of busy time, and o
 IDLE_MHZ, FAST_MHZ, HOT_MHZ = 345.0, 1980.0, 1500.0
 HOT_AFTER_S = 0.05  # of work without a pause
 HOT = 0x40  # as NVML has it
+COLD_AFTER_S, COLD_S = 0.05, 0.1  # of idling, and of work in which all takes twice the time after it
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,14 @@ class LateWork:
 
     def __init__(self) -> None:
         self.done_at, self.began = 0.0, perf_counter()
+        self.cools, self._cold_until = False, 0.0
         self.spans: list[tuple[float, float, float]] = []  # begin, end and watts of each piece
 
     def give(self, seconds: float, watts: float = 0.0) -> None:
         begin = max(self.done_at, perf_counter())
-        self.done_at = begin + seconds
+        if self.cools and begin - self.done_at > COLD_AFTER_S:
+            self._cold_until = begin + COLD_S
+        self.done_at = begin + (2 * seconds if begin < self._cold_until else seconds)
         self.spans.append((begin, self.done_at, watts))
 
     def busy_share(self, now: float) -> float:
@@ -125,6 +129,7 @@ class GpuLike(CUDADevice):
     matrix_side = 64
     frees_waiting_ranks = True
     first_transfers: tuple[int, ...] = (1, 64)
+    clock_ramp_s = 0.12
 
     def __init__(self, memory: FakeMemory) -> None:
         self.memory, self.work, self.seen = memory, LateWork(), Seen()
@@ -202,13 +207,18 @@ class Heard:
         weights_gib: float = 0.0,
         state_gib: float = 0.0,
         wrapped_gib: float = 0.0,
+        retries_on: tuple[int, ...] = (),
+        cools: bool = False,
     ) -> None:
         """``late_s``: of a bare step on the device, by rank; ``alone_s``: on the CPU.
 
         ``gradients_gib``: what a whole set of gradients takes where the all-reduces are replayed;
         ``weights_gib``: a model on the device; ``state_gib``: what an optimizer keeps from its first step on;
-        ``wrapped_gib``: more in a step under the strategy.
+        ``wrapped_gib``: more in a step under the strategy; ``retries_on``: ranks whose allocator empties its
+        cache in each of these. ``cools``: the device is slow after it has idled.
         """
+        GPU[0].work.cools = cools
+        self._retries = int(dist.get_rank() in retries_on)
         self._weights_gib, self._state_gib, self._wrapped_gib = weights_gib, state_gib, wrapped_gib
         self._gib, self._model_gib, self._alone_s = gib_per_sample, model_gib, alone_s
         self._late_s = late_s[dist.get_rank()] if late_s else 0.0
@@ -245,6 +255,7 @@ class Heard:
         loss: torch.Tensor = model(batch).square().mean()
         gpu.memory.free(taken)
         if gpu.wrapped:
+            gpu.memory.retries += self._retries
             gpu.work.give(self._late_wrapped_s, WRAPPED_W)
         else:
             gpu.work.give(self._late_s, BARE_W)

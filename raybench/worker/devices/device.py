@@ -90,6 +90,7 @@ class Device(Protocol):
     torch_device: torch.device
     data_backend: str  # of the process group that carries gradients
     block_seconds: float  # at least, of a block of steps
+    clock_ramp_s: float  # of work, after which the clock is up again that may have fallen in a block's time
     matrix_side: int  # of square matrices whose product reaches the device's peak
     pins_memory: bool  # whether the copy of a batch from pinned memory overlaps with computing
     overcommits: bool  # gives memory that it has not, and ends the process that uses it

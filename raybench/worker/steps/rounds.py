@@ -39,11 +39,6 @@ class BlockSize:
     discarded: int  # first
     timed: int
 
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.discarded + self.timed
-
 
 def block_sizes(
     runs: Sequence[VariantRun],
@@ -109,9 +104,8 @@ class LoopResult:
     loss: float | None = None
     hosts: tuple[int, ...] = ()  # a number for the host of each rank
     host_cores: tuple[int, ...] = ()  # of each rank's host
-    other_programs: dict[str, float] = field(
-        default_factory=dict
-    )  # cores that they took, on the leader's host
+    # cores that they took, on the leader's host
+    other_programs: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,6 +154,7 @@ class MeasuringLoop:
         self._stopwatch = device.stopwatch()
         self._random = random.Random(seed)  # the same order of blocks on every rank
         self._began = 0.0
+        self._step_s, self._others_idled = step_s, False  # in the last block, of one device alone
         # variants whose weights differ between ranks: each rank's own first steps made them
         self._diverged = {run.variant for run in runs if run.replicated is not None}
         self._sizes = block_sizes(runs, measure, team.size, device.block_seconds, step_s)
@@ -194,6 +189,7 @@ class MeasuringLoop:
         for run in order:
             block_times = self._block(run, number)
             run.release()
+            self._others_idled = run.one_rank
             if block_times is not None:
                 times[run.variant] = block_times
         finite = self._losses_are_finite(order)
@@ -242,17 +238,22 @@ class MeasuringLoop:
             return None
         if run.batches is not None:
             drop_ready(run.batches)
-        size = self._sizes[run.variant]
+        discarded, timed = self._discarded(run), self._sizes[run.variant].timed
         self._stopwatch.start()
-        for index in range(size.total):
+        for index in range(discarded + timed):
             run.step()
             self._stopwatch.lap()
-            if index == 3 * size.total // 4:
+            if index == 3 * (discarded + timed) // 4:
                 late = self._device.moment()
         self._meters.look(run.variant, late)
         if run.independent and self._team.size > 1:
             self._step_until_all_are_done(run)
-        return self._stopwatch.read()[size.discarded : size.total]
+        return self._stopwatch.read()[discarded : discarded + timed]
+
+    def _discarded(self, run: VariantRun) -> int:
+        """More of them where devices have idled whose clocks may have fallen: equally many on all ranks."""
+        lead_s = self._device.clock_ramp_s if self._others_idled else 0.0
+        return self._sizes[run.variant].discarded + math.ceil(lead_s / self._step_s[run.variant])
 
     def _step_until_all_are_done(self, run: VariantRun) -> None:
         """Go on, untimed, until all are through: the last steps of the slowest must not run alone.

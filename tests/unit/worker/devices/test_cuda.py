@@ -134,6 +134,25 @@ def test_tf32_is_off_on_or_as_torch_had_it(gpu, monkeypatch, own):
         torch.backends.cudnn.allow_tf32 = before[1]
 
 
+def test_fp32_is_fp32_whatever_code_has_set_for_all_of_torch(gpu, monkeypatch):
+    """By torch's newer switch, which convolutions take where they have none of their own."""
+    cudnn: Any = torch.backends.cudnn
+    device, before = open_gpu(monkeypatch, None), torch.backends.fp32_precision
+    try:
+        torch.backends.fp32_precision = "tf32"
+        for precision, expected in (
+            ("fp32", "ieee"),
+            ("tf32", "tf32"),
+            ("bf16", "ieee"),
+            ("default", "tf32"),
+        ):
+            device.activate(Setting.model_validate({"precision": precision}), 1)
+            assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == (expected, expected)
+    finally:
+        torch.backends.fp32_precision = before
+        device.activate(Setting(precision="default"), 1)
+
+
 def test_peaks_are_forgotten_on_the_gpus_that_dp_drives_too(gpu, monkeypatch):
     reset: list[int] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
