@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (90, 3),
-    "analysis": (9232, 59),
+    "analysis": (9230, 59),
     "commands": (2585, 21),
     "launch": (2124, 18),
     "machine": (992, 7),
     "plan": (1118, 9),
-    "records": (1332, 11),
+    "records": (1331, 11),
     "report": (6124, 29),
     "run": (1191, 7),
     "spec": (1432, 12),
-    "worker": (5012, 43),
+    "worker": (4995, 43),
     "workloads": (1620, 16),
 }
 ALONE = 15  # modules below 120 lines with one importer
