@@ -155,7 +155,7 @@ NEED_WORDS = {
     Need.PHASES: "the phases of a step, which trials of a curve have",
     Need.BATCHES: "a larger batch",
     Need.SWEEP: "a sweep (communication), or a second bucket_cap_mb",
-    Need.UTILIZATION: "the devices' utilisation, which the driver does not tell",
+    Need.UTILIZATION: "the devices' utilisation, which trials of a curve have where the driver tells it",
     Need.CLOCKS: "the devices' clocks, which the driver does not tell",
     Need.LOAD: "what else runs, which the host does not tell",
 }

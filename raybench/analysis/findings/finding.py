@@ -122,7 +122,7 @@ class Need(StrEnum):
     BATCHES = "batches"
     #: a sweep of collectives, or a further size of buckets
     SWEEP = "sweep"
-    #: utilisation of the devices
+    #: utilisation of the devices: of trials of a curve
     UTILIZATION = "utilization"
     #: clocks of the devices
     CLOCKS = "clocks"

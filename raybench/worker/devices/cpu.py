@@ -27,7 +27,7 @@ class CPUDevice:
     kind: DeviceKind = "cpu"
     data_backend = "gloo"
     block_seconds = 0.15
-    clock_ramp_s = 0.0  # in which a block's first steps are thrown away anyway
+    clock_ramp_s = 0.0
     matrix_side = 1024
     pins_memory = False
     overcommits = True
