@@ -28,6 +28,7 @@ StopReason = Literal["half_width", "max_seconds", "steps", "ended"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
 # what is measured when the rounds are done, and may fail without them
 Beside = Literal[
+    "device_use",
     "phases",
     "gradient_timeline",
     "matrix_peak",
@@ -270,11 +271,13 @@ class StepsResult(Frozen):
     device_memory_bytes: tuple[Bytes, ...] | None = None
     #: limit of each rank: its GPU's memory, or its share of the host's
     memory_limit_bytes: tuple[Count, ...] | None = None
-    #: busy share of each rank's device while what is measured ran, 0 to 1
+    #: how often torch's allocator found each rank's GPU full in the rounds; empty: an older record
+    allocator_retries: tuple[Whole, ...] = ()
+    #: busy share of each rank's GPU over some seconds of what is measured, 0 to 1; in trials of the curve
     device_utilization: tuple[Duration | None, ...] | None = None
-    #: energy of all devices, for one step of `ddp` (on one device of `plain`)
+    #: energy of all GPUs over the same seconds, for one step of `ddp` (on one GPU of `plain`)
     energy_joules: Difference | None = None
-    #: energy of one device alone, for one step of `plain`
+    #: energy of one GPU alone, for one step of `plain`, over seconds of its own
     plain_energy_joules: Difference | None = None
     #: a number for the host of each rank; the leader's is 0
     hosts: tuple[Whole, ...] = ()

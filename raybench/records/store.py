@@ -52,10 +52,8 @@ from raybench.spec.sweep import Sweep
 from raybench.spec.user_input import flat, real_path, received, to_toml
 
 if TYPE_CHECKING:
-    from raybench.records.messages import (
-        BlockStepTimes,
-        RankFile,
-    )  # brings numpy, which reading does not need
+    # brings numpy, which reading does not need
+    from raybench.records.messages import BlockStepTimes, RankFile
 
 
 STUDY, SWEEP, ENVIRONMENT, TRIALS, SAMPLES = (

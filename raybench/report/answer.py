@@ -116,9 +116,8 @@ def _combined(results: StudyResults) -> list[str]:
         learned = combined.trained.difference_points if combined.trained is not None else None
         points = "what that does to accuracy was not measured"
         if learned is not None:
-            points = (
-                f"accuracy changes by {round(learned.value, 1) + 0.0:+.1f} points"  # of -0.0 the sum is 0.0
-            )
+            # of -0.0 the sum is 0.0
+            points = f"accuracy changes by {round(learned.value, 1) + 0.0:+.1f} points"
         said.append(f"a step then has {combined.batch_ratio:,.3g} times the samples: {points}")
     return said
 

@@ -45,6 +45,7 @@ from raybench.analysis.findings.of_study import (
 from raybench.analysis.findings.steadiness import (
     CLOCK_DROP,
     MOST_TIMES,
+    LittleMemory,
     LossesDisagree,
     NarrowPCIe,
     NoisyMeasurement,
@@ -546,6 +547,14 @@ def _(rule: QuotaUsedUp) -> Text:
         f"the container used up its quota of CPU time in {rule.share:.0%} of the scheduler's periods, and "
         "stood still until the next",
         "fewer workers or threads, or a larger limit (Kubernetes: resources.limits.cpu, Docker: --cpus)",
+    )
+
+
+@text_of.register
+def _(rule: LittleMemory) -> Text:
+    return Text(
+        f"a GPU was full {plural(rule.retries, 'time')} in the rounds, and torch emptied its cache",
+        "a smaller batch or activation_checkpointing; without the other variants there may be room",
     )
 
 

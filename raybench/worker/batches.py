@@ -210,9 +210,8 @@ def make_batches(
         return on_device(batch, device.torch_device, setting.channels_last)
 
     if config.workload.input == "synthetic":
-        generator = torch.Generator().manual_seed(
-            (config.seed * 1_000_003 + rank) % 2**63
-        )  # what torch takes
+        # below what torch takes
+        generator = torch.Generator().manual_seed((config.seed * 1_000_003 + rank) % 2**63)
         batch = workload.batch(size, generator)  # type: ignore[attr-defined]
         SamplesCheck(workload, size, "batch(size, generator)")(batch)
         return SyntheticBatches(place(batch))

@@ -42,6 +42,11 @@ def memory_limits(ranks: Sequence[AvailableMemory | None]) -> tuple[int, ...] | 
     return tuple(limits)
 
 
+def allocator_retries() -> int:
+    """How often torch's allocator found this rank's GPU full so far, and emptied its cache; 0 on CPUs."""
+    return int(torch.cuda.memory_stats().get("num_alloc_retries", 0))
+
+
 def all_known(values: Iterable[Known | None]) -> tuple[Known, ...] | None:
     """The values, where every rank has one."""
     listed = list(values)

@@ -136,7 +136,8 @@ def _watts(device: CUDADevice, *, busy: bool) -> tuple[float, tuple[float | None
         device.synchronize()
     for _ in range(200 if busy else 0):
         matrix @ matrix
-    told = (device.clock_mhz(), device.throttled(), device.utilization())
+    rates = device._read("nvmlDeviceGetUtilizationRates")
+    told = (device.clock_mhz(), device.throttled(), None if rates is None else rates.gpu / 100)
     device.synchronize()
     after, elapsed_s = device.energy_joules(), perf_counter() - began
     assert before is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -11,16 +13,25 @@ import torch.distributed as dist
 
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, probe_of
 from raybench.records.messages import Outcome
-from raybench.records.requests import Configuration, ProbeRequest, StepsRequest, TrialRequest, Variant
+from raybench.records.requests import (
+    Configuration,
+    ProbeRequest,
+    StepsRequest,
+    StepsRole,
+    TrialRequest,
+    Variant,
+)
 from raybench.records.results import ProbeResult, StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators, Team
+from raybench.worker.devices import cuda
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.steps.rounds import STEPS_AHEAD
+from raybench.worker.steps import replay
+from raybench.worker.steps.meters import STEPS_AHEAD
 from tests.ranks import gpu_like
-from tests.ranks.gpu_like import BARE_JOULES, WRAPPED_JOULES, GpuLike, Seen
+from tests.ranks.gpu_like import BARE_W, HOT_MHZ, WRAPPED_W, GpuLike, Seen
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import BOTH, serve_trial
 from tests.support.planted import to_record
@@ -29,6 +40,8 @@ from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
 TIMEOUT_S = 60.0
 OTHERS = 2 * GIB  # NCCL's, on a GPU of 80 GiB
+BARE_S, WRAPPED_S = 0.025, 0.03  # of a step on the device, where counters are read
+COLD_S = 0.01  # where devices are slow after idling
 SLOW_S, FAST_S = 0.008, 0.002  # of a step on the device of rank 1, and on that of rank 0
 
 
@@ -40,10 +53,18 @@ def _config(workload: dict[str, Any], setting: dict[str, Any], world_size: int =
     )
 
 
-def _steps(workload: dict[str, Any], variants: tuple[Variant, ...], world_size: int = 2) -> StepsRequest:
-    measure = MeasureSpec(steps=3, min_rounds=6, warmup_steps=1, max_seconds=5, timeout_seconds=TIMEOUT_S)
+def _steps(
+    workload: dict[str, Any],
+    variants: tuple[Variant, ...],
+    world_size: int = 2,
+    role: StepsRole = "search",
+    steps: int = 3,
+) -> StepsRequest:
+    measure = MeasureSpec(
+        steps=steps, min_rounds=6, warmup_steps=1, max_seconds=10, timeout_seconds=TIMEOUT_S
+    )
     config = _config(workload, {}, world_size)
-    return StepsRequest(config=config, role="search", variants=variants, measure=measure)
+    return StepsRequest(config=config, role=role, variants=variants, measure=measure)
 
 
 def _probe(workload: dict[str, Any], **setting: Any) -> ProbeRequest:
@@ -56,11 +77,29 @@ REQUESTS: dict[str, TrialRequest] = {
     "probe fsdp": _probe({"gib_per_sample": 1.0, "model_gib": 60.0}, strategy="fsdp"),
     "probe oom": _probe({"gib_per_sample": 5.0, "model_gib": 40.0}),
     "probe again": _probe({"gib_per_sample": 1.0, "model_gib": 20.0}),
-    "counters": _steps({}, ("plain", "concurrent", "ddp")),
-    "alone": _steps({}, ("plain",), 1),
-    "idle": _steps({"alone_s": 0.004}, ("plain", "ddp")),
+    # blocks of 0.18 s and more, of which all steps are given within some ms
+    "counters": _steps(
+        {"late_s": (BARE_S, BARE_S), "late_wrapped_s": WRAPPED_S}, ("plain", "ddp"), 2, "scaling", steps=5
+    ),
+    "alone": _steps({"late_s": (BARE_S, BARE_S)}, ("plain",), 1, "scaling"),
+    "idle": _steps({"alone_s": 0.004, "retries_on": (1,)}, ("plain", "ddp")),
+    "cold": _steps(
+        {"late_s": (COLD_S, COLD_S), "late_wrapped_s": COLD_S, "cools": True}, ("plain", "ddp"), steps=8
+    ),
     "company": _steps({"late_s": (FAST_S, SLOW_S)}, ("concurrent", "ddp")),
 }
+# in a step 70 of the 78 GiB that NCCL leaves: as batch_size = "max" would have it
+FULL = {"gib_per_sample": 7.0}
+REQUESTS |= {
+    "full": _steps(FULL | {"gradients_gib": 10.0}, ("plain", "ddp", "replay")),
+    "fuller": _steps(FULL | {"gradients_gib": 79.0}, ("plain", "ddp", "replay")),
+}
+# 55 GiB in the rounds; twice the optimizer's state and twice the weights would be 79 of 78
+REQUESTS["compared"] = _steps(
+    {"weights_gib": 8.0, "state_gib": 16.0, "gib_per_sample": 1.0, "wrapped_gib": 21.0},
+    ("plain", "ddp"),
+    role="scaling",
+)
 Found = tuple[dict[str, Outcome], dict[str, Seen]]  # of each trial; what this rank saw of each
 
 
@@ -78,9 +117,17 @@ def _listen(gpu: GpuLike) -> None:
     Team.broadcast = heard_broadcast  # type: ignore[method-assign, assignment]
     dist.all_reduce = heard_all_reduce
 
+    class HeldBucket(replay._ReplayBucket):
+        def __init__(self, *fields: Any) -> None:
+            super().__init__(*fields)
+            gpu_like.hold(self, self._buffer.nbytes * gpu.gib_per_byte)
+
+    replay._ReplayBucket = HeldBucket  # type: ignore[assignment, misc]
+
 
 def _serve_all() -> tuple[dict[str, list[Outcome]], dict[str, Seen]]:
     torch.set_num_threads(1)
+    cuda.UTILIZATION_EVERY_S = 0.2  # the planted sample period is 1/6 s
     gpu = GpuLike(FakeMemory(others=OTHERS))
     gpu_like.GPU[:] = [gpu]
     _listen(gpu)
@@ -137,22 +184,68 @@ def test_a_teams_groups_are_used_before_its_first_model_is_made_and_never_again(
     assert found[1][0]["alone"].before_models[0] == len(GpuLike.first_transfers)  # another one
 
 
-def test_counters_are_looked_at_while_what_is_measured_runs(found):
-    """The device says other things in other blocks, and the last block of a round is any of three."""
+def test_clocks_are_looked_at_late_in_the_work_and_not_when_it_is_given(found):
+    """The device holds its clock down when it has worked for 50 ms, and all steps are given before that."""
     result = _measured(found[0]["counters"])
-    last = {each.blocks[-1].variant for each in result.rounds}
-    assert len(last) > 1
-    assert result.device_utilization == (0.9, 0.9)
-    for each in result.rounds:
-        assert each.throttled == (True, True)
-        assert each.clock_mhz == (1500.0, 1500.0)
+    assert {each.blocks[-1].variant for each in result.rounds} == {"plain", "ddp"}
+    looks = [look for each in result.rounds for look in zip(each.throttled, each.clock_mhz, strict=True)]
+    assert looks.count((True, HOT_MHZ)) >= 0.75 * len(looks)  # on busy cores a step comes late, and it cools
+
+
+def test_utilization_is_that_of_seconds_of_what_is_measured(found):
+    """In the sample period before a look in the rounds the device idles beside ``plain``, or waits."""
+    several, alone = _measured(found[0]["counters"]), _measured(found[0]["alone"])
+    assert several.device_utilization == pytest.approx((1, 1), abs=0.2)  # on busy cores a step comes late
+    assert alone.device_utilization == pytest.approx((1,), abs=0.2)
 
 
 def test_energy_is_that_of_all_devices_and_of_one_alone(found):
+    """By a counter that moves every 0.1 s, both of whose readings lag behind equal work."""
     several, alone = _measured(found[0]["counters"]), _measured(found[0]["alone"])
-    assert several.energy_joules == pytest.approx(2 * WRAPPED_JOULES)
-    assert several.plain_energy_joules == pytest.approx(BARE_JOULES)
-    assert alone.energy_joules == alone.plain_energy_joules == pytest.approx(BARE_JOULES)
+    assert several.energy_joules == pytest.approx(2 * WRAPPED_W * WRAPPED_S, rel=0.06)
+    assert several.plain_energy_joules == pytest.approx(BARE_W * BARE_S, rel=0.06)
+    assert alone.energy_joules == alone.plain_energy_joules == pytest.approx(BARE_W * BARE_S, rel=0.06)
+
+
+def test_no_block_is_timed_on_clocks_that_have_fallen(found):
+    """Beside ``plain`` the other device idles, and what it does then takes twice the time for 0.1 s."""
+    blocks = [block for each in _measured(found[0]["cold"]).rounds for block in each.blocks]
+    after = [block.slowest_s for before, block in pairwise(blocks) if before.variant == "plain"]
+    assert len(after) >= 3
+    assert median(after) == pytest.approx(COLD_S, rel=0.15)  # and 1.37 of it with the cold ones
+
+
+def test_a_search_spends_no_seconds_on_energy(found):
+    result = _measured(found[0]["company"])
+    assert (result.device_utilization, result.energy_joules) == (None, None)
+
+
+def test_replay_takes_no_memory_of_the_other_variants_blocks(found):
+    result = _measured(found[0]["full"])
+    assert result.missing == {}
+    assert all(each.block("replay") for each in result.rounds)
+
+
+def test_without_memory_for_its_buckets_replay_is_missing_and_the_rest_is_measured(found):
+    result = _measured(found[0]["fuller"])
+    assert set(result.missing) == {"replay"}
+    assert "out of memory" in result.missing["replay"]
+    assert all(each.block("ddp") and each.block("replay") is None for each in result.rounds)
+
+
+def test_an_allocator_that_has_to_empty_its_cache_in_the_rounds_is_told_of_each_rank(found):
+    result = _measured(found[0]["idle"])
+    first, second = result.allocator_retries
+    assert first == 0
+    assert second >= 4 * len(result.rounds)  # steps of ddp, three of them timed
+    assert _measured(found[0]["full"]).allocator_retries == (0, 0)
+
+
+def test_loss_parity_takes_no_more_memory_than_the_rounds(found):
+    result = _measured(found[0]["compared"])
+    assert result.missing == {}
+    assert result.parity is not None
+    assert result.parity.losses == pytest.approx(result.parity.reference_losses, rel=1e-5)
 
 
 def test_no_rank_waits_in_a_broadcast_while_another_is_timed_alone(found):

@@ -326,7 +326,7 @@ def _weighted(strategy: str, team: Team, sizes: tuple[int, int]) -> bool:
     workload, stepper = _stepper(strategy, team, [])
     before = _moved(stepper)
     weight = sample_weight(sizes[team.rank], sum(sizes), team.size)
-    stepper.backward(parts[team.rank], weight)
+    stepper.backward(parts[team.rank], lambda loss, batch: loss * weight)
     stepper.optimizer.step()
     counted = [part for part, size in zip(parts, sizes, strict=True) if size]
     right = _as_one_device(workload, stepper, before, counted)

@@ -85,6 +85,9 @@ ASKED: dict[str, TrainingRequest] = {
     "half together": request_for(
         2, 8, OVERFLOW, setting={"precision": "fp16"}, noise_scale=False, save_model=True
     ),
+    "half fused": request_for(
+        2, 8, OVERFLOW | {"fused": True}, setting={"precision": "fp16"}, noise_scale=False
+    ),
     "half sharded": request_for(
         2, 8, OVERFLOW, setting={"precision": "fp16", "strategy": "fsdp"}, noise_scale=False
     ),
@@ -290,7 +293,7 @@ def test_a_resumed_trial_continues_the_same_losses_bit_for_bit(ranks, kind):
     assert [epoch.noise for epoch in resumed.epochs] == [epoch.noise for epoch in whole.epochs]
 
 
-@pytest.mark.parametrize("name", ["half together", "half sharded"])
+@pytest.mark.parametrize("name", ["half together", "half fused", "half sharded"])
 def test_steps_that_overflow_on_one_rank_are_left_out_on_all(ranks, name):
     """The infinite gradients are of one sample: one device and two leave out the same step of each epoch."""
     alone, several = trained(ranks, "half alone"), trained(ranks, name)

@@ -37,11 +37,18 @@ class Clouds:
     """
 
     def __init__(
-        self, train: int, test: int, dropout: float, shaken: bool, batch_norm: bool, overflow: int | None
+        self,
+        train: int,
+        test: int,
+        dropout: float,
+        shaken: bool,
+        batch_norm: bool,
+        overflow: int | None,
+        fused: bool,
     ) -> None:
         self.sizes = {"train": train, "test": test}
         self.dropout, self.shaken, self.batch_norm = dropout, shaken, batch_norm
-        self.overflow = overflow
+        self.overflow, self.fused = overflow, fused
         self.dtype = torch.float64 if overflow is None else torch.float32
 
     def model(self) -> nn.Module:
@@ -49,6 +56,9 @@ class Clouds:
         layers += [nn.BatchNorm1d(16)] if self.batch_norm else []
         layers += [nn.Tanh(), nn.Dropout(self.dropout), nn.Linear(16, CLASSES)]
         return nn.Sequential(*layers).to(self.dtype)
+
+    def optimizer(self, parameters: Any) -> torch.optim.Optimizer | None:
+        return torch.optim.SGD(parameters, 0.2, momentum=0.9, fused=True) if self.fused else None
 
     def dataset(self, split: str) -> Points:
         return Points(self.sizes[split], len(split), self.shaken and split == "train")
@@ -70,6 +80,7 @@ def clouds(
     shaken: bool = False,
     batch_norm: bool = False,
     overflow: int | None = None,
+    fused: bool = False,
 ) -> Clouds:
     """The workload's factory."""
-    return Clouds(train, test, dropout, shaken, batch_norm, overflow)
+    return Clouds(train, test, dropout, shaken, batch_norm, overflow, fused)

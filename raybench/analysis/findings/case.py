@@ -78,9 +78,8 @@ class Beside:
 
     alone: Mapping[Hashable, Mapping[int, Timed]] = field(default_factory=dict)
     replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
-    batches: Mapping[Hashable, Sequence[MeasuredBatch]] = field(
-        default_factory=dict
-    )  # alike in all but these
+    # alike in all but these
+    batches: Mapping[Hashable, Sequence[MeasuredBatch]] = field(default_factory=dict)
     records: tuple[TrialRecord, ...] = ()  # all of them
     elsewhere: tuple[TrialRecord, ...] = ()  # of several devices: of all world sizes and placements
 

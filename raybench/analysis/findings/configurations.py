@@ -35,9 +35,8 @@ class Change:
     """
 
     changes: Mapping[str, KnobValue]  # the knobs and variables in which it differs, with its values
-    settings: Mapping[
-        str, KnobValue
-    ]  # the same to be set: with accumulation of the same passes the batch grows too
+    # the same to be set: with accumulation of the same passes the batch grows too
+    settings: Mapping[str, KnobValue]
     label: str  # of the other configuration
     trial_id: str
     efficiency: Estimate

@@ -26,6 +26,7 @@ from raybench.analysis.findings.of_study import (
     SeveralDevices,
 )
 from raybench.analysis.findings.steadiness import (
+    LittleMemory,
     LossesDisagree,
     NarrowPCIe,
     NoisyMeasurement,
@@ -118,7 +119,8 @@ def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding
 
 # what is to be said against a trial's numbers, whatever it is for
 DOUBTS: tuple[type[OfTrial], ...] = (
-    Oversubscribed, NoisyMeasurement, OtherProcesses, QuotaUsedUp, Throttling, NarrowPCIe, UnevenDevices,
+    Oversubscribed, NoisyMeasurement, OtherProcesses, QuotaUsedUp, Throttling, NarrowPCIe, LittleMemory,
+    UnevenDevices,
     Straggler, LossesDisagree, NotAllMeasured,
 )  # fmt: skip
 OF_TRIAL: tuple[type[OfTrial], ...] = (

@@ -71,6 +71,8 @@ class FindingName(StrEnum):
     CPU_QUOTA = "CPU quota used up"
     #: a GPU's PCIe link has fewer lanes, or a lower generation, than GPU and slot could have
     NARROW_PCIE = "narrow PCIe link"
+    #: torch's allocator found a GPU full in the rounds and emptied its cache, which stops the device
+    LITTLE_MEMORY = "little memory left"
     #: a loss of which only the whole was measured, with bounds of its communication
     NOT_DIVIDED = "loss not taken apart"
     # what no time can be given for

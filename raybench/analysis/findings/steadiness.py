@@ -202,6 +202,25 @@ def _clock_drop(measurement: StepsResult) -> float:
     return max(drops)
 
 
+@dataclass(frozen=True)
+class LittleMemory(OfTrial):
+    """Torch's allocator found a GPU full, and emptied its cache to go on."""
+
+    name = FindingName.LITTLE_MEMORY
+    severity = Severity.WARNING  # with a little more memory the steps are faster
+    retries: int  # in the rounds, on all ranks
+
+    @classmethod
+    def condition(cls, case: Case) -> Self | None:
+        """At least once in the rounds."""
+        retries = sum(case.steps.allocator_retries)
+        return cls(case, retries) if retries else None
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {"retries": self.retries, "rounds": len(self.case.steps.rounds)}
+
+
 _BESIDE: tuple[Beside, ...] = get_args(Beside)
 
 

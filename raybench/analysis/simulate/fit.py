@@ -331,10 +331,8 @@ def _error(residuals: Floats, distance: Floats, precision: Floats) -> float:
 
 
 Points = Sequence[MeasuredPoint]
-FEWEST_FITTED = {
-    2: 2,
-    4: 3,
-}  # world sizes, where the largest over 2, or over 4, is the largest that is fitted
+# world sizes, where the largest over 2, or over 4, is the largest that is fitted
+FEWEST_FITTED = {2: 2, 4: 3}
 FEWEST_UNUSUAL = 3  # fitted world sizes: through two of them any growth can be laid
 AS_GOOD = 1.25  # times the least error, and the noise of it: as good as the best
 # an unusual variant counts with its error times this: hops that take milliseconds are rare, and grow fast

@@ -166,9 +166,8 @@ class Parts:
     log_one_device: Floats  # compute of one device alone
     log_bare_compute: Floats  # as measured alone: between the mean device's and the slowest's
     log_step: Floats
-    by_compute: (
-        Floats  # derivative of log_step by the logarithm of compute; by communication it is the rest to 1
-    )
+    # derivative of log_step by the logarithm of compute; by communication it is the rest to 1
+    by_compute: Floats
 
 
 def parts(
@@ -222,9 +221,8 @@ def all_reduce_line(values: Floats, places: Places, variant: Variant) -> tuple[F
     if variant == "hierarchical":
         latency_s = within * w * local_latency_s + between * m * far_latency_s
         return latency_s, within * local_s * w ** expit(sharing) + between * far_s
-    local_hops = np.where(
-        across, w - 1, np.where(n > 1, w, 0.0)
-    )  # of the fullest node, in a ring through all
+    # of the fullest node, in a ring through all
+    local_hops = np.where(across, w - 1, np.where(n > 1, w, 0.0))
     shared_s = local_s * np.maximum(local_hops, 1) ** expit(sharing) * (local_hops > 0)
     s_per_byte = around * (far_s + shared_s)
     if variant == "stepwise":

@@ -27,6 +27,7 @@ class CPUDevice:
     kind: DeviceKind = "cpu"
     data_backend = "gloo"
     block_seconds = 0.15
+    clock_ramp_s = 0.0
     matrix_side = 1024
     pins_memory = False
     overcommits = True
@@ -125,10 +126,6 @@ class CPUDevice:
         """Not told: gloo has sockets alone."""
 
     def energy_joules(self) -> float | None:
-        """Not told."""
-        return None
-
-    def utilization(self) -> float | None:
         """Not told."""
         return None
 

@@ -91,6 +91,7 @@ class Device(Protocol):
     torch_device: torch.device
     data_backend: str  # of the process group that carries gradients
     block_seconds: float  # at least, of a block of steps
+    clock_ramp_s: float  # of work, after which the clock is up again that may have fallen in a block's time
     matrix_side: int  # of square matrices whose product reaches the device's peak
     pins_memory: bool  # whether the copy of a batch from pinned memory overlaps with computing
     overcommits: bool  # gives memory that it has not, and ends the process that uses it
@@ -182,10 +183,6 @@ class Device(Protocol):
 
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""
-        ...
-
-    def utilization(self) -> float | None:
-        """Share of the last sample period in which the device worked, 0 to 1."""
         ...
 
     def utilization_meter(self, cores: int) -> UtilizationMeter:

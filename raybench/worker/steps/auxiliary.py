@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import RankFile
 from raybench.records.requests import StepsRequest, Variant
-from raybench.records.results import Beside, StepsResult
+from raybench.records.results import Beside, StepsResult, TracedRank
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps import flops
 from raybench.worker.steps.gradient_timeline import gradient_timeline
+from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import compression_error, loss_parity
 from raybench.worker.steps.profiling import memory_snapshot, phases_of_trial, traces
 from raybench.worker.steps.restarts import restarts_of_trial
 from raybench.worker.steps.setup import TrialModels
+from raybench.worker.steps.variants import Variants
 
-# measures on every rank; fields of a StepsResult, by name
-Part = Callable[[], dict[str, Any]]
+# measures on every rank: the field of a StepsResult that has the part's name, or a dict of several
+Part = Callable[[], Any]
 
 
 class AuxiliaryMeasurements:
-    """Phases, device's peak, error of compression, loss parity, restarts of the loader, traces: one by one.
+    """Energy, phases, device's peak, error of compression, loss parity, restarts of the loader, traces.
+
+    They are measured one by one.
 
     A part that fails equally on every rank is a reason in ``missing``. One that fails on a single rank breaks
     the team, as it would in the rounds; by then the leader has handed over what there is.
@@ -38,14 +43,13 @@ class AuxiliaryMeasurements:
         team: Team,
         device: Device,
         cache: GroupCache,
-        *,
+        variants: Variants,
         step_s: dict[Variant, float],
-        has_plain: bool,
     ) -> None:
-        """``step_s``: of each variant, on the slowest rank, from the warm-up."""
+        """``variants``: those of the trial; ``step_s``: of each, on the slowest rank, from the warm-up."""
         self._request, self._models, self._team = request, models, team
         self._device, self._cache = device, cache
-        self._step_s, self._has_plain = step_s, has_plain
+        self._step_s, self._has_plain = step_s, "plain" not in variants.missing
         self.files: tuple[RankFile, ...] = ()  # that this rank made
 
     def added_to(
@@ -71,7 +75,8 @@ class AuxiliaryMeasurements:
         """What a part brings, or why it cannot be had."""
         self._models.measured.activate()
         try:
-            return measure(), {}
+            found = measure()
+            return found if isinstance(found, dict) else {name: found}, {}
         except (AgreedFailure, InvalidTrialError) as failure:
             drop_frames(failure)
             self._device.release_memory()  # what was tried must not fill it for the next part
@@ -79,69 +84,43 @@ class AuxiliaryMeasurements:
 
     def _parts(self) -> dict[Beside, Part]:
         """Those that are requested, in the order in which they are measured."""
-        request, measured, team, device = self._request, self._models.measured, self._team, self._device
-        config, max_seconds, slowest_s = (
-            request.config,
-            request.measure.max_seconds,
-            max(self._step_s.values()),
-        )
+        request, models, measured = self._request, self._models, self._models.measured
+        team, device, cache, step_s = self._team, self._device, self._cache, self._step_s
+        config, seconds, slowest_s = request.config, request.measure.max_seconds, max(step_s.values())
         parts: dict[Beside, Part] = {}
+        if request.measures_beside_rounds and device.tells_utilization:  # first: the device is still warm
+            parts["device_use"] = partial(use_of_trial, measured, team, device, step_s, seconds)
         if measured.twin is not None:
-            parts["gradient_timeline"] = lambda: {
-                "gradient_timeline": gradient_timeline(
-                    measured,
-                    team,
-                    step_s=self._step_s["local"],
-                    replay_s=self._step_s.get("replay"),
-                    max_seconds=max_seconds,
-                )
-            }
+            parts["gradient_timeline"] = partial(gradient_timeline, measured, team, step_s, seconds)
         if request.measures_beside_rounds:
-            parts["phases"] = lambda: {
-                "phases": phases_of_trial(
-                    measured, team, has_plain=self._has_plain, step_s=slowest_s, max_seconds=max_seconds
-                )
-            }
-            parts["matrix_peak"] = lambda: {
-                "matrix_peak_flops_per_s": flops.matrix_peak(
-                    config.setting.precision, team, self._cache, device
-                )
-            }
+            parts["phases"] = partial(
+                phases_of_trial,
+                measured,
+                team,
+                has_plain=self._has_plain,
+                step_s=slowest_s,
+                max_seconds=seconds,
+            )
+            parts["matrix_peak"] = partial(flops.matrix_peak, config.setting.precision, team, cache, device)
             if measured.wrapped is not None and team.size > 1:
                 if config.setting.gradient_compression != "none":
-                    parts["compression_error"] = lambda: {
-                        "compression_error": compression_error(measured, team)
-                    }
-                parts["parity"] = lambda: {
-                    "parity": loss_parity(
-                        config,
-                        self._models.workload,
-                        measured,
-                        team,
-                        self._cache,
-                        step_s=self._step_s.get("plain"),
-                        max_seconds=max_seconds,
-                    )
-                }
+                    parts["compression_error"] = partial(compression_error, measured, team)
+                parts["parity"] = partial(
+                    loss_parity, config, models.workload, measured, team, cache, step_s.get("plain"), seconds
+                )
             if config.workload.input == "real":
-                parts["restarts"] = lambda: {"restarts": restarts_of_trial(measured, team, max_seconds)}
+                parts["restarts"] = partial(restarts_of_trial, measured, team, seconds)
         if request.measure.memory_snapshot:
             parts["memory_snapshot"] = self._memory_snapshot
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
-            parts["profile"] = lambda: self._profile(slowest_s)
+            parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
 
     def _memory_snapshot(self) -> dict[str, Any]:
         self.files += memory_snapshot(self._models.measured, self._team, self._device)
         return {}
 
-    def _profile(self, step_s: float) -> dict[str, Any]:
-        ranks, files = traces(
-            self._models.measured,
-            self._team,
-            self._device,
-            step_s=step_s,
-            max_seconds=self._request.measure.max_seconds,
-        )
+    def _profile(self, step_s: float, max_seconds: float) -> tuple[TracedRank, ...]:
+        ranks, files = traces(self._models.measured, self._team, self._device, step_s, max_seconds)
         self.files += files
-        return {"profile": ranks}
+        return ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from time import perf_counter
 
 import torch
@@ -15,7 +16,7 @@ from raybench.worker.strategies import transforms
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import AUTOCAST, Stepper
 
-PEAK_REPEATS = 7
+PEAK_REPEATS = 7  # at least
 
 
 def count_or_step(models: StrategyModels, config: Configuration, cache: GroupCache) -> None:
@@ -37,10 +38,10 @@ def flops_key(config: Configuration) -> str:
     return f"{model} {config.batch_size} {setting.gradient_accumulation} {twice}"
 
 
-def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -> float | None:
+def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -> dict[str, float | None]:
     """In FLOP/s, measured on the leader while the others wait, once for each precision of a group.
 
-    None on the others. A collective call.
+    The result's field; None on the others. A collective call.
     """
     key, peaks = f"{precision} {torch.get_num_threads()}", cache.matrix_peaks
 
@@ -49,7 +50,7 @@ def matrix_peak(precision: str, team: Team, cache: GroupCache, device: Device) -
             peaks[key] = _matrix_peak_flops_per_s(device, precision)
         return peaks.get(key)
 
-    return team.agreed(measure)
+    return {"matrix_peak_flops_per_s": team.agreed(measure)}
 
 
 def _count_flops(stepper: Stepper) -> float:
@@ -65,11 +66,11 @@ def _matrix_peak_flops_per_s(device: Device, precision: str) -> float:
     dtype = AUTOCAST.get(precision, torch.float32)
     left = torch.randn(side, side, device=device.torch_device).to(dtype)
     right = torch.randn(side, side, device=device.torch_device).to(dtype)
-    best = float("inf")
-    for _ in range(PEAK_REPEATS):
-        device.synchronize()
-        began = perf_counter()
+    device.synchronize()
+    marks = [perf_counter()]
+    # as long as a block: the first products only bring the clock up
+    while len(marks) <= PEAK_REPEATS or marks[-1] - marks[0] < device.block_seconds:
         torch.matmul(left, right)
         device.synchronize()
-        best = min(best, perf_counter() - began)
-    return 2 * side**3 / best
+        marks.append(perf_counter())
+    return 2 * side**3 / min(after - before for before, after in pairwise(marks))

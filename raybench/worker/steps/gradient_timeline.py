@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from raybench.errors import InvalidTrialError
+from raybench.records.requests import Variant
 from raybench.records.results import GradientTimeline, Phase
 from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
@@ -39,17 +40,12 @@ class _OneStep:
 
 
 def gradient_timeline(
-    models: StrategyModels,
-    team: Team,
-    *,
-    step_s: float,
-    replay_s: float | None,
-    max_seconds: float,
+    models: StrategyModels, team: Team, step_s: Mapping[Variant, float], max_seconds: float
 ) -> GradientTimeline:
     """A step of the twin on every rank, medians over steps and means over ranks. A collective call.
 
-    Raises ``InvalidTrialError`` where one order of the gradients
-    does not say how DDP sends them.
+    ``step_s``: of each variant; ``max_seconds``: the trial's time. Raises ``InvalidTrialError`` where one
+    order of the gradients does not say how DDP sends them.
     """
     assert models.twin is not None
     twin, device = models.twin, models.device
@@ -58,13 +54,13 @@ def gradient_timeline(
         raise InvalidTrialError("parameters of several types, which DDP sends in buckets of their own")
     if len(parameters) > MOST_PARAMETERS:
         raise InvalidTrialError(f"more than {MOST_PARAMETERS:,} parameters")
-    affordable = int(MAX_SHARE * max_seconds / (1.5 * step_s)) - DISCARD
+    affordable = int(MAX_SHARE * max_seconds / (1.5 * step_s["local"])) - DISCARD
     num_steps = whole_turns(
         max(LEAST_STEPS, min(MOST_STEPS, affordable)), twin.batches, twin.batches_per_step
     )
     models.activate()
     team.barrier()
-    cores = communication_cores(models, team, replay_s)
+    cores = communication_cores(models, team, step_s.get("replay"))
     team.barrier()
     own = team.agreed(lambda: _timed(twin, parameters, device, num_steps))
     ranks: list[tuple[_OneStep, float | None]] = team.gather((own, cores))

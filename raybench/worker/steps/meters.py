@@ -1,29 +1,25 @@
-"""What the device and its host report while rounds run: clock, energy, utilization, other programs.
+"""What the device and its host report: clock and other programs in the rounds, utilisation and energy after.
 
-The device is looked at when the last step of a block is given, so that no step is delayed: a GPU is then
-still at work. When the blocks of a round are done it idles, and reports values of idling.
+A GPU does its steps long after they are given. So it is looked at when it has come to a late one, with steps
+still to do: when all are done it idles, and reports values of idling.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Any
 
 from raybench.machine import core_time
 from raybench.machine.host import allowed_cores, host_id, numbered
 from raybench.records.requests import Variant
 from raybench.worker.communicators import Team
-from raybench.worker.devices.device import Device
-
-
-@dataclass(frozen=True)
-class Energy:
-    """What this rank's device took for all steps of one variant."""
-
-    joules: float
-    steps: int
+from raybench.worker.devices.device import Device, Moment
+from raybench.worker.strategies.models import StrategyModels
 
 
 @dataclass(frozen=True)
@@ -39,46 +35,90 @@ class BlockMeters:
 
     def __init__(self, device: Device, measured: Variant) -> None:
         self._device, self._measured = device, measured
-        self._metered: tuple[Variant, ...] = (measured, "plain")
-        self._before: float | None = None
         self._round = RoundLook()
-        self._shares: list[float] = []  # of what is measured
-        self.energy: dict[Variant, Energy] = {}
 
-    @property
-    def utilization(self) -> float | None:
-        """While what is measured ran, 0 to 1, mean over blocks; None where it is not told."""
-        return sum(self._shares) / len(self._shares) if self._shares else None
-
-    def begin(self, variant: Variant) -> None:
-        """A block begins; the device has nothing to do yet."""
-        self._before = self._device.energy_joules() if variant in self._metered else None
-
-    def look(self, variant: Variant) -> None:
-        """All steps of the block are given."""
-        if variant not in self._metered:
+    def look(self, variant: Variant, late: Moment) -> None:
+        """All steps of the block are given: looks when the device has come to ``late``, one of the last."""
+        if variant not in (self._measured, "plain"):
             return
+        late.wait()  # delays no step
         throttled = self._device.throttled()
         if throttled is not None:
             self._round = replace(self._round, throttled=throttled or bool(self._round.throttled))
-        if variant != self._measured:
-            return
-        self._round = replace(self._round, clock_mhz=self._device.clock_mhz())
-        share = self._device.utilization()
-        if share is not None:
-            self._shares.append(share)
-
-    def end(self, variant: Variant, steps: int) -> None:
-        """The device is done with the block's ``steps``."""
-        after = self._device.energy_joules() if self._before is not None else None
-        if self._before is not None and after is not None:
-            known = self.energy.get(variant, Energy(0.0, 0))
-            self.energy[variant] = Energy(known.joules + after - self._before, known.steps + steps)
+        if variant == self._measured:
+            self._round = replace(self._round, clock_mhz=self._device.clock_mhz())
 
     def take_round(self) -> RoundLook:
         """Of the round that ends; where this rank did not run what is measured, its clock now."""
         found, self._round = self._round, RoundLook()
         return found if found.clock_mhz is not None else replace(found, clock_mhz=self._device.clock_mhz())
+
+
+STEPS_AHEAD = 2  # given to the device, of those that nobody times: it must not idle, nor have many left to do
+# Energy counters move every 0.1 s, and what was used before it is in the share of busy time for up to 1 s.
+STRETCH_S, LEAD_S = 2.0, 0.2
+MAX_SHARE = 0.25  # of the trial's time
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a device reports of steps without a pause."""
+
+    utilization: float | None  # 0 to 1
+    joules: float | None  # of a step
+
+
+def use_of_trial(
+    models: StrategyModels, team: Team, device: Device, step_s: Mapping[Variant, float], max_seconds: float
+) -> dict[str, Any]:
+    """Fields of the result: utilisation and energy of what is measured, and energy of one device alone.
+
+    ``step_s``: of each variant; ``max_seconds``: the trial's time. A collective call.
+    """
+    seconds, wrapped = min(STRETCH_S, MAX_SHARE * max_seconds), models.wrapped
+    ranks, alone = list[Use | None](), None
+    if team.size > 1 and wrapped is not None:
+        works = team.leads or models.setting.strategy != "dp"
+        team.barrier()
+        ranks = team.gather(_use(wrapped.step, step_s["ddp"], device, seconds) if works else None)
+    if "plain" in step_s:
+        alone = team.agreed(
+            lambda: _use(models.bare.step, step_s["plain"], device, seconds) if team.leads else None
+        )
+        alone = team.from_leader(alone)
+    ranks = ranks or [alone]
+    joules = [None if each is None else each.joules for each in ranks]
+    known = [each for each in joules if each is not None]
+    return {
+        "device_utilization": tuple(None if each is None else each.utilization for each in ranks),
+        "energy_joules": sum(known) if len(known) == len(ranks) else None,
+        "plain_energy_joules": None if alone is None else alone.joules,
+    }
+
+
+def _use(step: Callable[[], None], step_s: float, device: Device, seconds: float) -> Use:
+    """Counters are read before and after a number of steps while the device still has others to do.
+
+    So both readings lag behind equal work.
+    """
+    meter, given = device.utilization_meter(1), deque[Moment]()
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            step()
+            given.append(device.moment())
+            if len(given) > STEPS_AHEAD:
+                given.popleft().wait()
+            meter.after_step()
+
+    meter.start()
+    run(STEPS_AHEAD + math.ceil(LEAD_S / step_s))
+    before, steps = device.energy_joules(), math.ceil(seconds / step_s)
+    run(steps)
+    after = device.energy_joules()
+    device.synchronize()
+    joules = None if before is None or after is None else (after - before) / steps
+    return Use(meter.mean(), joules)
 
 
 LARGEST = 5  # programs that are named

@@ -35,7 +35,6 @@ def loss_parity(
     models: StrategyModels,
     team: Team,
     cache: GroupCache,
-    *,
     step_s: float | None,
     max_seconds: float,
 ) -> LossParity:
@@ -50,18 +49,20 @@ def loss_parity(
     pieces = team.size * config.setting.gradient_accumulation
     affordable = MAX_SHARE * max_seconds / (pieces * step_s)
     steps = max(LEAST_STEPS, min(STEPS, int(affordable)))
+    models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
     with models.device.fork_rng():
-        initial, alone = team.agreed(lambda: [_new_model(config, workload, cache) for _ in range(2)])
+        initial = team.agreed(lambda: _new_model(config, workload, cache))
         may_differ = _may_differ(initial, config.setting)
         failure: Exception | None = None
         reference, collectives = ShortRun([], []), collectives_alone()
         try:
             if team.leads:
-                reference = run_on_one_device(config, workload, alone, team.size, steps, models.device)
+                reference = run_on_one_device(config, workload, cache, team.size, steps, models.device)
         except Exception as error:
             failure = error
         if failure is not None:
             drop_frames(failure)
+        models.device.end_trial()  # that device has to have as much memory again as the others
         failures = team.gather(describe(failure) if failure else None)
         if failures[0]:
             raise InvalidTrialError(f"one device could not take the samples of all: {failures[0]}")
@@ -123,7 +124,7 @@ class ShortRun:
 def run_on_one_device(
     config: Configuration,
     workload: Workload,
-    model: nn.Module,
+    cache: GroupCache,
     world_size: int,
     steps: int,
     device: Device,
@@ -132,7 +133,7 @@ def run_on_one_device(
     pieces = SeededPieces(config, workload, range(world_size), device)
     accumulation = world_size * config.setting.gradient_accumulation
     setting = config.setting.model_copy(update={"gradient_accumulation": accumulation})
-    module = model.to(device.torch_device)
+    module = _new_model(config, workload, cache).to(device.torch_device)
     return _run(config, workload, module, pieces, setting, device, steps, keep_gradient=True)
 
 
@@ -189,7 +190,8 @@ def _run(
     place = device.torch_device
     stepper = Stepper(module, optimizer, recorded, pieces, setting, place, group=group, autocast=autocast)
 
-    def copy_gradient(*_: Any) -> None:  # when it is averaged, and no longer scaled as fp16 needs it
+    # when it is averaged, and no longer scaled as fp16 needs it (for a fused optimizer it is, in both runs)
+    def copy_gradient(*_: Any) -> None:
         for part in gradients_of(module):
             whole = gathered(part, keep=keep_gradient)
             if keep_gradient:

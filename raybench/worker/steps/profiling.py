@@ -124,7 +124,7 @@ Steppers = dict[Literal["plain", "local", "ddp"], Stepper]
 
 
 def phases_of_trial(
-    models: StrategyModels, team: Team, *, has_plain: bool, step_s: float, max_seconds: float
+    models: StrategyModels, team: Team, has_plain: bool, step_s: float, max_seconds: float
 ) -> tuple[PhaseBlock, ...]:
     """Phases of the bare model, and of the twin or the model under its strategy. A collective call."""
     steppers: Steppers = {}
@@ -203,7 +203,7 @@ MAX_BYTES_OF_ALL = 256 * 2**20  # they travel through the memory of the leader a
 
 
 def traces(
-    models: StrategyModels, team: Team, device: Device, *, step_s: float, max_seconds: float
+    models: StrategyModels, team: Team, device: Device, step_s: float, max_seconds: float
 ) -> tuple[tuple[TracedRank, ...], tuple[RankFile, ...]]:
     """What the trace of each rank says, and this rank's trace. A collective call.
 

@@ -46,7 +46,11 @@ class _ReplayBucket:
 
 
 class Replay:
-    """The all-reduces of a step, as DDP would send them, with no compute alongside."""
+    """The all-reduces of a step, as DDP would send them, with no compute alongside.
+
+    Its buckets are a whole set of gradients: it has them only between ``activate`` and ``release``, when no
+    step holds activations.
+    """
 
     def __init__(
         self,
@@ -55,25 +59,32 @@ class Replay:
         device: torch.device,
         communication: Communication,
     ) -> None:
-        last = len(bucket_bytes) - 1
+        self._sizes, self._device = bucket_bytes, device
         self._group, self._communication, self._steps = team.data, communication, 0
         # what a hook of the workload's own keeps of the real gradients is left alone
         own = communication.own() if communication.own is not None else None
         self._state, self._hook = own or (communication.state, communication.hook)
-        self._buckets = [
-            _ReplayBucket(
-                _zeros(size, communication.parameters.get(index, ()), device),
-                index,
-                index == last,
-                communication.parameters.get(index, ()),
-            )
-            for index, size in enumerate(bucket_bytes)
-        ]
+        self._buckets: list[_ReplayBucket] = []
 
-    def catch_up(self) -> None:
+    def make_buckets(self) -> None:
+        """Take their memory; not a collective call."""
+        self._buckets = [self._bucket(index, size) for index, size in enumerate(self._sizes)]
+
+    def _bucket(self, index: int, size_bytes: int) -> _ReplayBucket:
+        parameters = self._communication.parameters.get(index, ())
+        buffer = _zeros(size_bytes, parameters, self._device)
+        return _ReplayBucket(buffer, index, index == len(self._sizes) - 1, parameters)
+
+    def activate(self) -> None:
         """Step as often as DDP has: a hook may change with its calls, as PowerSGD begins to compress."""
+        if not self._buckets:
+            self.make_buckets()
         while self._steps < self._communication.steps:
             self.step()
+
+    def release(self) -> None:
+        """Give the memory of the buckets back."""
+        self._buckets = []
 
     def begin(self) -> list[torch.futures.Future[Any]]:
         """Send every bucket; a future for each."""
@@ -108,6 +119,7 @@ def communication_cores(models: StrategyModels, team: Team, replay_s: float | No
     replay = _own_replay(models, team)
     if replay is None or replay_s is None:
         return None
+    replay.activate()
     replay.step()
     meter = models.device.utilization_meter(1)
     meter.start()

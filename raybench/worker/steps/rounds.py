@@ -23,7 +23,7 @@ from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Moment
-from raybench.worker.steps.meters import BlockMeters, CoreMeter, CoresUsed, Energy, OtherLoad, RoundLook
+from raybench.worker.steps.meters import STEPS_AHEAD, BlockMeters, CoreMeter, CoresUsed, OtherLoad, RoundLook
 from raybench.worker.steps.variants import VariantRun
 
 MIN_STEPS, MIN_STEPS_IN_HASTE, MAX_STEPS = 5, 3, 500
@@ -38,11 +38,6 @@ class BlockSize:
 
     discarded: int  # first
     timed: int
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.discarded + self.timed
 
 
 def block_sizes(
@@ -96,12 +91,11 @@ def _in_whole_turns(run: VariantRun, measure: MeasureSpec, steps: int) -> int:
 
 
 StepTimes = NDArray[np.float64]  # in s, shape ``(steps,)``
-STEPS_AHEAD = 2  # given to the device, of those that nobody times: it must not idle, nor have many left to do
 
 
 @dataclass
 class LoopResult:
-    """What the rounds brought: on the leader rounds and step times, on every rank what its device told."""
+    """What the rounds brought: rounds and step times are on the leader."""
 
     rounds: list[Round] = field(default_factory=list)
     step_times: list[BlockStepTimes] = field(default_factory=list)
@@ -110,12 +104,8 @@ class LoopResult:
     loss: float | None = None
     hosts: tuple[int, ...] = ()  # a number for the host of each rank
     host_cores: tuple[int, ...] = ()  # of each rank's host
-    other_programs: dict[str, float] = field(
-        default_factory=dict
-    )  # cores that they took, on the leader's host
-    energy: dict[Variant, Energy] = field(default_factory=dict)  # of this rank's device
-    utilization: float | None = None  # of this rank's device while it ran what is measured
-    measured: Variant = "ddp"
+    # cores that they took, on the leader's host
+    other_programs: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,6 +154,7 @@ class MeasuringLoop:
         self._stopwatch = device.stopwatch()
         self._random = random.Random(seed)  # the same order of blocks on every rank
         self._began = 0.0
+        self._step_s, self._others_idled = step_s, False  # in the last block, of one device alone
         # variants whose weights differ between ranks: each rank's own first steps made them
         self._diverged = {run.variant for run in runs if run.replicated is not None}
         self._sizes = block_sizes(runs, measure, team.size, device.block_seconds, step_s)
@@ -175,9 +166,7 @@ class MeasuringLoop:
             CoreMeter(has_children=has_loaders),
         )
         self._turns = alternating(self._other_load.hosts)  # of those that work alone, round by round
-        self._result = LoopResult(
-            hosts=self._other_load.hosts, host_cores=self._other_load.host_cores, measured=self._measured
-        )
+        self._result = LoopResult(hosts=self._other_load.hosts, host_cores=self._other_load.host_cores)
 
     def run(self) -> LoopResult:
         """Rounds until the interval is narrow enough or the time is spent; the leader says when."""
@@ -188,8 +177,6 @@ class MeasuringLoop:
             if verdict.stop:
                 self._result.stopped_by, self._result.seconds = verdict.stop, perf_counter() - self._began
                 self._result.other_programs = self._other_load.by_name()
-                self._result.energy = self._meters.energy
-                self._result.utilization = self._meters.utilization
                 break
         return self._result
 
@@ -201,6 +188,8 @@ class MeasuringLoop:
         self._cores.start()
         for run in order:
             block_times = self._block(run, number)
+            run.release()
+            self._others_idled = run.one_rank
             if block_times is not None:
                 times[run.variant] = block_times
         finite = self._losses_are_finite(order)
@@ -249,18 +238,22 @@ class MeasuringLoop:
             return None
         if run.batches is not None:
             drop_ready(run.batches)
-        self._meters.begin(run.variant)
-        size = self._sizes[run.variant]
+        discarded, timed = self._discarded(run), self._sizes[run.variant].timed
         self._stopwatch.start()
-        for _ in range(size.total):
+        for index in range(discarded + timed):
             run.step()
             self._stopwatch.lap()
-        self._meters.look(run.variant)
+            if index == 3 * (discarded + timed) // 4:
+                late = self._device.moment()
+        self._meters.look(run.variant, late)
         if run.independent and self._team.size > 1:
             self._step_until_all_are_done(run)
-        times = self._stopwatch.read()[size.discarded : size.total]
-        self._meters.end(run.variant, size.total)
-        return times
+        return self._stopwatch.read()[discarded : discarded + timed]
+
+    def _discarded(self, run: VariantRun) -> int:
+        """More of them where devices have idled whose clocks may have fallen: equally many on all ranks."""
+        lead_s = self._device.clock_ramp_s if self._others_idled else 0.0
+        return self._sizes[run.variant].discarded + math.ceil(lead_s / self._step_s[run.variant])
 
     def _step_until_all_are_done(self, run: VariantRun) -> None:
         """Go on, untimed, until all are through: the last steps of the slowest must not run alone.

@@ -15,10 +15,9 @@ from raybench.records.results import Beside, PCIeLink, StepsResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.memory import all_known, memory_limits_of_ranks
+from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
 from raybench.worker.steps import flops
 from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
-from raybench.worker.steps.meters import Energy
 from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, WarmUp, warm_up
@@ -32,12 +31,11 @@ class StepsRankReport:
     """What one rank knows of itself when the rounds are done."""
 
     memory: MemoryPeak
-    utilization: float | None
     quota_used_up: float | None
     networks: str | None
     pcie_link: PCIeLink | None
-    energy: dict[Variant, Energy]
     num_recompiled: int  # graphs, within the rounds
+    retries: int  # of torch's allocator, within the rounds
     samples: int  # of a micro-batch
     tokens: float | None
 
@@ -51,6 +49,7 @@ class _Warm:
     num_steps: int  # of what is measured
     memory: MemoryPeak  # of this rank
     leader_peaks: list[int]  # of dp's devices, as torch counts them
+    retries: int  # of torch's allocator until then
     samples: int  # of a micro-batch of this rank
     tokens: float | None
 
@@ -92,7 +91,7 @@ class StepsTrial:
         if self._team.leads:
             result = StepsResult(
                 **self._of_rounds(loop),
-                **self._of_ranks(reports, loop.measured, warm.leader_peaks),
+                **self._of_ranks(reports, warm.leader_peaks),
                 **self._of_model(),
                 memory_limit_bytes=limits,
                 missing=dict(variants.missing),
@@ -102,14 +101,9 @@ class StepsTrial:
             )
         self._models.drop_anchor()
         auxiliary = AuxiliaryMeasurements(
-            self._request,
-            self._models,
-            self._team,
-            self._device,
-            self._cache,
-            step_s=warm.step_s,
-            has_plain="plain" not in variants.missing,
+            self._request, self._models, self._team, self._device, self._cache, variants, warm.step_s
         )
+        del warm  # what only the rounds ran
         step_times = tuple(loop.step_times)
 
         def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
@@ -145,7 +139,7 @@ class StepsTrial:
         runs = variants.with_anchor(runs, step_s)
         # before the rounds: a batch that cannot be read or counted must not cost them
         samples, tokens = self._team.agreed(self._count)
-        return _Warm(runs, step_s, num_steps, memory, peaks[0], samples, tokens)
+        return _Warm(runs, step_s, num_steps, memory, peaks[0], allocator_retries(), samples, tokens)
 
     def _count(self) -> tuple[int, float | None]:
         """Samples and tokens of a micro-batch of this rank."""
@@ -184,12 +178,11 @@ class StepsTrial:
         """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
         report = StepsRankReport(
             memory=warm.memory,
-            utilization=loop.utilization,
             quota_used_up=used_up,
             networks=self._device.networks(),
             pcie_link=self._device.pcie_link(),
-            energy=loop.energy,
             num_recompiled=self._models.num_compiled() - num_compiled,
+            retries=allocator_retries() - warm.retries,
             samples=warm.samples,
             tokens=warm.tokens,
         )
@@ -212,9 +205,7 @@ class StepsTrial:
             "other_programs": loop.other_programs,
         }
 
-    def _of_ranks(
-        self, reports: Sequence[StepsRankReport], measured: Variant, leader_peaks: Sequence[int]
-    ) -> dict[str, Any]:
+    def _of_ranks(self, reports: Sequence[StepsRankReport], leader_peaks: Sequence[int]) -> dict[str, Any]:
         """Fields that the ranks know together; dp's devices have peaks in place of the ranks' own.
 
         No tokens where a rank counts none.
@@ -227,19 +218,16 @@ class StepsTrial:
         if anchor is not None and self._models.anchor is not None:
             larger = config.micro_batch(anchor) / config.batch_size
             anchor_samples = samples * larger * anchor.gradient_accumulation
-        utilization = tuple(report.utilization for report in reports)
         return {
             "samples_per_step": float(samples * accumulation),
             "tokens_per_step": None if tokens is None else float(sum(tokens) * accumulation),
             "anchor_samples_per_step": anchor_samples,
             "peak_memory_bytes": all_known(leader_peaks or [report.memory.torch for report in reports]),
             "device_memory_bytes": all_known([report.memory.device for report in reports]),
-            "device_utilization": utilization if self._device.tells_utilization else None,
             "quota_used_up": tuple(report.quota_used_up for report in reports),
             "nccl_networks": tuple(report.networks for report in reports),
             "pcie_links": tuple(report.pcie_link for report in reports),
-            "energy_joules": energy_of_a_step(reports, measured),
-            "plain_energy_joules": energy_of_a_plain_step(reports),
+            "allocator_retries": tuple(report.retries for report in reports),
         }
 
     def _of_model(self) -> dict[str, Any]:
@@ -257,17 +245,3 @@ class StepsTrial:
             "gradient_bytes": ddp.gradient_bytes if ddp else None,
             "ddp_logger": ddp.logger_times_s if ddp else None,
         }
-
-
-def energy_of_a_step(reports: Sequence[StepsRankReport], measured: Variant) -> float | None:
-    """Of all devices, for one step of what is measured, in joules; None where a device does not report it."""
-    if measured == "plain":
-        return energy_of_a_plain_step(reports)
-    found = [report.energy[measured] for report in reports if measured in report.energy]
-    return sum(each.joules for each in found) / found[0].steps if len(found) == len(reports) else None
-
-
-def energy_of_a_plain_step(reports: Sequence[StepsRankReport]) -> float | None:
-    """Of one device alone, the mean over the devices that had their turn, in joules."""
-    found = [report.energy["plain"] for report in reports if "plain" in report.energy]
-    return sum(each.joules for each in found) / sum(each.steps for each in found) if found else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 from typing import TypeVar
@@ -31,7 +31,8 @@ class VariantRun:
 
     variant: Variant
     step: Callable[[], None]
-    activate: Callable[[], None] = lambda: None
+    activate: Callable[[], None] = lambda: None  # before a block of its steps
+    release: Callable[[], None] = lambda: None  # after it: gives back what only this variant needs
     loss: Callable[[], torch.Tensor | None] = lambda: None
     one_rank: bool = False  # on one rank at a time, which changes from round to round
     leader_only: bool = False  # the leader's process drives every device, the other ranks wait
@@ -54,44 +55,28 @@ def measured_run(models: StrategyModels, team: Team) -> VariantRun:
 
 def plain_run(models: StrategyModels) -> VariantRun:
     """One device alone, without a wrapper."""
-    return bare_run("plain", models, models.bare, one_rank=True)
-
-
-def bare_run(
-    variant: Variant,
-    models: StrategyModels,
-    stepper: Stepper,
-    *,
-    one_rank: bool = False,
-    independent: bool = False,
-) -> VariantRun:
-    """Without communication, by ``stepper`` of ``models``."""
-    return VariantRun(
-        variant,
-        stepper.step,
-        models.activate,
-        lambda: stepper.loss,
-        one_rank=one_rank,
-        independent=independent,
-        batches=stepper.batches,
-        batches_per_step=stepper.batches_per_step,
-    )
+    return replace(run_of("plain", models, models.bare), one_rank=True)
 
 
 def strategy_run(variant: Variant, models: StrategyModels, team: Team) -> VariantRun:
     """The model under its strategy. A collective call."""
     stepper, strategy = models.wrap(team), models.setting.strategy
-    leader_only = strategy == "dp"
+    run = replace(run_of(variant, models, stepper), leader_only=strategy == "dp")
+    if run.leader_only and not team.leads:
+        return replace(run, step=lambda: None)
+    # dp's weights are on the leader only, and every rank of FSDP has shards of its own
+    return replace(run, replicated=stepper.tensors) if strategy == "ddp" else run
+
+
+def run_of(variant: Variant, models: StrategyModels, stepper: Stepper) -> VariantRun:
+    """By ``stepper`` of ``models``."""
     return VariantRun(
         variant,
-        stepper.step if team.leads or not leader_only else lambda: None,
+        stepper.step,
         models.activate,
-        lambda: stepper.loss,
-        leader_only=leader_only,
+        loss=lambda: stepper.loss,
         batches=stepper.batches,
         batches_per_step=stepper.batches_per_step,
-        # dp's weights are on the leader only, and every rank of FSDP has shards of its own
-        replicated=stepper.tensors if strategy == "ddp" else None,
     )
 
 
@@ -128,6 +113,7 @@ def warm_up(
         # what is measured is warmed until steady; the others have its caches, and follow
         until_steady = run.variant == "ddp" or team.size == 1
         steps, step_s[run.variant] = _warm(team, run, requested, device, until_steady)
+        run.release()
         total += steps if run.variant in ("ddp", "plain") and until_steady else 0
     return total, step_s
 
@@ -203,7 +189,7 @@ class Variants:
             self._models.twin = None
             self.missing["local"] = "no memory for a second set of buckets"
             return runs
-        local = bare_run("local", self._models, twin, independent=True)
+        local = replace(run_of("local", self._models, twin), independent=True)
         step_s.update(warm_up(self._team, [local], self._warm_up, self._device)[1])
         return [*runs, local]
 
@@ -234,7 +220,12 @@ class Variants:
             return runs
         sizes = bucket_bytes(wrapped.module)
         replay = Replay(sizes, self._team, self._device.torch_device, self._models.communication)
-        run = VariantRun("replay", replay.step, replay.catch_up)
+        failures, _ = self._unless_out_of_memory(replay.make_buckets)
+        if failures:
+            replay.release()
+            self.missing["replay"] = f"no memory for another set of buckets: {failures[0]}"
+            return runs
+        run = VariantRun("replay", replay.step, replay.activate, replay.release)
         step_s.update(warm_up(self._team, [run], self._warm_up, self._device)[1])
         return [*runs, run]
 
@@ -284,7 +275,7 @@ class Variants:
             base = self._base()
             runs += [base] if base is not None else []
         if "concurrent" in wanted:
-            runs.append(bare_run("concurrent", self._models, self._models.bare, independent=True))
+            runs.append(replace(run_of("concurrent", self._models, self._models.bare), independent=True))
         return runs
 
     def _bare_fits(self) -> bool:
@@ -314,7 +305,7 @@ class Variants:
         if failures or stepper is None:
             self.missing["base"] = f"batch {size} does not fit on one device: {failures[0]}"
             return None
-        return bare_run("base", self._models, stepper, one_rank=True)
+        return replace(run_of("base", self._models, stepper), one_rank=True)
 
     def _unless_out_of_memory(self, attempt: Callable[[], Made]) -> tuple[list[str], Made | None]:
         """As ``_unless_it_fails``, for want of memory; anything else that fails is raised."""

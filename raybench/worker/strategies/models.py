@@ -102,6 +102,14 @@ class StrategyModels:
         self.wrapped = wraps[self.setting.strategy](team)
         return self.wrapped
 
+    def renew_optimizers(self) -> None:
+        """As they were made: the memory of what those so far keep of their steps is given back."""
+        steppers = [each for each in (self._bare, self.wrapped, self.twin) if each is not None]
+        for stepper in steppers:
+            stepper.train_with(make_optimizer(self.workload, self._optimizer, stepper.module))
+        for stepper in steppers[1:] if not self.is_sharded else ():
+            share_state(steppers[0].optimizer, stepper.optimizer)
+
     def make_twin(self, team: Team) -> Stepper:
         """DDP with a hook that sends nothing, on the same weights. A collective call."""
         module = self.copies.sharing_storage()

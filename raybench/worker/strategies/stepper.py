@@ -21,6 +21,10 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Mark = Callable[[Phase], None]
 
 
+def _unmarked(phase: Phase) -> None:
+    """In timed blocks marks would cost time."""
+
+
 class Stepper:
     """A module, bare or wrapped, that is trained step by step.
 
@@ -40,21 +44,27 @@ class Stepper:
         group: dist.ProcessGroup | None = None,
         autocast: bool = True,
     ) -> None:
-        self.module, self.optimizer, self.batches = module, optimizer, batches
+        self.module, self.batches = module, batches
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
         # of a training trial: sees the loss and batch of each forward pass, and returns the weighted loss
         self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
         self.group, self.autocast = group, autocast
         self._workload, self._setting, self._device = workload, setting, device
         self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
-        self.skipped_steps = 0  # that the scaler left out, as gradients were not finite
         self._updates = 0  # of the weights, by any stepper with this optimizer
-        if self._scaler.is_enabled():
-            optimizer.register_step_post_hook(self._count_update)
+        # steps left out, as gradients were not finite: by the scaler, and by a fused optimizer on the device
+        self._left_out, self._left_out_inside = 0, torch.zeros(())
+        self.train_with(optimizer)
         # a static graph is learnt in the first step, and DDP asserts where that does not synchronise
         self._may_skip_sync = not setting.static_graph
 
-    def step(self, mark: Mark | None = None) -> None:
+    def train_with(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take this optimizer from the next step on."""
+        self.optimizer = optimizer
+        if self._scaler.is_enabled():
+            optimizer.register_step_post_hook(self._count_update)
+
+    def step(self, mark: Mark = _unmarked) -> None:
         """One optimizer step of ``gradient_accumulation`` micro-batches.
 
         ``mark`` is called after each phase; the timed blocks go without it.
@@ -62,43 +72,71 @@ class Stepper:
         accumulation = self._setting.gradient_accumulation
         for micro_batch in range(accumulation):
             batch = self.batches.next()
-            if mark:
-                mark("data")
-            with default_group(self.group), self._synchronising(micro_batch == accumulation - 1):
-                loss = self._forward(batch)
-                if mark:
-                    mark("forward")
-                scaled: torch.Tensor = self._scaler.scale(self._weighted(loss, batch))
-                scaled.backward()  # type: ignore[no-untyped-call]
-            if mark:
-                mark("backward")
+            mark("data")
+            self.loss = self.backward(batch, self._weighted, last=micro_batch == accumulation - 1, mark=mark)
         self._update()
         self.optimizer.zero_grad(set_to_none=True)
-        if mark:
-            mark("optimizer")
-        self.loss = loss.detach()
+        mark("optimizer")
         self._may_skip_sync = True
+
+    def backward(
+        self,
+        batch: Any,
+        weighted: Callable[[torch.Tensor, Any], torch.Tensor] = lambda loss, batch: loss,
+        *,
+        last: bool = True,
+        group: dist.ProcessGroup | None = None,
+        mark: Mark = _unmarked,
+    ) -> torch.Tensor:
+        """Gradients of the ``weighted`` loss of one batch, added to those there are. Returns the loss.
+
+        They are synchronised where it is the ``last`` of a step. ``group``: with whom the passes may
+        communicate, in place of the stepper's own.
+        """
+        with default_group(group or self.group), self._synchronising(last):
+            with self.precision_context():
+                loss = self._workload.loss(self.module, batch)
+            mark("forward")
+            weighted(loss, batch).backward()  # type: ignore[no-untyped-call]
+        mark("backward")
+        return loss.detach()
+
+    def pass_without_step(self, batch: Any) -> None:
+        """A forward and a backward pass without a step: DDP orders its buckets by the first one."""
+        self.backward(batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._may_skip_sync = True
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps that were left out, as gradients were not finite; asks the device."""
+        return self._left_out + int(self._left_out_inside)
 
     def _update(self) -> None:
         """The optimizer's step on unscaled gradients; the scaler leaves it out where one is not finite.
 
         Sharded gradients (DTensors) are looked at on all ranks, so all leave out the same steps. What was
-        left out is known without asking the device: the optimizer was not called.
+        left out is counted without waiting for the device: the optimizer was not called, or knows it there.
         """
         before = self._updates
         self._scaler.step(self.optimizer)
         self._scaler.update()
         if self._scaler.is_enabled():
-            self.skipped_steps += self._updates == before
+            self._left_out += self._updates == before
 
-    def _count_update(self, *_: Any) -> None:
+    def _count_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._updates += 1
+        left_out = getattr(optimizer, "found_inf", None)
+        if left_out is not None:  # a fused one, which the scaler always calls
+            self._left_out_inside = self._left_out_inside + left_out
 
     def _weighted(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         if self.weigh_loss is not None:
-            return self.weigh_loss(loss, batch)
-        accumulation = self._setting.gradient_accumulation
-        return loss / accumulation if accumulation > 1 else loss
+            loss = self.weigh_loss(loss, batch)
+        elif self._setting.gradient_accumulation > 1:
+            loss = loss / self._setting.gradient_accumulation
+        scaled: torch.Tensor = self._scaler.scale(loss)
+        return scaled
 
     @property
     def batches_per_step(self) -> int:
@@ -123,28 +161,12 @@ class Stepper:
         """What an evaluation runs: DDP's wrapper would send buffers, DataParallel's takes every device."""
         return self.module if isinstance(self.module, DataParallel) else self.inner
 
-    def pass_without_step(self, batch: Any) -> None:
-        """A forward and a backward pass without a step: DDP orders its buckets by the first one."""
-        with default_group(self.group), self._synchronising(True):
-            self._forward(batch).backward()  # type: ignore[no-untyped-call]
-        self.optimizer.zero_grad(set_to_none=True)
-        self._may_skip_sync = True
-
-    def backward(
-        self, batch: Any, weight: float = 1.0, *, group: dist.ProcessGroup | None = None
-    ) -> torch.Tensor:
-        """Gradients of ``weight`` times the loss of one batch, synchronised and added to those there are.
-
-        ``group``: with whom the forward pass may communicate, in place of the stepper's own. Returns the
-        loss, detached. ``gradients.sample_weight`` is the weight of uneven batches.
-        """
-        with default_group(group or self.group), self._synchronising(True):
-            loss = self._forward(batch)
-            (loss * weight).backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
-
     def tensors(self) -> list[torch.Tensor]:
-        """Weights, buffers and optimizer state: what has to be the same on all ranks."""
+        """Weights, buffers and optimizer state: what has to be the same on all ranks.
+
+        On a GPU without Adam's count of steps, which is on the CPU: ranks that have stepped alone correct
+        their moments otherwise for a while, which changes the loss but not the time of a step.
+        """
         state = [
             value
             for values in self.optimizer.state.values()
@@ -158,10 +180,6 @@ class Stepper:
         """What a forward pass of the module runs in: autocast, unless the module casts or nothing is cast."""
         dtype = AUTOCAST.get(self._setting.precision) if self.autocast else None
         return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
-
-    def _forward(self, batch: Any) -> torch.Tensor:
-        with self.precision_context():
-            return self._workload.loss(self.module, batch)
 
     def _synchronising(self, last: bool) -> AbstractContextManager[Any]:
         """Gradients of all micro-batches but the last stay on their rank."""

@@ -17,6 +17,7 @@ class FakeMemory:
         self.total, self.others = total, others
         self.allocated = self.peak_allocated = 0
         self.reserved = self.peak_reserved = 0
+        self.retries = 0  # of an allocation, when the cache was emptied
 
     def take(self, size: int) -> None:
         """Raises as torch does where the GPU has no room."""
@@ -47,4 +48,5 @@ class FakeMemory:
             "reset_peak_memory_stats": self.reset,
             "empty_cache": self.empty,
             "set_device": lambda device: None,
+            "memory_stats": lambda: {"num_alloc_retries": self.retries},
         }

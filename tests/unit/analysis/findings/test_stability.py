@@ -183,6 +183,18 @@ def test_a_narrow_link_is_a_finding_of_its_rank() -> None:
     assert found(with_result(record, pcie_links=(slow, link)))[FindingName.NARROW_PCIE].values["rank"] == 0
 
 
+def test_a_full_gpu_is_a_finding_where_the_allocator_had_to_ask_again() -> None:
+    record = measured(COSTS, STEADY)
+    assert record.steps is not None
+    full = record.model_copy(
+        update={"result": record.steps.model_copy(update={"allocator_retries": (0, 12)})}
+    )
+    finding = found(full)[FindingName.LITTLE_MEMORY]
+    assert (finding.severity, finding.values["retries"]) == (Severity.WARNING, 12)
+    assert "12 times in the rounds" in evidence(finding)
+    assert FindingName.LITTLE_MEMORY not in found(record)  # an older record, and one on CPUs
+
+
 def test_oversubscribed_is_a_problem() -> None:
     finding = found(measured(COSTS, STEADY, oversubscribed=True))[FindingName.OVERSUBSCRIBED]
     assert finding.severity is Severity.PROBLEM

@@ -77,7 +77,7 @@ def test_counters_are_those_of_the_gpu_with_its_uuid(gpu, monkeypatch):
     nvml = FakeNVML()
     device = open_gpu(monkeypatch, nvml)
     assert nvml.opened == ["GPU-abc-3"]
-    assert (device.clock_mhz(), device.energy_joules(), device.utilization()) == (1980.0, 12.5, 0.4)
+    assert (device.clock_mhz(), device.energy_joules()) == (1980.0, 12.5)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_the_link_to_the_host_is_known_with_what_it_could_be(gpu, monkeypatch):
 
 def test_without_the_drivers_library_nothing_is_told(gpu, monkeypatch):
     device = open_gpu(monkeypatch, None)  # importing it raises
-    told = (device.clock_mhz(), device.throttled(), device.energy_joules(), device.utilization())
-    assert told == (None,) * 4
+    told = (device.clock_mhz(), device.throttled(), device.energy_joules())
+    assert told == (None,) * 3
 
 
 def test_memory_is_that_of_torch_and_that_of_the_gpu(gpu, monkeypatch):
@@ -159,6 +159,25 @@ def test_tf32_is_off_on_or_as_torch_had_it(gpu, monkeypatch, own):
     finally:
         torch.set_float32_matmul_precision(before[0])
         torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def test_fp32_is_fp32_whatever_code_has_set_for_all_of_torch(gpu, monkeypatch):
+    """By torch's newer switch, which convolutions take where they have none of their own."""
+    cudnn: Any = torch.backends.cudnn
+    device, before = open_gpu(monkeypatch, None), torch.backends.fp32_precision
+    try:
+        torch.backends.fp32_precision = "tf32"
+        for precision, expected in (
+            ("fp32", "ieee"),
+            ("tf32", "tf32"),
+            ("bf16", "ieee"),
+            ("default", "tf32"),
+        ):
+            device.activate(Setting.model_validate({"precision": precision}), 1)
+            assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == (expected, expected)
+    finally:
+        torch.backends.fp32_precision = before
+        device.activate(Setting(precision="default"), 1)
 
 
 def test_peaks_are_forgotten_on_the_gpus_that_dp_drives_too(gpu, monkeypatch):
