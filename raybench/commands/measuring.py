@@ -17,6 +17,7 @@ from raybench.commands.display import NOT_READ, Display
 from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.request import needs_of
+from raybench.driver.in_flight import GroupPlan
 from raybench.errors import (
     GroupLostError,
     Interrupted,
@@ -30,7 +31,6 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
-from raybench.run.in_flight import GroupPlan
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep

@@ -30,6 +30,9 @@ from raybench.commands.request import (
     resources_there,
 )
 from raybench.commands.scaling import ScalingOptions
+from raybench.driver.session import Session
+from raybench.driver.stages import run_study
+from raybench.driver.time_budget import FINISH_S, TimeBudget
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
@@ -41,9 +44,6 @@ from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.document import REPORT
 from raybench.report.format import exact_clock
-from raybench.run.session import Session
-from raybench.run.stages import run_study
-from raybench.run.time_budget import FINISH_S, TimeBudget
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 

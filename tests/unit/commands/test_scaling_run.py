@@ -16,13 +16,13 @@ from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.request import as_it_began
 from raybench.commands.scaling import ScalingOptions
+from raybench.driver.time_budget import FINISH_S, START_S, estimate
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
-from raybench.run.time_budget import FINISH_S, START_S, estimate
 from tests.support.planted import QUIET, FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study
