@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from raybench.analysis.cost import restart_time
 from raybench.analysis.phases import phase_times
@@ -222,9 +222,22 @@ def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[
 
 def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """The summary as a DataFrame, one row a setting, with the columns of ``summary.csv``."""
+    return frame_of(summarize(records))
+
+
+def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
+    """The rows as a DataFrame: numbers are numbers also where none is known, NaN or NA where it is not."""
     import pandas as pd  # a second of import, for those who ask
 
-    return pd.DataFrame([summary.row() for summary in summarize(records)])
+    frame = pd.DataFrame([summary.row() for summary in summaries])
+    for name, hint in get_type_hints(Summary).items():
+        kinds = {*(get_args(hint) or [hint])} - {type(None)}
+        if name in frame and len(kinds) == 1 and (kind := _DTYPES.get(kinds.pop())):
+            frame[name] = frame[name].astype(kind)  # type: ignore[call-overload]
+    return frame
+
+
+_DTYPES: dict[Any, str] = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
 
 
 def model_name(record: TrialRecord) -> str:

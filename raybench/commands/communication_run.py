@@ -45,7 +45,7 @@ def run_communication(options: Options, console: Console) -> int:
                 lambda display: _measure(options, plan, cluster, store, display),
                 command=Sweep.name,
                 quiet=options.quiet,
-            )
+            ).code
 
 
 def sweep_of(options: Options) -> Sweep:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.findings.finding import Finding
+    from raybench.analysis.results import StudyResults
     from raybench.records.store import ResultsDirectory
 
 
@@ -145,7 +146,7 @@ def write_and_print(
     if store.is_sweep:
         report = _of_sweep(store, goes_on)
     else:
-        report = _of_study(store, links or {}, prices or {}, goes_on, quiet=quiet, said_last=says_last)
+        report = _of_study(store, links, prices, goes_on, quiet=quiet, said_last=says_last)
     if quiet:
         say(console, report.answer)
     else:
@@ -168,15 +169,23 @@ def write_and_print(
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
-def _of_study(
+@dataclass(frozen=True)
+class Analysed:
+    """A study on disk with all that follows from its records: what its report is made of."""
+
+    results: StudyResults
+    environment: Mapping[str, Any]  # what environment.json holds
+    left_out: Sequence[str]  # what was requested and not measured, in words
+    spreads: Mapping[str, Any] | None  # what it has shown of them, for later studies here
+
+
+def analysed(
     store: ResultsDirectory,
-    links: Mapping[LinkKey, Link],
-    prices: Mapping[str, float],
     goes_on: str,
-    *,
-    quiet: bool,
-    said_last: bool,
-) -> _Report:
+    links: Mapping[LinkKey, Link] | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> Analysed:
+    """The study in ``store``; ``goes_on``: the command for the rest, others as in ``write_and_print``."""
     from raybench.analysis import analyse
     from raybench.analysis.findings.case import Around
     from raybench.analysis.history import machine_of, shown, spreads_of
@@ -184,26 +193,43 @@ def _of_study(
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
     from raybench.plan.notes import left_out
+
+    study, records, environment = store.study(), list(store.latest().values()), store.environment()
+    study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices or {}))})
+    on_a_node, around = devices_of_node(environment, study), Around(links or {}, environment, goes_on)
+    results = analyse(study, records, on_a_node, around, spreads_of(environment))
+    notes = left_out(study, records, len(environment.every_node), results.winners)
+    device = study.resources.device
+    spreads = None if device == "auto" else shown(results, machine_of(environment, device))
+    missing = [left_out_words(results.study, each) for each in notes]
+    results = with_left_out(results, missing, goes_on)
+    return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
+
+
+def _of_study(
+    store: ResultsDirectory,
+    links: Mapping[LinkKey, Link] | None,
+    prices: Mapping[str, float] | None,
+    goes_on: str,
+    *,
+    quiet: bool,
+    said_last: bool,
+) -> _Report:
     from raybench.records.store import SAMPLES
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 
-    study, records, environment = store.study(), list(store.latest().values()), store.environment()
-    study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
-    on_a_node, machine = devices_of_node(environment, study), environment.model_dump(mode="json")
-    results = analyse(study, records, on_a_node, Around(links, environment, goes_on), spreads_of(environment))
-    notes = left_out(study, records, len(environment.every_node), results.winners)
-    device = study.resources.device
-    spreads = None if device == "auto" else shown(results, machine_of(environment, device))
-    missing = [left_out_words(results.study, each) for each in notes]
-    results = with_left_out(results, missing, goes_on)
+    found = analysed(store, goes_on, links, prices)
+    results, missing = found.results, found.left_out
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
-        lambda: write_report(store.path, results, machine, store.path / SAMPLES, missing, spreads),
+        lambda: write_report(
+            store.path, results, found.environment, store.path / SAMPLES, missing, found.spreads
+        ),
         going_on_from(results.findings, goes_on),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from raybench.commands.options import Options
@@ -15,7 +16,7 @@ from raybench.launch.cluster import Cluster
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.store import Asked, ResultsDirectory, made_of
-from raybench.spec.load import find_study, load_study
+from raybench.spec.load import find_study, load_study, resolve
 from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
@@ -23,13 +24,14 @@ from raybench.spec.user_input import real_path
 from raybench.spec.workloads import FactorySpec
 
 
-def search_folders(study_file: Path) -> None:
+def search_folders(study_file: Path | None) -> None:
     """Put the folder of the study's file and the current one before all others on the import path.
 
     ``python -m`` has the current one there by itself, an installed ``raybench`` the folder of programs: so
     both find the same. What is found on this path travels to other nodes, and workers here are told it.
     """
-    folders = dict.fromkeys([str(made_of(study_file).parent), str(Path.cwd())])
+    folder = made_of(study_file).parent if study_file else Path.cwd()
+    folders = dict.fromkeys([str(folder), str(Path.cwd())])
     sys.path[:] = [*folders, *(path for path in sys.path if path not in folders)]
 
 
@@ -41,7 +43,8 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
     With ``--resume`` and no name the study is that of the directory.
     """
     path, smoke = _study_path(options)
-    study = load_study(path, smoke=smoke, overrides=options.overrides)
+    load = partial(load_study, path) if path else partial(resolve, {})
+    study = load(smoke=smoke, overrides=options.overrides)
     has_own_code = isinstance(study.workload, FactorySpec)
     if has_own_code:  # before the cluster looks for what travels
         search_folders(path)
@@ -52,10 +55,10 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
         name=study.name,
     )
     device = cluster.device_kind() if study.resources.device == "auto" else study.resources.device
-    study = load_study(path, device=device, smoke=smoke, overrides=options.overrides)
+    study = load(device=device, smoke=smoke, overrides=options.overrides)
     resources = study.resources.model_copy(update={"device": device})
     study = study.model_copy(update={"resources": resources})
-    return cluster, study, made_of(path) if has_own_code else None
+    return cluster, study, made_of(path) if path and has_own_code else None
 
 
 def _working_dir(path: Path) -> Path:
@@ -65,10 +68,11 @@ def _working_dir(path: Path) -> Path:
     return real_path(path)
 
 
-def _study_path(options: ScalingOptions) -> tuple[Path, bool]:
-    """Its file, and whether its smoke values apply."""
+def _study_path(options: ScalingOptions) -> tuple[Path | None, bool]:
+    """Its file, and whether its smoke values apply; None: a factory of one's own is all that there is."""
     if not options.resume:
-        return find_study(options.study), options.smoke
+        alone = options.study is None and any(field == "workload.factory" for field, _ in options.overrides)
+        return None if alone else find_study(options.study), options.smoke
     assert options.output is not None
     if options.study is not None:
         return find_study(options.study), options.smoke

@@ -18,7 +18,7 @@ from raybench.analysis.labels import weights_words
 from raybench.commands.console import say
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines, sizes_left_out
-from raybench.commands.measuring import measure_and_report, teller, workers
+from raybench.commands.measuring import Ended, measure_and_report, teller, workers
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
 from raybench.commands.progress import StudyGauges, StudyProgress
@@ -51,8 +51,8 @@ MOST_STUDIES = 50  # whose spreads are looked at, the newest
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
-def run_scaling(options: ScalingOptions, console: Console) -> int:
-    """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
+def run_scaling(options: ScalingOptions, console: Console) -> Ended:
+    """Plan, run, analyse, report. Raises ``RequestError`` for a wrong request."""
     cluster, study, made_of = request_of(options)
     with closing(cluster):
         tell = teller(console, quiet=options.quiet)
@@ -64,7 +64,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> int:
             own, known = options.runner == "tune", _not_again(options) if options.resume else []
             for line in plan_lines(plan, verify=options.verify, own_processes=own, known=known):
                 say(console, line)
-            return DONE
+            return Ended(DONE)
         if plan.study.training is not None:
             refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
         now = of_nodes(cluster.environments(needs))
@@ -142,7 +142,10 @@ def _measure(
         display.line(weights)
     budget_s, metrics = plan.study.time_budget_seconds, RayMetrics()
     suffix = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
-    with workers(cluster, plan.study, plan, store, display, options.runner, suffix) as runner:
+    starting = workers(
+        cluster, plan.study, plan, store, display, options.runner, suffix, lives_on=options.lives_on
+    )
+    with starting as runner:
         for words in unlike_nodes(store.environment()):
             display.line(f"the nodes differ in {words}")
         for words in sizes_left_out(plan):

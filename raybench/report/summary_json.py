@@ -81,7 +81,7 @@ def summary_json(results: StudyResults, answer: Sequence[Clause], environment: M
         is_smoke=results.study.is_smoke,
         answer=[Sentence(question=each.question, words=each.words) for each in answer],
         points=[{name: _known(value) for name, value in each.row().items()} for each in results.summaries],
-        findings=[_cause(each) for each in results.diagnosis],
+        findings=causes(results),
         verdicts=[
             SettingVerdict(
                 setting=results.label(each),
@@ -101,6 +101,11 @@ def summary_json(results: StudyResults, answer: Sequence[Clause], environment: M
 def summary_schema() -> str:
     """The JSON schema of ``summary.json``."""
     return json.dumps(SummaryDocument.model_json_schema(), indent=2) + "\n"
+
+
+def causes(results: StudyResults) -> list[FoundCause]:
+    """The diagnosis, what explains the most time first."""
+    return [_cause(each) for each in results.diagnosis]
 
 
 def _cause(found: Finding) -> FoundCause:

@@ -10,15 +10,15 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (90, 3),
-    "analysis": (9232, 59),
-    "commands": (2585, 21),
+    ".": (245, 4),
+    "analysis": (9240, 59),
+    "commands": (2667, 21),
     "driver": (1191, 7),
-    "launch": (2124, 18),
+    "launch": (2132, 18),
     "machine": (992, 7),
     "plan": (1118, 9),
     "records": (1332, 11),
-    "report": (6124, 29),
+    "report": (6168, 29),
     "spec": (1432, 12),
     "worker": (5012, 43),
     "workloads": (1620, 16),
