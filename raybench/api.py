@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.summary import frame_of
+from raybench.commands.console import make_console, shown_path
 from raybench.commands.options import from_python
 from raybench.commands.process import DONE, INTERRUPTED, NOTHING_COMPLETED, RAY_DIED
 from raybench.commands.scaling import scaling_options
@@ -82,7 +83,7 @@ class Results:
         return tuple(causes(self._analysed.results))
 
     def __repr__(self) -> str:
-        return f"<raybench.Results of {self._directory}>\n{self.answer}"
+        return f"<raybench.Results of {shown_path(self._directory)}>\n{self.answer}"
 
     def _repr_html_(self) -> str:
         from raybench.report.document import first_screen
@@ -164,7 +165,6 @@ def open(directory: str | Path) -> Results:
 
 
 def _measured(options: Any) -> Results:
-    from raybench.commands.console import make_console
     from raybench.commands.scaling_run import run_scaling
     from raybench.launch import signals
 

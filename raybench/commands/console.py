@@ -90,8 +90,9 @@ def _put_back(saved_out: int, saved_err: int) -> None:
 
 def make_console(file: Any = None) -> Console:
     """A console as wide as the terminal; piped, of a fixed width, and no line ends in spaces."""
-    console = Console(file=file, highlight=False, force_jupyter=False)  # a cell of a notebook is a pipe
-    if not console.is_terminal:
+    console = Console(file=file, highlight=False, force_jupyter=False)
+    # the output of a notebook's cell calls itself a terminal, and moves no cursor
+    if not console.is_terminal or not isinstance(file or sys.stdout, io.TextIOWrapper | _Lasting):
         unpadded: Any = _Unpadded(file)
         console = Console(
             file=unpadded, highlight=False, width=PIPED_WIDTH, force_terminal=False, force_jupyter=False

@@ -277,7 +277,7 @@ def test_what_results_say(directory: Path) -> None:
     assert results.directory == directory
     assert results.answer.startswith("2 devices ")
     assert results.answer.count("\n") >= 2
-    assert repr(results) == f"<raybench.Results of {directory}>\n{results.answer}"
+    assert repr(results) == f"<raybench.Results of results>\n{results.answer}"
     for finding in results.findings:
         assert isinstance(finding, raybench.FoundCause)
         assert finding.name
