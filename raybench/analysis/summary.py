@@ -230,14 +230,19 @@ def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
     import pandas as pd  # a second of import, for those who ask
 
     frame = pd.DataFrame([summary.row() for summary in summaries])
-    for name, hint in get_type_hints(Summary).items():
-        kinds = {*(get_args(hint) or [hint])} - {type(None)}
-        if name in frame and len(kinds) == 1 and (kind := _DTYPES.get(kinds.pop())):
-            frame[name] = frame[name].astype(kind)  # type: ignore[call-overload]
+    for name, kind in _KINDS.items():
+        if kind in _DTYPES and name in frame:
+            frame[name] = frame[name].astype(_DTYPES[kind])  # type: ignore[call-overload]
     return frame
 
 
 _DTYPES: dict[Any, str] = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
+# What each column holds where it is not empty; of a value of two kinds, both.
+_KINDS: dict[str, Any] = {
+    name: get_args(hint)[0] if len(get_args(hint)) == 2 and type(None) in get_args(hint) else hint
+    for name, hint in get_type_hints(Summary).items()
+}
+METRICS = tuple(name for name, kind in _KINDS.items() if kind is float or name.endswith("_bytes"))
 
 
 def model_name(record: TrialRecord) -> str:

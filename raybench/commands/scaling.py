@@ -32,6 +32,10 @@ class ScalingOptions(Options):
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
     ] = False
+    log: Annotated[
+        Literal["mlflow", "wandb", "tensorboard"] | None,
+        typer.Option(help="A tracker that gets the study and its trials as runs."),
+    ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False
     began: float = field(default_factory=lambda: psutil.Process().create_time())
     lives_on: bool = False  # this process, where it is a notebook's: Ray ends in order after an interrupt

@@ -22,6 +22,7 @@ from raybench.commands.measuring import Ended, measure_and_report, teller, worke
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
 from raybench.commands.progress import StudyGauges, StudyProgress
+from raybench.commands.report import analysed, resume_command
 from raybench.commands.request import (
     DEFAULT_FOLDER,
     needs_of,
@@ -30,6 +31,7 @@ from raybench.commands.request import (
     resources_there,
 )
 from raybench.commands.scaling import ScalingOptions
+from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.session import Session
 from raybench.driver.stages import run_study
 from raybench.driver.time_budget import FINISH_S, TimeBudget
@@ -53,6 +55,8 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 def run_scaling(options: ScalingOptions, console: Console) -> Ended:
     """Plan, run, analyse, report. Raises ``RequestError`` for a wrong request."""
+    if options.log is not None:
+        refuse_missing(options.log)
     cluster, study, made_of = request_of(options)
     with closing(cluster):
         tell = teller(console, quiet=options.quiet)
@@ -71,12 +75,17 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
         folder = (options.output or DEFAULT_FOLDER / plan.study.name).absolute().parent
         now = now.model_copy(update={"spreads": _known_spreads(folder, machine_of(now, needs.device))})
         with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
-            return measure_and_report(
+            ended = measure_and_report(
                 store,
                 lambda display: _measure(options, plan, cluster, store, display, samples),
                 command=f"scaling{_same_again(options)}",
                 quiet=options.quiet,
             )
+            if options.log is not None:
+                results = analysed(store, resume_command(store.path, "scaling")).results
+                if failed := log_study(options.log, results, store.path):
+                    say(console, f"note: {failed}")
+            return ended
 
 
 def _known_spreads(folder: Path, machine: Mapping[str, Any]) -> KnownSpreads | None:
@@ -125,6 +134,7 @@ def _same_again(options: ScalingOptions) -> str:
     words += ["--address", options.address] if options.address else []
     words += ["--working-dir", str(options.working_dir)] if options.working_dir else []
     words += ["--verify"] if options.verify else []
+    words += ["--log", options.log] if options.log else []
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 

@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (9240, 59),
-    "commands": (2667, 21),
+    "analysis": (9244, 59),
+    "commands": (2787, 22),
     "driver": (1191, 7),
     "launch": (2132, 18),
     "machine": (992, 7),
