@@ -18,7 +18,7 @@ BRIEFLY = tuple(word for field, value in FIELDS.items() for word in ("--set", f"
 IN_A_KERNEL = f"""
 import functools, signal, threading
 import raybench
-from raybench.launch import group_runner, readable
+from raybench.launch import group_runner
 from tests.support.ranks_runner import RanksRunner
 vars(group_runner)["WorkerGroupRunner"] = RanksRunner
 raybench.run = functools.partial(raybench.run, set={FIELDS!r})

@@ -16,10 +16,11 @@ from jupyter_client.manager import KernelManager, start_new_kernel
 from raybench.records.store import ResultsDirectory
 from tests.conftest import ROOT
 from tests.studies.briefly import IN_A_KERNEL
+from tests.studies.test_readme import block
 from tests.support import budget
 
 LIMIT_S = 300.0
-SMALL = 'device="cpu", grid=True, batch_sizes=[256, 32], bucket_cap_mb="default", precision="fp32"'
+STUDY = 'factory="my_model:build", knobs={"batch_size": [256, 32]}, device="cpu", output="out"'
 
 
 class Kernel:
@@ -86,7 +87,8 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
 def test_a_kernels_interrupt_keeps_what_was_measured_and_the_kernel_goes_on(
     kernel: Kernel, tmp_path: Path
 ) -> None:
-    message = kernel.start(f'results = raybench.run(output="out", {SMALL})')
+    (tmp_path / "my_model.py").write_text(block("python", "class TinyRegression"))
+    message = kernel.start(f"results = raybench.run({STUDY})")
     kernel.finish(message, until=" samples/s")
     kernel.manager.interrupt_kernel()
     error = kernel.finish(message)
