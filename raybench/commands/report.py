@@ -55,6 +55,10 @@ def report(
     ] = None,
     price_per_device_hour: PricePerDevice = None,
     price_per_node_hour: PricePerNode = None,
+    format_: Annotated[
+        Literal["github-action-benchmark"] | None,
+        typer.Option("--format", help="Print the step times as this, and write nothing."),
+    ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     one_blas_thread()
@@ -64,6 +68,8 @@ def report(
     given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
     prices = {name: price for name, price in given.items() if price is not None}
     if directory.is_file():
+        if format_ is not None:
+            raise RequestError(f"--format: of a results directory (received {directory})")
         if prices:
             raise RequestError(f"{_option(prices)}: of a results directory; of a file predict has the cost")
         from raybench.commands.predict_run import report_file
@@ -75,6 +81,12 @@ def report(
     with ResultsDirectory.open_readonly(directory) as store:
         if prices and store.is_sweep:
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
+        if format_ is not None:
+            from raybench.report.summary_json import benchmark_json
+
+            found = analysed(store, resume_command(store.path, "scaling"), prices=prices).results
+            typer.echo(benchmark_json(found), nl=False)
+            raise typer.Exit(DONE if found.complete else NOTHING_COMPLETED)
         links: Mapping[LinkKey, Link] = {}
         if communication is not None:
             from raybench.commands.predict_run import swept_links
