@@ -138,7 +138,6 @@ def ending(runner: TrialRunner, *, lives_on: bool = False) -> Iterator[None]:
             runner.close()
         except Interrupted:
             runner.abandon()
-            raise
         raise
 
 
