@@ -16,6 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from raybench.analysis.stats.statistics import trimmed_mean
+from raybench.driver.session import Session
+from raybench.driver.stages import run_study
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.runner import Submitted
@@ -25,8 +27,6 @@ from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
-from raybench.run.session import Session
-from raybench.run.stages import run_study
 from raybench.spec.load import resolve
 
 TRIALS = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from raybench.analysis.cost import restart_time
 from raybench.analysis.phases import PHASES, phase_times
@@ -224,9 +224,27 @@ def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[
 
 def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """The summary as a DataFrame, one row a setting, with the columns of ``summary.csv``."""
+    return frame_of(summarize(records))
+
+
+def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
+    """The rows as a DataFrame: numbers are numbers also where none is known, NaN or NA where it is not."""
     import pandas as pd  # a second of import, for those who ask
 
-    return pd.DataFrame([summary.row() for summary in summarize(records)])
+    frame = pd.DataFrame([summary.row() for summary in summaries])
+    for name, kind in _KINDS.items():
+        if kind in _DTYPES and name in frame:
+            frame[name] = frame[name].astype(_DTYPES[kind])  # type: ignore[call-overload]
+    return frame
+
+
+_DTYPES: dict[Any, str] = {int: "Int64", float: "float64", bool: "boolean", str: "string"}
+# What each column holds where it is not empty; of a value of two kinds, both.
+_KINDS: dict[str, Any] = {
+    name: get_args(hint)[0] if len(get_args(hint)) == 2 and type(None) in get_args(hint) else hint
+    for name, hint in get_type_hints(Summary).items()
+}
+METRICS = tuple(name for name, kind in _KINDS.items() if kind is float or name.endswith("_bytes"))
 
 
 def model_name(record: TrialRecord) -> str:

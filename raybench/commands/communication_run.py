@@ -15,6 +15,7 @@ from raybench.commands.display import Display
 from raybench.commands.measuring import measure_and_report, teller, workers
 from raybench.commands.options import Options
 from raybench.commands.request import needs_of, open_results, resources_there
+from raybench.driver.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import of_nodes
@@ -23,7 +24,6 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.format import share
-from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Sweep
@@ -45,7 +45,7 @@ def run_communication(options: Options, console: Console) -> int:
                 lambda display: _measure(options, plan, cluster, store, display),
                 command=Sweep.name,
                 quiet=options.quiet,
-            )
+            ).code
 
 
 def sweep_of(options: Options) -> Sweep:

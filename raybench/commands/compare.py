@@ -5,7 +5,8 @@ With ``--interleave`` what it compares is measured first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from raybench.commands.options import (
     argument,
     option,
     parse_new_folder,
+    parse_path,
     parse_percent,
     parse_starts,
     with_options,
@@ -93,21 +95,33 @@ def compare(
             "results directory of each start.",
         ),
     ] = None,
+    summary: Annotated[
+        Path | None,
+        option(
+            "--summary",
+            "FILE",
+            parse_path,
+            "Append what was found as Markdown, for a CI job: $GITHUB_STEP_SUMMARY.",
+        ),
+    ] = None,
     options: Interleaved,
 ) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
     from raybench.commands.console import make_console
 
+    console = make_console()
     if options.interleave:
         from raybench.commands.interleave import compare_interleaved
 
         leave(
             lambda: compare_interleaved(
-                directories, options, make_console(), fail_if_slower=fail_if_slower, output=output
+                directories, options, console, fail_if_slower=fail_if_slower, output=output, summary=summary
             )
         )
     raise typer.Exit(
-        compare_directories(directories, make_console(), fail_if_slower=fail_if_slower, output=output)
+        compare_directories(
+            directories, console, fail_if_slower=fail_if_slower, output=output, summary=summary
+        )
     )
 
 
@@ -117,18 +131,20 @@ def compare_directories(
     *,
     fail_if_slower: float | None,
     output: Path | None = None,
+    summary: Path | None = None,
 ) -> int:
     """Print the comparison; 1 where one is slower by more than the share ``fail_if_slower``, for certain.
 
-    4 where that cannot be told, 0 where none is. ``output``: where the files of a report are written.
+    4 where that cannot be told, 0 where none is. ``output``: where the files of a report are written;
+    ``summary``: what Markdown is appended to.
 
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, nothing to fail by, or an
-            ``output`` that cannot be written.
+            ``output`` or ``summary`` that cannot be written.
     """
     from raybench.analysis.comparison import side_by_side
     from raybench.records.whole_files import not_written
-    from raybench.report.comparison import print_comparison, write_comparison
+    from raybench.report.comparison import comparison_markdown, print_comparison, write_comparison
     from raybench.report.pages import anew, quoted
 
     resolved = [real_path(directory) for directory in directories]
@@ -152,10 +168,36 @@ def compare_directories(
         except OSError as error:
             raise RequestError(f"--output: {not_written(output, error)}") from None
         say_to_copy(console, f"Report:  {shown_path(files[0])}")
-    if fail_if_slower is None:
-        return DONE
-    verdicts = [_told(console, studies.first, other, fail_if_slower) for other in studies.others]
+    with recorded(console) as said:
+        verdicts = (
+            []
+            if fail_if_slower is None
+            else [_told(console, studies.first, other, fail_if_slower) for other in studies.others]
+        )
+    if summary is not None:
+        append_summary(summary, comparison_markdown(studies, said))
     return exit_code(verdicts)
+
+
+@contextmanager
+def recorded(console: Console) -> Iterator[list[str]]:
+    """Gives the lines that are said inside, once the block has ended."""
+    lines = list[str]()
+    console.record = True
+    yield lines
+    lines += console.export_text().splitlines()
+    console.record = False
+
+
+def append_summary(path: Path, text: str) -> None:
+    """Append to a file that may have more in it; raises ``RequestError`` where it cannot be written."""
+    from raybench.records.whole_files import not_written
+
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise RequestError(f"--summary: {not_written(path, error)}") from None
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,35 +43,60 @@ def own_output(log: Path) -> Iterator[Console]:
     File descriptors 1 and 2 are moved, not only Python's streams: Ray prints from C++ and from processes
     that it starts. Both are back at the end, so that a traceback is seen. Where nobody reads stdout any more
     what the console writes is dropped, and ``is_read`` tells: a run is not lost by that.
+
+    A stdout that is not descriptor 1, as a notebook's, is written to itself, and is ``log`` for all others.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     saved_out, saved_err = os.dup(1), os.dup(2)
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    stream = os.fdopen(os.dup(saved_out), "w", encoding=sys.stdout.encoding or "utf-8", errors="replace")
     os.dup2(target, 1)
     os.dup2(target, 2)
-    os.close(target)
-    lasting = _Lasting(stream)
+    with ExitStack() as last:
+        last.callback(_put_back, saved_out, saved_err)
+        if _is_descriptor_1(sys.stdout):
+            os.close(target)
+            encoding = sys.stdout.encoding or "utf-8"
+            stream = last.enter_context(
+                os.fdopen(os.dup(saved_out), "w", encoding=encoding, errors="replace")
+            )
+            shown: Any = _Lasting(stream)
+        else:
+            shown = sys.stdout
+            others = last.enter_context(
+                os.fdopen(target, "w", encoding="utf-8", errors="replace", buffering=1)
+            )
+            last.enter_context(redirect_stdout(others))
+            last.enter_context(redirect_stderr(others))
+        last.callback(shown.flush)
+        yield make_console(shown)
+
+
+def _is_descriptor_1(stream: Any) -> bool:
+    """Whether it is the process's own output: a notebook's says so of itself, and is not."""
     try:
-        yield make_console(lasting)
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        lasting.flush()
-        os.dup2(saved_out, 1)
-        os.dup2(saved_err, 2)
-        for descriptor in (saved_out, saved_err):
-            os.close(descriptor)
-        stream.close()
+        return isinstance(stream, io.TextIOWrapper) and stream.fileno() == 1
+    except (OSError, ValueError):
+        return False
+
+
+def _put_back(saved_out: int, saved_err: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for number, descriptor in ((1, saved_out), (2, saved_err)):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
 
 
 def make_console(file: Any = None) -> Console:
     """A console as wide as the terminal; piped, of a fixed width, and no line ends in spaces."""
-    console = Console(file=file, highlight=False)
-    if not console.is_terminal:
+    console = Console(file=file, highlight=False, force_jupyter=False)
+    # the output of a notebook's cell calls itself a terminal, and moves no cursor
+    if not console.is_terminal or not isinstance(file or sys.stdout, io.TextIOWrapper | _Lasting):
         unpadded: Any = _Unpadded(file)
-        console = Console(file=unpadded, highlight=False, width=PIPED_WIDTH, force_terminal=False)
+        console = Console(
+            file=unpadded, highlight=False, width=PIPED_WIDTH, force_terminal=False, force_jupyter=False
+        )
     return console
 
 

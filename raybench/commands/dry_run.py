@@ -6,12 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
-from raybench.plan.training import training_requests
-from raybench.plan.trials import Plan
-from raybench.records.record import TrialRecord
-from raybench.report.format import clock, exact_clock
-from raybench.run.stages import MOST_WITHOUT_BUDGET
-from raybench.run.time_budget import (
+from raybench.driver.stages import MOST_WITHOUT_BUDGET
+from raybench.driver.time_budget import (
     FINISH_S,
     TimeEstimate,
     estimate,
@@ -20,6 +16,10 @@ from raybench.run.time_budget import (
     num_suggestions,
     open_trials,
 )
+from raybench.plan.training import training_requests
+from raybench.plan.trials import Plan
+from raybench.records.record import TrialRecord
+from raybench.report.format import clock, exact_clock
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import FactorySpec, ScriptSpec

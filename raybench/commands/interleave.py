@@ -22,7 +22,7 @@ from raybench.analysis.comparison import paired_speed, pairs_to_tell, slower_by,
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict
-from raybench.commands.compare import Interleaved, exit_code, say_verdict
+from raybench.commands.compare import Interleaved, append_summary, exit_code, recorded, say_verdict
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_assignment
 from raybench.commands.process import DONE, INTERRUPTED, NOTHING_COMPLETED, WRONG_REQUEST
@@ -34,6 +34,7 @@ from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
+from raybench.report.comparison import interleaved_markdown
 from raybench.report.format import figures, share, times
 from raybench.spec.load import DEFAULT_STUDY
 from raybench.spec.user_input import home_path
@@ -108,8 +109,11 @@ def compare_interleaved(
     *,
     fail_if_slower: float | None,
     output: Path | None,
+    summary: Path | None = None,
 ) -> int:
     """Measure both sides in turn, print each pair's ratio and all pairs' verdict; the exit code.
+
+    ``summary``: what these lines are appended to, as Markdown.
 
     Raises:
         RequestError: not two sides, a study that cannot be measured here, results of another schema, sides
@@ -125,7 +129,25 @@ def compare_interleaved(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"--output: {not_written(output, error)}") from None
-    for side in (first, second):
+    with recorded(console) as said:
+        code = _measured(console, (first, second), arguments, number, output, fail_if_slower)
+    if summary is not None:
+        append_summary(summary, interleaved_markdown(said))
+    say_to_copy(console, f"Results: {shown_path(output)}")
+    return code
+
+
+def _measured(
+    console: Console,
+    sides: tuple[Source, Source],
+    arguments: Sequence[str],
+    number: int,
+    output: Path,
+    limit: float | None,
+) -> int:
+    """Measure ``number`` pairs of starts and say what they show; the exit code."""
+    first, second = sides
+    for side in sides:
         say_to_copy(console, f"{side.name}: {side.path}")
     pairs, ended = list[tuple[Started, Started]](), DONE
     try:
@@ -143,8 +165,7 @@ def compare_interleaved(
         ended = failed.code
     if ended:
         say(console, f"ended after {len(pairs)} of {number} pairs of starts")
-    code = _conclude(console, pairs, None if ended else fail_if_slower)
-    say_to_copy(console, f"Results: {shown_path(output)}")
+    code = _conclude(console, pairs, None if ended else limit)
     return ended or code
 
 

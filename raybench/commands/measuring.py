@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from raybench.commands.display import NOT_READ, Display
 from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.request import needs_of
+from raybench.driver.in_flight import GroupPlan
 from raybench.errors import (
     GroupLostError,
     Interrupted,
@@ -30,10 +32,17 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
-from raybench.run.in_flight import GroupPlan
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command that measures has ended: its exit code, and the results directory unless it was dry."""
+
+    code: int
+    directory: Path | None = None
 
 
 def measure_and_report(
@@ -42,10 +51,10 @@ def measure_and_report(
     *,
     command: str,
     quiet: bool,
-) -> int:
+) -> Ended:
     """Measure and report; a full disk and a lost group leave what was measured, and say so.
 
-    ``measure`` returns notes for the report; ``command`` goes on where it stopped. Returns the exit code.
+    ``measure`` returns notes for the report; ``command`` goes on where it stopped.
     """
     notes, ended, goes_on, told, read = list(store.warnings), DONE, False, False, True
     goes_on_by = f"To go on: {resume_command(store.path, command)}"
@@ -85,7 +94,7 @@ def measure_and_report(
         read = is_read(own)
     if not read and (goes_on or ended != DONE) and store.is_there:
         _say_elsewhere(f"{NOT_READ}: what was measured is kept in {shown_path(store.path)}", goes_on_by)
-    return ended or code
+    return Ended(ended or code, store.path)
 
 
 def _say_elsewhere(*lines: str) -> None:
@@ -107,8 +116,11 @@ def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContext
 
 
 @contextmanager
-def ending(runner: TrialRunner) -> Iterator[None]:
-    """End every process that ``runner`` started when the block ends, however that happens."""
+def ending(runner: TrialRunner, *, lives_on: bool = False) -> Iterator[None]:
+    """End every process that ``runner`` started when the block ends, however that happens.
+
+    An interrupt ends them at once, unless this process ``lives_on``: Ray's core would end it a while later.
+    """
     try:
         try:
             yield
@@ -118,10 +130,10 @@ def ending(runner: TrialRunner) -> Iterator[None]:
             interrupt.check_death()  # what Ray's calls raise where Ray has died is no error of theirs
             raise
         runner.close()
-    except Interrupted:
-        runner.abandon()
-        raise
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, Interrupted) and (not lives_on or isinstance(error, RayDiedError)):
+            runner.abandon()
+            raise
         try:
             runner.close()
         except Interrupted:
@@ -138,10 +150,12 @@ def workers(
     display: Display,
     kind: Literal["group", "tune"] = "group",
     suffix: str = "",
+    *,
+    lives_on: bool = False,
 ) -> Iterator[TrialRunner]:
     """The runner of ``plan``; Ray starts with its first group, and all its processes end with the block.
 
-    ``suffix``: of the line that says what starts.
+    ``suffix``: of the line that says what starts; ``lives_on``: as ``ending``.
     """
     needs = needs_of(asked.resources)
     device, backend = ("GPU", "NCCL") if needs.device == "cuda" else ("CPU", "gloo")
@@ -162,7 +176,7 @@ def workers(
             name=asked.name,
             wait_s=asked.resources.wait_seconds,
         )
-        with ending(runner):
+        with ending(runner, lives_on=lives_on):
             yield runner
 
 

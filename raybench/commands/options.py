@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -353,7 +354,7 @@ class FieldOption:
 
 def with_options(
     record: type, model: type[BaseModel] | None = None, *fields: FieldOption
-) -> Callable[[Callable[..., None]], Any]:
+) -> Callable[[Callable[..., Any]], Any]:
     """A command whose parameter ``options`` becomes the annotated fields of the dataclass ``record``.
 
     Its parameter ``fields``, where it has one, becomes these options of ``model``: it gets the values that
@@ -366,15 +367,15 @@ def with_options(
     }
     of_model = {} if model is None else {each.field: each.parameter(model) for each in fields}
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def typed(**values: Any) -> None:
+        def typed(**values: Any) -> Any:
             values = {name: value for name, value in values.items() if value is not None}
             values["options"] = record(**{name: values.pop(name) for name in declared if name in values})
             if fields:
                 given = {field: values.pop(each.name, False) for field, each in of_model.items()}
                 values["fields"] = {field: value for field, value in given.items() if value is not False}
-            command(**values)
+            return command(**values)
 
         parameters = list[inspect.Parameter]()
         for own in inspect.signature(command, eval_str=True).parameters.values():
@@ -386,6 +387,39 @@ def with_options(
         return typed
 
     return decorate
+
+
+def from_python(options: Iterable[inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options as the command line would have them: ``[1, 2]`` is what ``1,2`` is when typed.
+
+    One rule for both: a value becomes the text that one would type, and is read and refused like that.
+    Options that are unset in ``given`` and have an environment variable take its value.
+    """
+    values = dict[str, Any]()
+    for each in options:
+        kind, info = get_args(each.annotation)
+        value = given.get(each.name)
+        if value is None and info.envvar:
+            value = os.environ.get(info.envvar)
+        if value is None:
+            continue
+        name = info.param_decls[0] if info.param_decls else f"--{each.name.replace('_', '-')}"
+        words = tuple(
+            word for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)
+        )
+        if info.parser is not None:
+            values[each.name] = info.parser(_as_typed(value))
+        elif kind is bool and not isinstance(value, bool):
+            raise RequestError(f"{name}: True or False (received {received(value)})")
+        elif words and value not in words:
+            raise RequestError(f"{name}: {', '.join(words)} (received {received(value)})")
+        else:
+            values[each.name] = value
+    return values
+
+
+def _as_typed(value: Any) -> str:
+    return ",".join(map(_as_typed, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

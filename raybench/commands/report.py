@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.findings.finding import Finding
+    from raybench.analysis.results import StudyResults
     from raybench.records.store import ResultsDirectory
 
 
@@ -54,6 +55,10 @@ def report(
     ] = None,
     price_per_device_hour: PricePerDevice = None,
     price_per_node_hour: PricePerNode = None,
+    format_: Annotated[
+        Literal["github-action-benchmark"] | None,
+        typer.Option("--format", help="Print the step times as this, and write nothing."),
+    ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     one_blas_thread()
@@ -63,6 +68,8 @@ def report(
     given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
     prices = {name: price for name, price in given.items() if price is not None}
     if directory.is_file():
+        if format_ is not None:
+            raise RequestError(f"--format: of a results directory (received {directory})")
         if prices:
             raise RequestError(f"{_option(prices)}: of a results directory; of a file predict has the cost")
         from raybench.commands.predict_run import report_file
@@ -74,6 +81,12 @@ def report(
     with ResultsDirectory.open_readonly(directory) as store:
         if prices and store.is_sweep:
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
+        if format_ is not None:
+            from raybench.report.summary_json import benchmark_json
+
+            found = analysed(store, resume_command(store.path, "scaling"), prices=prices).results
+            typer.echo(benchmark_json(found), nl=False)
+            raise typer.Exit(DONE if found.complete else NOTHING_COMPLETED)
         links: Mapping[LinkKey, Link] = {}
         if communication is not None:
             from raybench.commands.predict_run import swept_links
@@ -145,7 +158,7 @@ def write_and_print(
     if store.is_sweep:
         report = _of_sweep(store, goes_on)
     else:
-        report = _of_study(store, links or {}, prices or {}, goes_on, quiet=quiet, said_last=says_last)
+        report = _of_study(store, links, prices, goes_on, quiet=quiet, said_last=says_last)
     if quiet:
         say(console, report.answer)
     else:
@@ -168,15 +181,23 @@ def write_and_print(
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
-def _of_study(
+@dataclass(frozen=True)
+class Analysed:
+    """A study on disk with all that follows from its records: what its report is made of."""
+
+    results: StudyResults
+    environment: Mapping[str, Any]  # what environment.json holds
+    left_out: Sequence[str]  # what was requested and not measured, in words
+    spreads: Mapping[str, Any] | None  # what it has shown of them, for later studies here
+
+
+def analysed(
     store: ResultsDirectory,
-    links: Mapping[LinkKey, Link],
-    prices: Mapping[str, float],
     goes_on: str,
-    *,
-    quiet: bool,
-    said_last: bool,
-) -> _Report:
+    links: Mapping[LinkKey, Link] | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> Analysed:
+    """The study in ``store``; ``goes_on``: the command for the rest, others as in ``write_and_print``."""
     from raybench.analysis import analyse
     from raybench.analysis.findings.case import Around
     from raybench.analysis.history import machine_of, shown, spreads_of
@@ -184,16 +205,11 @@ def _of_study(
     from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
     from raybench.plan.notes import left_out
-    from raybench.records.store import SAMPLES
-    from raybench.report.answer import answer_of
-    from raybench.report.code import hint
-    from raybench.report.document import write_report
-    from raybench.report.terminal import print_summary
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
-    study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices))})
-    on_a_node, machine = devices_of_node(environment, study), environment.model_dump(mode="json")
-    results = analyse(study, records, on_a_node, Around(links, environment, goes_on), spreads_of(environment))
+    study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices or {}))})
+    on_a_node, around = devices_of_node(environment, study), Around(links or {}, environment, goes_on)
+    results = analyse(study, records, on_a_node, around, spreads_of(environment))
     best = {each.trial_id for each in results.winners}  # as they were asked: of a script results have counts
     winners = [record for record in records if record.trial_id in best]
     notes = left_out(study, records, len(environment.every_node), winners)
@@ -201,11 +217,33 @@ def _of_study(
     spreads = None if device == "auto" else shown(results, machine_of(environment, device))
     missing = [left_out_words(results.study, each) for each in notes]
     results = with_left_out(results, missing, goes_on)
+    return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
+
+
+def _of_study(
+    store: ResultsDirectory,
+    links: Mapping[LinkKey, Link] | None,
+    prices: Mapping[str, float] | None,
+    goes_on: str,
+    *,
+    quiet: bool,
+    said_last: bool,
+) -> _Report:
+    from raybench.records.store import SAMPLES
+    from raybench.report.answer import answer_of
+    from raybench.report.code import hint
+    from raybench.report.document import write_report
+    from raybench.report.terminal import print_summary
+
+    found = analysed(store, goes_on, links, prices)
+    results, missing = found.results, found.left_out
     return _Report(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not said_last),
-        lambda: write_report(store.path, results, machine, store.path / SAMPLES, missing, spreads),
+        lambda: write_report(
+            store.path, results, found.environment, store.path / SAMPLES, missing, found.spreads
+        ),
         going_on_from(results.findings, goes_on),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],

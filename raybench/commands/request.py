@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from raybench.commands.options import Options
@@ -23,13 +24,14 @@ from raybench.spec.user_input import real_path
 from raybench.spec.workloads import FactorySpec
 
 
-def search_folders(study_file: Path) -> None:
+def search_folders(study_file: Path | None) -> None:
     """Put the folder of the study's file and the current one before all others on the import path.
 
     ``python -m`` has the current one there by itself, an installed ``raybench`` the folder of programs: so
     both find the same. What is found on this path travels to other nodes, and workers here are told it.
     """
-    folders = dict.fromkeys([str(made_of(study_file).parent), str(Path.cwd())])
+    folder = made_of(study_file).parent if study_file else Path.cwd()
+    folders = dict.fromkeys([str(folder), str(Path.cwd())])
     sys.path[:] = [*folders, *(path for path in sys.path if path not in folders)]
 
 
@@ -41,9 +43,10 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
     With ``--resume`` and no name the study is that of the directory.
     """
     path, smoke = _study_path(options)
-    study = load_study(path, smoke=smoke, overrides=options.overrides)
-    has_own_code = path is not None and isinstance(study.workload, FactorySpec)
-    if path is not None and has_own_code:  # before the cluster looks for what travels
+    load = partial(load_study, path)
+    study = load(smoke=smoke, overrides=options.overrides)
+    has_own_code = isinstance(study.workload, FactorySpec)
+    if has_own_code:  # before the cluster looks for what travels
         search_folders(path)
     cluster = Cluster(
         address=options.address,
@@ -52,10 +55,10 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
         name=study.name,
     )
     device = cluster.device_kind() if study.resources.device == "auto" else study.resources.device
-    study = load_study(path, device=device, smoke=smoke, overrides=options.overrides)
+    study = load(device=device, smoke=smoke, overrides=options.overrides)
     resources = study.resources.model_copy(update={"device": device})
     study = study.model_copy(update={"resources": resources})
-    return cluster, study, made_of(path) if path is not None and has_own_code else None
+    return cluster, study, made_of(path) if path and has_own_code else None
 
 
 def _working_dir(path: Path) -> Path:
@@ -66,10 +69,10 @@ def _working_dir(path: Path) -> Path:
 
 
 def _study_path(options: ScalingOptions) -> tuple[Path | None, bool]:
-    """Its file, None of a script without one, and whether its smoke values apply."""
+    """Its file, None of a script or factory without one, and whether its smoke values apply."""
     if not options.resume:
-        is_script = options.script is not None or options.module is not None
-        return None if is_script and options.study is None else find_study(options.study), options.smoke
+        own = {field for field, _ in options.overrides} & {"workload", "workload.factory"}
+        return None if options.study is None and own else find_study(options.study), options.smoke
     assert options.output is not None
     if options.study is not None:
         return find_study(options.study), options.smoke

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,8 +52,13 @@ class ScalingOptions(Options):
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
     ] = False
+    log: Annotated[
+        Literal["mlflow", "wandb", "tensorboard"] | None,
+        typer.Option(help="A tracker that gets the study and its trials as runs."),
+    ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False
     began: float = field(default_factory=lambda: psutil.Process().create_time())
+    lives_on: bool = False  # this process, where it is a notebook's: Ray ends in order after an interrupt
 
 
 def of_script(options: ScalingOptions) -> ScalingOptions:
@@ -114,13 +120,13 @@ FIELDS = (
 
 
 @with_options(ScalingOptions, Study, *FIELDS)
-def scaling(
+def scaling_options(
     *,
     options: ScalingOptions,
     fields: dict[str, Any],
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,
-) -> None:
+) -> ScalingOptions:
     """Plan, run, analyse and report a scaling study."""
     if "search.trials" in fields:
         if grid:
@@ -130,8 +136,15 @@ def scaling(
         fields["search.method"] = "optuna"
     elif grid:
         fields["search.method"] = "grid"
+    overrides = (*fields.items(), *(parsed.parse_assignment(text) for text in set_ or ()))
+    return of_script(replace(options, overrides=overrides))
+
+
+@functools.wraps(scaling_options, assigned=("__doc__", "__annotations__"))
+def scaling(**typed: Any) -> None:
+    """Run the command."""
+    options = scaling_options(**typed)
     from raybench.commands.console import make_console
     from raybench.commands.scaling_run import run_scaling
 
-    overrides = (*fields.items(), *(parsed.parse_assignment(text) for text in set_ or ()))
-    leave(lambda: run_scaling(of_script(replace(options, overrides=overrides)), make_console()))
+    leave(lambda: run_scaling(options, make_console()).code)

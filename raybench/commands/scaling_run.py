@@ -18,10 +18,11 @@ from raybench.analysis.labels import weights_words
 from raybench.commands.console import say
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines, sizes_left_out
-from raybench.commands.measuring import measure_and_report, teller, workers
+from raybench.commands.measuring import Ended, measure_and_report, teller, workers
 from raybench.commands.notes import note_words
 from raybench.commands.process import DONE
 from raybench.commands.progress import StudyGauges, StudyProgress
+from raybench.commands.report import analysed, resume_command
 from raybench.commands.request import (
     DEFAULT_FOLDER,
     needs_of,
@@ -30,6 +31,10 @@ from raybench.commands.request import (
     resources_there,
 )
 from raybench.commands.scaling import ScalingOptions
+from raybench.commands.tracking import log_study, refuse_missing
+from raybench.driver.session import Session
+from raybench.driver.stages import run_study
+from raybench.driver.time_budget import FINISH_S, TimeBudget
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
@@ -41,9 +46,6 @@ from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.document import REPORT
 from raybench.report.format import exact_clock
-from raybench.run.session import Session
-from raybench.run.stages import run_study
-from raybench.run.time_budget import FINISH_S, TimeBudget
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
@@ -51,8 +53,10 @@ MOST_STUDIES = 50  # whose spreads are looked at, the newest
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 
-def run_scaling(options: ScalingOptions, console: Console) -> int:
-    """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
+def run_scaling(options: ScalingOptions, console: Console) -> Ended:
+    """Plan, run, analyse, report. Raises ``RequestError`` for a wrong request."""
+    if options.log is not None:
+        refuse_missing(options.log)
     cluster, study, made_of = request_of(options)
     with closing(cluster):
         tell = teller(console, quiet=options.quiet)
@@ -64,19 +68,24 @@ def run_scaling(options: ScalingOptions, console: Console) -> int:
             own, known = options.runner == "tune", _not_again(options) if options.resume else []
             for line in plan_lines(plan, verify=options.verify, own_processes=own, known=known):
                 say(console, line)
-            return DONE
+            return Ended(DONE)
         if plan.study.training is not None:
             refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
         now = of_nodes(cluster.environments(needs))
         folder = (options.output or DEFAULT_FOLDER / plan.study.name).absolute().parent
         now = now.model_copy(update={"spreads": _known_spreads(folder, machine_of(now, needs.device))})
         with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
-            return measure_and_report(
+            ended = measure_and_report(
                 store,
                 lambda display: _measure(options, plan, cluster, store, display, samples),
                 command=f"scaling{_same_again(options)}",
                 quiet=options.quiet,
             )
+            if options.log is not None:
+                results = analysed(store, resume_command(store.path, "scaling")).results
+                if failed := log_study(options.log, results, store.path):
+                    say(console, f"note: {failed}")
+            return ended
 
 
 def _known_spreads(folder: Path, machine: Mapping[str, Any]) -> KnownSpreads | None:
@@ -125,6 +134,7 @@ def _same_again(options: ScalingOptions) -> str:
     words += ["--address", options.address] if options.address else []
     words += ["--working-dir", str(options.working_dir)] if options.working_dir else []
     words += ["--verify"] if options.verify else []
+    words += ["--log", options.log] if options.log else []
     return "".join(f" {shlex.quote(word)}" for word in words)
 
 
@@ -142,7 +152,10 @@ def _measure(
         display.line(weights)
     budget_s, metrics = plan.study.time_budget_seconds, RayMetrics()
     suffix = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
-    with workers(cluster, plan.study, plan, store, display, options.runner, suffix) as runner:
+    starting = workers(
+        cluster, plan.study, plan, store, display, options.runner, suffix, lives_on=options.lives_on
+    )
+    with starting as runner:
         for words in unlike_nodes(store.environment()):
             display.line(f"the nodes differ in {words}")
         for words in sizes_left_out(plan):

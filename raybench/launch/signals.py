@@ -39,12 +39,20 @@ def _on_signal(number: int, _: FrameType | None) -> None:
     raise Interrupted(signal.Signals(number).name)
 
 
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def raising() -> Iterator[None]:
     """Inside, a signal raises ``Interrupted``; afterwards the earlier handlers are back.
 
-    A hangup that is ignored stays so: that is how ``nohup`` lets a command outlive its terminal.
+    A hangup that is ignored stays so: that is how ``nohup`` lets a command outlive its terminal. Outside of
+    the main thread, where Python takes no handlers, signals stay as they are.
     """
+    if not _in_main_thread():
+        yield
+        return
     ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
     before = {number: signal.signal(number, _on_signal) for number in SIGNALS if number not in ignored}
     try:
@@ -59,7 +67,7 @@ def take_back() -> None:
 
     Does nothing outside of ``raising``, or outside of the main thread.
     """
-    if threading.current_thread() is threading.main_thread():
+    if _in_main_thread():
         for number in SIGNALS:
             if signal.getsignal(number) is _on_signal:  # Python does not see what C code installs
                 signal.signal(number, _on_signal)
@@ -69,8 +77,11 @@ def take_back() -> None:
 def hangup_ignored() -> Iterator[None]:
     """What is started inside outlives its terminal: a hangup reaches every process that belongs to it.
 
-    So Ray lives until this process has ended it in order. Only in the main thread.
+    So Ray lives until this process has ended it in order. Only in the main thread; elsewhere it does nothing.
     """
+    if not _in_main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield

@@ -359,6 +359,26 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
     return write_files(directory, contents, plots)
 
 
+def comparison_markdown(studies: SideBySide, verdicts: Sequence[str]) -> str:
+    """The tables with each side's answer as one piece of a page; ``verdicts`` stand first."""
+    name = " and ".join(side.name for side in studies.sides)
+    answers = [f"{side.name}: {_short_answer(side.results)}" for side in studies.sides]
+    lines = [f"## {render.markdown_text(name)}", "", *_listed([*verdicts, *answers])]
+    for table in comparison_tables(studies):
+        lines += [f"### {render.markdown_text(table.title)}", "", render.to_markdown(table)]
+        lines += [render.markdown_text(table.caption), ""]
+    return "\n".join(lines) + "\n"
+
+
+def interleaved_markdown(lines: Sequence[str]) -> str:
+    """The lines of a comparison in starts that take turns, the same way."""
+    return "\n".join(["## Compared in starts that take turns", "", *_listed(lines)]) + "\n"
+
+
+def _listed(lines: Sequence[str]) -> list[str]:
+    return [*(f"- {render.markdown_text(line)}" for line in lines), ""]
+
+
 def _short_answer(results: StudyResults) -> str:
     """How it scales, and what to change."""
     said = {each.question: each.words for each in answer(results)}

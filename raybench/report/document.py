@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from raybench.analysis.history import SHOWN
 from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.advice import when_to_use
-from raybench.report.answer import SMOKE, answer, answer_of
+from raybench.report.answer import SMOKE, Clause, answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.finding_texts import evidence_among, not_examined_words
@@ -23,6 +23,7 @@ from raybench.report.pages import (
     Level,
     Section,
     exploratory_once,
+    make_fragment,
     make_pages,
     quoted,
     with_something,
@@ -103,25 +104,12 @@ def write_report(
         directory,
         environment,
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
-        title=results.study.question or results.study.name,
-        about=measured_words(results, environment),
-        mark=SMOKE if results.study.is_smoke else "",
-        box=said,
         sections=with_something(tables.sections, plots),
         plots=plots,
-        # what Ray and the kernel take is part of the trust
-        causes=[
-            each
-            for each in results.diagnosis
-            if not (isinstance(each.rule, OtherProcesses) and each.rule.is_own)
-        ],
-        advice=partial(advice_of, verified=results.verifications),
-        evidence=evidence_among(results.diagnosis),
-        no_causes=NO_CAUSES if results.waterfall else "",
-        not_examined=not_examined_words(results.not_examined),
         trials=without_constant(tables.trials),
         method=method_words(results),
         use=use_it(results, environment),
+        **_first_screen(results, environment, said),
     )
     contents: dict[str, str | bytes] = {
         **pages,
@@ -136,13 +124,54 @@ def write_report(
     return write_files(directory / REPORT, contents, plots)
 
 
+def first_screen(results: StudyResults, environment: Mapping[str, Any], left_out: Sequence[str] = ()) -> str:
+    """Answer, first table and plots, and causes, as HTML for a page of others; else as ``write_report``."""
+    sections = {name: each for name, each in make_tables(results).sections.items() if each.level == "first"}
+    plots = [*_drawn_scaling(results), *_drawn_waterfall(results)]
+    return make_fragment(
+        plots,
+        sections=with_something(sections, plots),
+        **_first_screen(results, environment, answer(results, left_out)),
+    )
+
+
+def _first_screen(
+    results: StudyResults, environment: Mapping[str, Any], said: Sequence[Clause]
+) -> dict[str, Any]:
+    """What stands there, by the templates' names, but for tables and plots."""
+    return {
+        "title": results.study.question or results.study.name,
+        "about": measured_words(results, environment),
+        "mark": SMOKE if results.study.is_smoke else "",
+        "box": said,
+        # what Ray and the kernel take is part of the trust
+        "causes": [
+            each
+            for each in results.diagnosis
+            if not (isinstance(each.rule, OtherProcesses) and each.rule.is_own)
+        ],
+        "advice": partial(advice_of, verified=results.verifications),
+        "evidence": evidence_among(results.diagnosis),
+        "no_causes": NO_CAUSES if results.waterfall else "",
+        "not_examined": not_examined_words(results.not_examined),
+    }
+
+
+def _drawn_scaling(results: StudyResults) -> Iterator[DrawnPlot]:
+    return drawn("scaling", "Scaling", scaling_plot(results), draw_scaling)
+
+
+def _drawn_waterfall(results: StudyResults) -> Iterator[DrawnPlot]:
+    return drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall)
+
+
 def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
     """Every plot that the records allow; step times from the parquet files of ``samples_dir``."""
     step_times = step_time_plot(results, samples_dir)
     return [
-        *drawn("scaling", "Scaling", scaling_plot(results), draw_scaling),
+        *_drawn_scaling(results),
         *drawn("prediction", "More devices", prediction_plot(results.outlook), draw_prediction),
-        *drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall),
+        *_drawn_waterfall(results),
         *drawn("step_times", "Distribution of step times", step_times, draw_step_times),
         *drawn("training", "Training", training_plot(results), draw_training),
     ]

@@ -30,6 +30,9 @@ EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
 
 MOST_CAUSES = 3  # further ones are folded
 COMMAND = re.compile("`([^`]*)`")
+SCOPE = "raybench-results"  # the id of a fragment: it weighs more than any class of the page around it
+SELECTORS = re.compile(r"(?P<at>@[^{]*\{)|(?P<list>[^\s{}][^{}]*?)\s*\{")
+OUTER_COMMA = re.compile(r",\s*(?![^(]*\))")
 
 
 # A section stands before the causes, below them, or is folded where they have been read.
@@ -85,22 +88,56 @@ def make_pages(
     """
     more: dict[str, Any] = {
         "plots": {plot.name: plot for plot in plots},
-        "about": "",
-        "mark": "",
-        "causes": (),
-        "no_causes": "",
-        "not_examined": "",
-        "most_causes": MOST_CAUSES,
-        "duration": duration_words,
         "trials": None,
         "environment": environment_lines(environment),
         "command": asked_by,
         "again": f"python -m raybench.study report {quoted(directory)}",
         "markdown": render.to_markdown,
     }
-    html = _template("template.html.j2").render(more | named)  # its script and style are in it: no network
-    markdown = _template("template.md.j2").render(more | named)  # the same words and tables
+    values = _DEFAULTS | more | named
+    html = _template("template.html.j2").render(values)  # its script and style are in it: no network
+    markdown = _template("template.md.j2").render(values)  # the same words and tables
     return {"report.html": exploratory_once(html), "report.md": exploratory_once(markdown)}
+
+
+_DEFAULTS: dict[str, Any] = {
+    "about": "",
+    "mark": "",
+    "causes": (),
+    "no_causes": "",
+    "not_examined": "",
+    "most_causes": MOST_CAUSES,
+    "duration": duration_words,
+    "is_page": True,
+}
+
+
+def make_fragment(plots: Sequence[DrawnPlot] = (), **named: Any) -> str:
+    """The first screen of ``report.html`` for a page of others, as a notebook; ``named``: as ``make_pages``.
+
+    It has the report's style, which reaches nothing outside of it, and takes none from that page.
+    """
+    css = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+    style = f"#{SCOPE}, #{SCOPE} * {{ all: revert; }}\n{scoped(css, f'#{SCOPE}')}"
+    own: dict[str, Any] = {
+        "plots": {plot.name: plot for plot in plots},
+        "is_page": False,
+        "scope": SCOPE,
+        "style": style,
+    }
+    return exploratory_once(_template("fragment.html.j2").render(_DEFAULTS | own | named))
+
+
+def scoped(css: str, scope: str) -> str:
+    """The rules of ``css`` for ``scope``, a selector, in the place of the page, and for what is in it."""
+
+    def within(selector: str) -> str:
+        return scope if selector in (":root", "body") else f"{scope} {selector}"
+
+    def replaced(rule: re.Match[str]) -> str:
+        return rule[0] if rule["at"] else ", ".join(map(within, OUTER_COMMA.split(rule["list"]))) + " {"
+
+    return SELECTORS.sub(replaced, css)
 
 
 def write_files(folder: Path, contents: Mapping[str, str | bytes], plots: Sequence[DrawnPlot]) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from raybench.analysis.findings.finding import Finding
+from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.answer import Clause
@@ -81,7 +82,7 @@ def summary_json(results: StudyResults, answer: Sequence[Clause], environment: M
         is_smoke=results.study.is_smoke,
         answer=[Sentence(question=each.question, words=each.words) for each in answer],
         points=[{name: _known(value) for name, value in each.row().items()} for each in results.summaries],
-        findings=[_cause(each) for each in results.diagnosis],
+        findings=causes(results),
         verdicts=[
             SettingVerdict(
                 setting=results.label(each),
@@ -101,6 +102,33 @@ def summary_json(results: StudyResults, answer: Sequence[Clause], environment: M
 def summary_schema() -> str:
     """The JSON schema of ``summary.json``."""
     return json.dumps(SummaryDocument.model_json_schema(), indent=2) + "\n"
+
+
+def benchmark_json(results: StudyResults) -> str:
+    """Step times in ms, one of each point, as github-action-benchmark reads ``customSmallerIsBetter``."""
+    of_trial = {record.trial_id: record for record in results.complete}
+    entries = []
+    for each in results.summaries:
+        if each.step_time_s is None or each.step_time_low_s is None or each.step_time_high_s is None:
+            continue
+        low, high = each.step_time_low_s * 1e3, each.step_time_high_s * 1e3
+        label = results.label(of_trial[each.trial_id])
+        efficiency = "" if each.efficiency is None else f", efficiency {each.efficiency:.1%}"
+        entries.append(
+            {
+                "name": f"{each.study}: {devices_words(each.world_size)}, {label}",
+                "unit": "ms",
+                "value": each.step_time_s * 1e3,
+                "range": f"{low:.4g} to {high:.4g}",
+                "extra": f"{each.throughput_samples_per_s:,.0f} samples/s{efficiency}, n={each.rounds}",
+            }
+        )
+    return json.dumps(entries, indent=2) + "\n"
+
+
+def causes(results: StudyResults) -> list[FoundCause]:
+    """The diagnosis, what explains the most time first."""
+    return [_cause(each) for each in results.diagnosis]
 
 
 def _cause(found: Finding) -> FoundCause:

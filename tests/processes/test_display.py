@@ -60,6 +60,34 @@ def test_only_the_console_reaches_the_user(tmp_path: Path, run: Run) -> None:
     assert set(log) == {"from Python", "to stderr", "from C", "to C's stderr", "from a child", "oops"}
 
 
+def test_a_notebooks_cell_gets_plain_lines_and_nothing_else(tmp_path: Path, run: Run) -> None:
+    """Its streams are objects that call themselves terminals, with the kernel's own output as their file."""
+    done = run(
+        """
+        import io
+        class Cell(io.StringIO):
+            isatty = lambda self: True
+            fileno = lambda self: 1
+        sys.stdout, sys.stderr = cell, errors = Cell(), Cell()
+        with own_output(Path(sys.argv[1])) as console, Display(console) as display:
+            print("from Python")
+            print("to stderr", file=sys.stderr)
+            os.write(1, b"from C\\n")
+            display.stage("Measuring")
+            display.trial("a trial", done=0, total=1, left_s=None)
+            display.trial_done(["a trial"], "fast")
+        print("after")
+        assert sys.stdout is cell and sys.stderr is errors
+        os.write(1, cell.getvalue().encode())
+        assert errors.getvalue() == ""
+        """,
+        str(tmp_path / "ray.log"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Measuring\n  a trial: fast\nafter\n"
+    assert set((tmp_path / "ray.log").read_text().splitlines()) == {"from Python", "to stderr", "from C"}
+
+
 def test_both_are_back_after_an_exception(tmp_path: Path, run: Run) -> None:
     done = run(
         """

@@ -27,6 +27,11 @@ QUICK = {
 }
 LIGHT = {
     # what is imported or called, and what must not come with it
+    "the package": (
+        "import raybench; dir(raybench)",
+        (*HEAVY, "numpy", "pydantic", "typer", "rich", "psutil"),
+    ),
+    "the public functions": ("from raybench import open, run; run.__doc__", HEAVY),
     "an environment": (
         "from raybench.machine.environment import capture; capture()",
         ("torch", "ray", "pandas", "numpy"),

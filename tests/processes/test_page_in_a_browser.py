@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from raybench.analysis import analyse
-from raybench.report.document import write_report
+from raybench.report.document import first_screen, write_report
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner
 from tests.unit.studies import searched, study
@@ -21,7 +22,7 @@ SPEC = study(
     search={"method": "optuna", "trials": 12},
 )
 # The page is put into a frame of a phone's width: a window cannot be made that narrow everywhere.
-FRAME = """<!DOCTYPE html><body style="margin:0"><iframe id="page" src="report.html" width="{width}"
+FRAME = """<!DOCTYPE html><body style="margin:0"><iframe id="page" src="{page}" width="{width}"
 height="800" style="border:0"></iframe><pre id="said"></pre><script>
 const frame = document.getElementById("page");
 frame.onload = () => {{
@@ -31,7 +32,14 @@ frame.onload = () => {{
 }};
 </script></body>"""
 
-Ask = Callable[[int, str], str]
+# Styles as a notebook has them, dark and of classes that weigh more than a page's own rules.
+NOTEBOOK = """<!DOCTYPE html><style>
+.theirs.theirs {{ color: #ddd; }} .theirs.theirs td {{ border: 3px solid red; }}
+.theirs.theirs tbody tr:nth-child(odd) {{ background: #444; }} h1 {{ color: rgb(0, 255, 0); }}</style>
+<body style="background: #111"><div class="theirs">{fragment}
+<h1>outside</h1><table><tr><td>outside</td></tr></table></div></body>"""
+
+Ask = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +50,14 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
         pytest.skip("no Chromium (Debian: apt-get install chromium)")
     folder = tmp_path_factory.mktemp("browser")
     records = searched(SPEC, (1, 2), Setting(batch_size=512, precision="bf16"), FakeRunner(seed=2))
-    write_report(folder, analyse(SPEC, records), {"hostname": "n" * 200, "packages": {"torch": "2.14.1"}})
+    results, environment = analyse(SPEC, records), {"hostname": "n" * 200, "packages": {"torch": "2.14.1"}}
+    write_report(folder, results, environment)
+    notebook = NOTEBOOK.format(fragment=first_screen(results, environment))
+    (folder / "report/notebook.html").write_text(notebook)
 
-    def asked(width: int, script: str) -> str:
+    def asked(width: int, script: str, page: str = "report.html") -> str:
         frame = folder / "report/frame.html"
-        frame.write_text(FRAME.format(width=width, script=script))
+        frame.write_text(FRAME.format(width=width, script=script, page=page))
         done = subprocess.run(
             [
                 browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -91,3 +102,16 @@ def test_the_table_sorts_by_number_and_filters(ask: Ask) -> None:
             rows.every(text => text.includes("bf16") && text.includes("search"))];
     """
     assert ask(1280, script) == '[true,true,true,"descending",true,true,true]'
+
+
+def test_in_a_notebook_neither_style_reaches_the_other(ask: Ask) -> None:
+    script = """const style = (each, name) => view.getComputedStyle(each)[name];
+    const ours = page.getElementById("raybench-results"), inside = name => ours.querySelector(name);
+    const outside = [...page.querySelectorAll("h1, td")].filter(each => each.textContent === "outside");
+    return [style(inside("h1"), "color"), style(inside("td"), "color"), style(inside("td"), "borderTopWidth"),
+            style(inside("tbody tr"), "backgroundColor"), style(inside("th.right"), "textAlign"),
+            style(outside[0], "color"), style(outside[1], "borderTopWidth"),
+            style(outside[1], "paddingLeft")];"""
+    dark, clear = "rgb(28, 28, 28)", "rgba(0, 0, 0, 0)"
+    ours, theirs = [dark, dark, "0px", clear, "right"], ["rgb(0, 255, 0)", "3px", "1px"]
+    assert json.loads(ask(900, script, "notebook.html")) == [*ours, *theirs]

@@ -12,13 +12,13 @@ from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified
 from raybench.analysis.stats.statistics import Estimate
+from raybench.driver import stages as verifying
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.report.sections.configurations import verification_lines
-from raybench.run import stages as verifying
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed

@@ -19,7 +19,7 @@ PART_S = 1.0
 
 def two_parts() -> None:
     """In the command: its rounds come in two parts of a second, however steady the first is."""
-    from raybench.run import sweep
+    from raybench.driver import sweep
 
     vars(sweep)["PART_SECONDS"] = PART_S
     vars(sweep)["seconds_left"] = lambda known, measure, device: PART_S * (2 - len(known))

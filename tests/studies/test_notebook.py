@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import nbformat
@@ -11,46 +10,50 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.conftest import ROOT
-from tests.studies.briefly import BRIEFLY
-from tests.support.forked import ForkedCommand
+from tests.studies.briefly import IN_A_KERNEL
+from tests.support import budget
 
 NOTEBOOK = ROOT / "notebooks" / "reading_a_study.ipynb"
 
 
+def outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def text_of(output: nbformat.NotebookNode) -> str:
+    return "".join(output.get("text") or output.get("data", {}).get("text/plain", ""))
+
+
 def texts(notebook: nbformat.NotebookNode) -> str:
     """Everything that the cells printed or showed as text."""
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    shown = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
-    return "\n".join("".join(text) for text in shown)
+    return "\n".join(map(text_of, outputs(notebook)))
 
 
 @pytest.mark.promise("notebook")
-def test_it_reads_the_study_that_it_asks_for(
+def test_it_runs_the_study_and_reads_it(
     tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAYBENCH_DATA", str(data_dir))
-    monkeypatch.setenv("RAYBENCH_OUTPUT", str(tmp_path / "results"))
+    for name, value in {"DATA": data_dir, "OUTPUT": tmp_path / "results"}.items():
+        monkeypatch.setenv(f"RAYBENCH_{name}", str(value))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    budget.took(budget.STUDIES)
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # with it a kernel's streams are others
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    asked: list[list[str]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "run", lambda command, **_: asked.append(command))
-        exec(compile(first.source, "first cell", "exec"), {})
-    (words,) = asked
-    assert words[1:4] == ["-m", "raybench.study", "scaling"]
-    done = ForkedCommand(*words[3:], *BRIEFLY, folder=tmp_path)
-    assert done.wait() == 0, done.output
-    assert done.survivors(10) == []
-
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(IN_A_KERNEL))
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = texts(notebook)
+    assert "\x1b" not in shown
+    assert (tmp_path / "results" / "report" / "report.html").is_file()
     assert re.search(r"2 devices (?:train|are slower) ", shown)
-    assert "dp: invalid: strategy dp exists on GPUs only" in shown
-    for strategy in ("single", "ddp", "fsdp"):
-        assert strategy in shown
+    assert "strategy dp exists on GPUs only" in shown
+    table = next(text for text in map(text_of, outputs(notebook)) if "Scaling efficiency" in text)
+    for mode in ("Single", "DP", "DDP", "FSDP"):
+        assert mode in table
+    assert re.search(r"DDP +[\d.]+ s +[\d.]+x +\d+% \[\d+%, \d+%\]", table), table
     assert "speed-up" in shown
     assert "MiB buckets" in shown  # what if
-    drawn = [
-        o for cell in notebook.cells for o in cell.get("outputs", []) if "image/png" in o.get("data", {})
+    assert len([each for each in outputs(notebook) if "image/png" in each.get("data", {})]) == 1
+    (page,) = [
+        each for each in outputs(notebook) if "raybench-results" in each.get("data", {}).get("text/html", "")
     ]
-    assert len(drawn) == 1
+    assert "How it scales" in page["data"]["text/html"]

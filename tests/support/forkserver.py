@@ -14,7 +14,7 @@ IMPORTED = (
     "raybench.commands.scaling_run",
     "raybench.commands.communication_run",
     "raybench.report.document",
-    "raybench.run.study",
+    "raybench.driver.stages",
     "raybench.worker.serve",
     "raybench.worker.trial",
     "tests.support.ranks_runner",

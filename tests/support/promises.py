@@ -30,7 +30,7 @@ PROMISES = {
     "own workload": "the README's factory and study run as they stand there",
     "placements": "ranks of a group, spread or named",
     "published studies": "each has its smoke size, from real data to the report",
-    "notebook": "it reads the study that it asks for",
+    "notebook": "it runs its study and reads it",
     "communication": "a sweep is interrupted and goes on",
     "waterfall": "planted parts of a step are found again",
     "overhead": "raybench adds less than a millisecond to a step",

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from raybench.analysis.scaling import Scaling
+from raybench.driver import time_budget as budget
+from raybench.driver.session import Session
+from raybench.driver.stages import run_study
 from raybench.plan.notes import Stage
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes, Outcome, Progress, RankFile
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.records.results import StepsResult
-from raybench.run import time_budget as budget
-from raybench.run.session import Session
-from raybench.run.stages import run_study
 from tests.support.planted import FakeRunner, Noise
 
 QUIET_ENOUGH = Noise(block=0.005, step=0.002)

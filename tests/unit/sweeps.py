@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from raybench.analysis.collectives import SweepResults, analyse_sweep
+from raybench.driver.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.machine.host import Resources
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
-from raybench.run.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink, FakeRunner, Noise
 from tests.unit.runs import MemoryStore

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pytest
-from typer.testing import CliRunner
 
 from raybench.errors import RequestError
 from raybench.machine.environment import Environment
 from raybench.records.store import ResultsDirectory
-from raybench.study import app
 from tests.conftest import ROOT
 from tests.unit.studies import asked, failed, grid, study
 
@@ -65,10 +64,10 @@ def test_every_cell_reads_a_results_directory(
         monkeypatch.setattr(plt, "show", lambda: drawn.extend(plt.get_fignums()))
         names, printed = run(code_cells(), capsys)
         plt.close("all")
-    answer, reasons, asked_nothing, speedup = (text for text in printed if text)
-    assert answer.startswith("2 devices ")
-    assert reasons == "dp: invalid: strategy dp exists on GPUs only\n"
+    reasons, asked_nothing, speedup = (text for text in printed if text)
+    assert "strategy dp exists on GPUs only" in reasons
     assert asked_nothing == "what if: no trial was taken apart\n"  # simulated trials have no gradients
+    assert names["results"].answer.startswith("2 devices ")
     assert (names["more"].low_s < names["more"].measured_s).all()
     assert (names["more"].measured_s < names["more"].high_s).all()
     assert speedup.startswith("speed-up ")
@@ -78,16 +77,24 @@ def test_every_cell_reads_a_results_directory(
     assert {"plain", "ddp"} <= set(names["steps"].variant)
 
 
-def test_the_first_cell_lacks_nothing_but_the_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_write_ups_table_has_its_modes(results_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYBENCH_OUTPUT", str(results_directory))
+    names: dict[str, Any] = {}
+    first, *_, last = [cell for cell in code_cells() if "MODES" in cell or "raybench.run(" in cell]
+    for cell in (first, last.replace("pd.DataFrame(\n", "table = pd.DataFrame(\n")):
+        exec(compile(cell, "a cell", "exec"), names)
+    table = names["table"].set_index("Mode")
+    assert list(table.index) == ["Single", "DP", "DDP", "FSDP"]
+    assert list(table) == ["Avg epoch time", "Speed-up vs single", "Scaling efficiency"]
+    assert table["Speed-up vs single"]["Single"] == "1.00x"
+    assert table["Speed-up vs single"]["DP"] == table["Avg epoch time"]["DDP"] == "-"  # not measured here
+    assert re.fullmatch(r"\d+% \[\d+%, \d+%\]", table["Scaling efficiency"]["FSDP"])
+
+
+def test_the_first_cell_lacks_nothing_but_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAYBENCH_OUTPUT", str(tmp_path / "results"))
     monkeypatch.setenv("RAYBENCH_DATA", str(tmp_path))
-    commands: list[list[str]] = []
-    monkeypatch.setattr("subprocess.run", lambda command, **options: commands.append(command))
-    run(code_cells()[:1], capsys)
-    (command,) = commands
-    assert command[1:3] == ["-m", "raybench.study"]
-    planned = CliRunner().invoke(app, [*command[3:], "--dry-run", "--device", "cpu"])
-    assert isinstance(planned.exception, RequestError)  # of the data set only, which is not there
-    assert [problem.split(":")[0] for problem in planned.exception.problems] == ["data"]
+    with pytest.raises(RequestError) as error:
+        exec(compile(code_cells()[0], "first cell", "exec"), {})
+    assert [problem.split(":")[0] for problem in error.value.problems] == ["data"]  # which is not there

@@ -43,7 +43,7 @@ from raybench.report.plot import (
     with_separators,
     write_title,
 )
-from raybench.report.sections.trials import in_order, label_and_mark
+from raybench.report.sections.trials import in_order, label_and_mark, mark
 from raybench.report.table import Column, Table, devices, known, make_table
 from raybench.spec.plural import plural
 
@@ -75,7 +75,7 @@ def scaling_rows(results: StudyResults) -> list[Row]:
     rows = dict[tuple[str, int], Row]()
     for point, short in zip(points, shorter, strict=True):
         own = mfus.get(point.record.trial_id) if point.config == point.record.config else None
-        star = " *" if point.config.oversubscribed else ""  # more workers than cores
+        star = mark(point.config)
         words = label(results.study, point.config) + star
         rows.setdefault((words, point.world_size), Row(words, short + star, point, *(own or (None, None))))
     return list(rows.values())

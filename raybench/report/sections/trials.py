@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Role, Variant
+from raybench.records.requests import Configuration, Role, Variant
 from raybench.records.step_times import slowest_steps
 from raybench.report.format import duration_words, interval, percent
 from raybench.report.plot import (
@@ -133,8 +133,13 @@ def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
 
 
 def label_and_mark(results: StudyResults, record: TrialRecord) -> str:
-    """The record's setting; a star where there were more workers than cores."""
-    return results.label(record) + (" *" if record.config.oversubscribed else "")
+    """The record's setting with its mark."""
+    return results.label(record) + mark(record.config)
+
+
+def mark(config: Configuration) -> str:
+    """A star where there were more workers than cores."""
+    return " *" if config.oversubscribed else ""
 
 
 def failures_table(results: StudyResults) -> Table:

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from raybench.analysis.findings.finding import FindingName
+from raybench.driver.session import Session
+from raybench.driver.stages import run_study
+from raybench.driver.sweep import SweepSession
 from raybench.errors import Interrupted
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -20,9 +23,6 @@ from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.results import LossParity, StepsResult
 from raybench.records.store import ResultsDirectory
-from raybench.run.session import Session
-from raybench.run.stages import run_study
-from raybench.run.sweep import SweepSession
 from raybench.spec import Setting
 from tests.corpus.make import pack
 from tests.support.planted import FakeHardware, FakeLearning, FakeLink, FakeRunner, Noise, StepCosts, causes

@@ -113,13 +113,12 @@ def test_another_sweep_does_not_go_on(tmp_path: Path) -> None:
     assert sweep_of(longer).measure.max_seconds == 90.0
 
 
-def test_no_part_completed_is_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_part_completed_is_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = FakeRunner(noise=STEADY, num_devices=2, fail=lambda request: ("oom", "planted"))
     monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: failing)
-    assert typed("--output", tmp_path / "out").exit_code == 1
-    assert "nothing was measured: 1 oom (planted)" in capfd.readouterr().out
+    done = typed("--output", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "nothing was measured: 1 oom (planted)" in done.output
     assert (tmp_path / "out" / "report" / "report.html").is_file()
 
 

@@ -229,3 +229,27 @@ def test_an_efficiency_over_a_base_on_other_hardware_is_refused_by_name(tmp_path
     assert "the base ran on other hardware" in words
     assert "Apple M3 Pro" in words
     assert "80% [" not in words
+
+
+def test_a_summary_is_appended_to_what_a_ci_job_has(tmp_path):
+    """Verdicts first, then each side's answer and the tables, as Markdown that GitHub draws."""
+    monday = planted(tmp_path, "monday", 0.010)
+    tuesday = planted(tmp_path, "tuesday", 0.020, 0.004, seed=2)
+    summary = tmp_path / "summary.md"
+    summary.write_text("# The job\n")
+    assert printed(monday, tuesday, fail_if_slower=0.1, summary=summary)[0] == 1
+    lines = summary.read_text().splitlines()
+    assert lines[:2] == ["# The job", "## monday and tuesday"]
+    assert lines[3].startswith("- tuesday is slower than monday by more than 10%: 0.4")
+    assert [line.split(":")[0] for line in lines[4:6]] == ["- monday", "- tuesday"]
+    assert "### Side by side" in lines
+    assert any(re.fullmatch(r"\| :--- \|.*", line) for line in lines)
+    printed(monday, tuesday, summary=summary)
+    assert summary.read_text().count("## monday and tuesday") == 2
+    assert summary.read_text().count("is slower than") == 1  # where nobody asked there is no verdict
+
+
+def test_a_summary_that_cannot_be_written_is_a_line(tmp_path):
+    sides = planted(tmp_path, "monday", 0.010), planted(tmp_path, "tuesday", 0.010)
+    with pytest.raises(RequestError, match=r"--summary: .*nowhere"):
+        printed(*sides, summary=tmp_path / "nowhere" / "summary.md")

@@ -55,6 +55,7 @@ def printed(
     planted: Any,
     monkeypatch: pytest.MonkeyPatch,
     limit: float | None = 0.03,
+    summary: Path | None = None,
     **options: Any,
 ) -> tuple[int, str]:
     checkouts = [folder / "before", folder / "after"]
@@ -63,7 +64,9 @@ def printed(
     monkeypatch.setattr(interleave, "run_start", planted)
     console = make_console(io.StringIO())
     given = Interleaved(interleave=True, **{"set_": ["scaling.world_sizes=[1]"], **options})
-    code = compare_interleaved(checkouts, given, console, fail_if_slower=limit, output=folder / "out")
+    code = compare_interleaved(
+        checkouts, given, console, fail_if_slower=limit, output=folder / "out", summary=summary
+    )
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -94,6 +97,17 @@ def test_equal_sides_are_not_known_or_not_slower(
     assert len(planted.commands) == 4
     said = {0.03: "is not known: ", 0.5: "B is not slower than A by more than 50%: ", None: "B over A: "}
     assert said[limit] in text
+
+
+def test_its_lines_are_appended_to_a_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = Planted(lambda side, place: 0.010 * (1.3 if side == "B" else 1.0))
+    summary = tmp_path / "summary.md"
+    code, text = printed(tmp_path, planted, monkeypatch, summary=summary)
+    assert code == 1
+    heading, _, *lines, _ = summary.read_text().splitlines()
+    assert heading.startswith("## ")
+    assert [line.removeprefix("- ") for line in lines] == text.splitlines()[: len(lines)]
+    assert lines[-1].startswith("- B is slower than A by more than 3%: 0.7")
 
 
 def test_a_start_is_a_scaling_command_of_the_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,8 +114,8 @@ def _said(
     monkeypatch.setattr(measuring, "own_output", lambda log: _Own(said))
     if report is not None:
         monkeypatch.setattr(measuring, "write_and_print", report)
-    code = measuring.measure_and_report(store, measure, command="scaling", quiet=False)
-    return code, said.getvalue()
+    ended = measuring.measure_and_report(store, measure, command="scaling", quiet=False)
+    return ended.code, said.getvalue()
 
 
 class _Own:

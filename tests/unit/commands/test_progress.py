@@ -13,6 +13,7 @@ from rich.console import Console
 from raybench.analysis.scaling import Scaling, scaling
 from raybench.commands.display import Display
 from raybench.commands.progress import StudyProgress
+from raybench.driver.session import Session
 from raybench.errors import NoRoomError
 from raybench.plan.notes import Stage
 from raybench.plan.training import training_requests
@@ -20,7 +21,6 @@ from raybench.plan.trials import Trial
 from raybench.records.messages import GroupInfo, Progress
 from raybench.records.record import TrialRecord
 from raybench.report.format import percent
-from raybench.run.session import Session
 from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
 from tests.support.planted import FakeLearning, FakeRunner, Noise

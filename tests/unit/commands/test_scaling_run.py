@@ -14,15 +14,16 @@ from rich.console import Console
 from raybench.commands import measuring, scaling_run
 from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines
+from raybench.commands.measuring import Ended
 from raybench.commands.request import as_it_began
 from raybench.commands.scaling import ScalingOptions
+from raybench.driver.time_budget import FINISH_S, START_S, estimate
 from raybench.errors import StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
-from raybench.run.time_budget import FINISH_S, START_S, estimate
 from tests.support.planted import QUIET, FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study
@@ -41,7 +42,7 @@ def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     fake = FakeRunner(noise=QUIET, num_devices=2)
     monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: fake)
     monkeypatch.setattr(scaling_run, "time", SimpleNamespace(time=lambda: 1000.0))
-    options: Any = SimpleNamespace(began=1000.0, retry=(), runner="group", verify=False)
+    options: Any = SimpleNamespace(began=1000.0, retry=(), runner="group", verify=False, lives_on=False)
     cluster: Any = SimpleNamespace(prepare=lambda needs, **_: None)
     console = Console(file=io.StringIO(), width=200)
     with ResultsDirectory.create(folder, plan.study, capture()) as store, Display(console) as display:
@@ -164,9 +165,9 @@ def test_what_was_typed_as_a_search_goes_on_as_it_was_begun(
     )
     monkeypatch.setattr(scaling_run, "check_workload", lambda *_: None)
 
-    def run(store: ResultsDirectory, measure: Any, **_: Any) -> int:
+    def run(store: ResultsDirectory, measure: Any, **_: Any) -> Ended:
         kept.append(store.study().search.method)
-        return 0
+        return Ended(0, store.path)
 
     monkeypatch.setattr(scaling_run, "measure_and_report", run)
     monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec, None))
@@ -174,7 +175,7 @@ def test_what_was_typed_as_a_search_goes_on_as_it_was_begun(
     def typed(*, resume: bool) -> str:
         console = Console(file=io.StringIO(), width=200)
         options = ScalingOptions(output=tmp_path / "results", resume=resume)
-        assert scaling_run.run_scaling(options, console) == 0
+        assert scaling_run.run_scaling(options, console).code == 0
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -227,5 +228,5 @@ def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
     with pytest.raises(StoreError, match="not empty"):
         scaling_run.run_scaling(options, console)
     options = ScalingOptions(output=tmp_path / "empty", dry_run=True)
-    assert scaling_run.run_scaling(options, console) == 0
+    assert scaling_run.run_scaling(options, console) == Ended(0)
     assert not list((tmp_path / "empty").iterdir())

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import raybench
+from raybench.driver.in_flight import InFlight
+from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, RequestError
 from raybench.launch.cluster import Cluster, core_output, refusal_words
 from raybench.launch.nodes import Answered, Node
@@ -18,8 +20,6 @@ from raybench.launch.runtime_env import runtime_environment
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo
-from raybench.run.in_flight import InFlight
-from raybench.run.time_budget import TimeBudget
 from raybench.spec.workloads import FactorySpec, MLPSpec
 from tests.support.planted import FakeRunner
 from tests.unit.studies import study

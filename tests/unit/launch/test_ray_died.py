@@ -76,6 +76,36 @@ def test_an_interrupt_while_workers_are_ended_after_an_error_ends_them_at_once()
     assert runner.how == "closedabandoned"
 
 
+@pytest.mark.parametrize(
+    ("interrupt", "lives_on", "how"),
+    [
+        (Interrupted("SIGINT"), False, "abandoned"),
+        (Interrupted("SIGINT"), True, "closed"),
+        (RayDiedError("Ray's raylet died"), True, "abandoned"),
+    ],
+)
+def test_where_the_process_lives_on_ray_ends_in_order(
+    interrupt: Interrupted, lives_on: bool, how: str
+) -> None:
+    """What is left of a Ray that was abandoned would end a notebook's kernel some seconds later."""
+    runner = Ended()
+    with pytest.raises(type(interrupt)), ending(runner, lives_on=lives_on):
+        raise interrupt
+    assert runner.how == how
+
+
+def test_a_second_interrupt_does_not_wait_for_that() -> None:
+    class Slow(Ended):
+        def close(self) -> None:
+            super().close()
+            raise Interrupted("SIGINT")
+
+    runner = Slow()
+    with pytest.raises(Interrupted), ending(runner, lives_on=True):
+        raise Interrupted("SIGINT")
+    assert runner.how == "closedabandoned"
+
+
 @pytest.fixture
 def group() -> Iterator[WorkerGroup]:
     """One whose run does not end."""

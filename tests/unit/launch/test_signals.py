@@ -4,6 +4,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -127,3 +128,18 @@ def test_a_run_asks_for_its_own_end_once():
     with pytest.raises(Interrupted, match="nobody reads"):
         interrupt.check()
     interrupt.check()
+
+
+def test_outside_of_the_main_thread_signals_stay_as_they_are():
+    """There Python takes no handlers: what runs in a notebook's thread runs to its end."""
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def run() -> None:
+        with interrupt.raising(), interrupt.hangup_ignored():
+            interrupt.take_back()
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [before]

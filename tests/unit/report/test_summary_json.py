@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer
 from raybench.report.render import summary_csv
-from raybench.report.summary_json import SUMMARY_VERSION, SummaryDocument, summary_json
+from raybench.report.summary_json import SUMMARY_VERSION, SummaryDocument, benchmark_json, summary_json
 from raybench.study import app
 
 ENVIRONMENT = {"hostname": "a", "packages": {"torch": "2.14.1"}, "clock_mhz": 2445.4}
@@ -39,3 +39,17 @@ def test_the_schema_that_is_printed_holds_for_it(results: StudyResults, wide: St
     schema = json.loads(printed.stdout)
     for each in (results, wide):
         jsonschema.validate(json.loads(summary_json(each, answer(each), ENVIRONMENT)), schema)
+
+
+def test_github_action_benchmark_gets_the_step_time_of_every_point(results: StudyResults) -> None:
+    """The keys that its ``customSmallerIsBetter`` reads, and a name that is the same in the next run."""
+    entries = json.loads(benchmark_json(results))
+    points = [each for each in results.summaries if each.step_time_s is not None]
+    assert len({each["name"] for each in entries}) == len(entries) == len(points)
+    for entry, point in zip(entries, points, strict=True):
+        assert set(entry) == {"name", "unit", "value", "range", "extra"}
+        assert (entry["unit"], entry["value"]) == ("ms", point.step_time_s * 1e3)
+        low, high = map(float, entry["range"].split(" to "))
+        assert low <= entry["value"] <= high
+        assert "visit" not in entry["name"]
+    assert any("efficiency" in each["extra"] for each in entries)

@@ -9,6 +9,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.findings.finding import FindingName
+from raybench.driver.in_flight import MOST_LOOKS
 from raybench.errors import GroupLostError, NoRoomError
 from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind
@@ -16,7 +17,6 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.requests import TrialRequest
-from raybench.run.in_flight import MOST_LOOKS
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import study

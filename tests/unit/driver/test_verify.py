@@ -21,6 +21,8 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import gain_of
 from raybench.commands.dry_run import plan_lines
+from raybench.driver import stages as verifying
+from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
@@ -36,8 +38,6 @@ from raybench.report.document import write_report
 from raybench.report.sections.configurations import advice_of, verification_lines, verification_table
 from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
-from raybench.run import stages as verifying
-from raybench.run.time_budget import Forecast, TimeBudget
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run

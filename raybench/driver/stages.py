@@ -12,13 +12,13 @@ from raybench.analysis.findings.verifications import Proposal, is_paired, propos
 from raybench.analysis.largest_batch import decide, probe_of
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.scaling import scaling
+from raybench.driver.session import Session
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
 from raybench.plan.trials import Suggestion, Trial
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
-from raybench.run.session import Session
 from raybench.spec.knobs import KnobValue, Setting
 
 MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for

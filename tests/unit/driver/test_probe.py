@@ -12,6 +12,7 @@ from raybench.analysis.largest_batch import largest_fits_of
 from raybench.commands.console import make_console
 from raybench.commands.process import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print
+from raybench.driver.time_budget import Forecast
 from raybench.errors import Interrupted, RequestError
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
@@ -26,7 +27,6 @@ from raybench.report.answer import answer_of
 from raybench.report.document import write_report
 from raybench.report.sections.search import largest_table
 from raybench.report.terminal import print_summary
-from raybench.run.time_budget import Forecast
 from tests.support.planted import FakeHardware, FakeRunner, Noise
 from tests.unit.calls import calls
 from tests.unit.runs import MemoryStore
@@ -303,7 +303,7 @@ def test_retried_probes_are_measured_again_once():
 
 
 def test_a_time_budget_that_ends_within_it_takes_what_fits_so_far(monkeypatch):
-    from raybench.run import time_budget as budget
+    from raybench.driver import time_budget as budget
 
     plan, runner = planned(), fake()
     monkeypatch.setattr(budget, "monotonic", lambda: 2.0 * len(runner.requests))

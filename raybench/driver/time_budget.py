@@ -17,17 +17,17 @@ from raybench.analysis import choice
 from raybench.analysis.cost import epochs_time
 from raybench.analysis.reference import known_buckets
 from raybench.analysis.stats.stopping import LEAST_MEASURED
+from raybench.driver.ledger import Ledger
 from raybench.plan.notes import Stage
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan, searched
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest, TrainingRequest, TrialRequest
 from raybench.records.results import StepsResult
-from raybench.run.ledger import Ledger
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
-    from raybench.run.in_flight import InFlight
+    from raybench.driver.in_flight import InFlight
 
 # Of a trial's time, until one was seen; the rest is set-up, warm-up and what is measured outside the rounds.
 ROUNDS_SHARE = 0.7

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.driver.in_flight import MAX_LOST_STARTS
 from raybench.errors import GroupLostError, Interrupted, NoRoomError
 from raybench.records.messages import GroupInfo
-from raybench.run.in_flight import MAX_LOST_STARTS
 from tests.support.planted import FakeRunner, Noise
 from tests.unit.runs import Failing, MemoryStore
 from tests.unit.sweeps import KIB, MIB, STEADY, Told, planned, session

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from raybench.driver.time_budget import TimeBudget
 from raybench.errors import Interrupted
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo
 from raybench.records.record import TrialRecord
-from raybench.run.time_budget import TimeBudget
 from tests.support.planted import FakeRunner
 from tests.unit.runs import ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import trial_words
 from raybench.analysis.scaling import Scaling, scaling
+from raybench.driver.in_flight import InFlight, fails_elsewhere
+from raybench.driver.ledger import Ledger, Store
+from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
@@ -19,9 +22,6 @@ from raybench.plan.trials import Plan, Trial
 from raybench.records.messages import OnProgress, Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest, TrialRequest
-from raybench.run.in_flight import InFlight, fails_elsewhere
-from raybench.run.ledger import Ledger, Store
-from raybench.run.time_budget import Forecast, TimeBudget
 from raybench.spec.study import Study
 
 

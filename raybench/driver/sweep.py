@@ -8,6 +8,9 @@ from typing import Literal, Protocol, cast
 
 from raybench.analysis.collectives import seconds_left
 from raybench.analysis.labels import devices_words
+from raybench.driver.in_flight import InFlight
+from raybench.driver.ledger import Store
+from raybench.driver.time_budget import TimeBudget
 from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
@@ -16,9 +19,6 @@ from raybench.plan.resolve import powers_of_two, refuse_too_many
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
-from raybench.run.in_flight import InFlight
-from raybench.run.ledger import Store
-from raybench.run.time_budget import TimeBudget
 from raybench.spec.sweep import NodePlacement, Sweep
 
 PART_SECONDS = 20.0  # of rounds: an interrupt costs no more

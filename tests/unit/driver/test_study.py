@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis import analyse
+from raybench.driver.in_flight import MAX_LOST_STARTS
+from raybench.driver.time_budget import LEAST_ROUNDS_S, TimeBudget
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
@@ -18,8 +20,6 @@ from raybench.records.record import State
 from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
-from raybench.run.in_flight import MAX_LOST_STARTS
-from raybench.run.time_budget import LEAST_ROUNDS_S, TimeBudget
 from raybench.spec import Setting
 from tests.support.planted import CostModel, FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run

@@ -7,6 +7,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.labels import trial_words
 from raybench.commands.progress import outcome_words
+from raybench.driver.time_budget import TimeBudget
 from raybench.machine.host import Resources
 from raybench.plan.notes import left_out
 from raybench.plan.resolve import make_plan
@@ -14,7 +15,6 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress
 from raybench.records.requests import TrialRequest
-from raybench.run.time_budget import TimeBudget
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, run
 from tests.unit.studies import study

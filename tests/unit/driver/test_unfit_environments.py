@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.driver.in_flight import MAX_LOST_STARTS
 from raybench.errors import GroupLostError
 from raybench.launch.runner import Submitted
 from raybench.machine.host import Resources
@@ -11,7 +12,6 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, OnProgress
 from raybench.records.requests import TrialRequest
-from raybench.run.in_flight import MAX_LOST_STARTS
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study

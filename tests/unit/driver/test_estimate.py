@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.driver.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.run.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
 from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.devices.cuda import CUDADevice
 from tests.unit.runs import run

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from raybench.commands.progress import outcome_words
+from raybench.driver.time_budget import TimeBudget
 from raybench.machine.host import Resources
 from raybench.plan.notes import Stage, left_out
 from raybench.plan.resolve import make_plan
@@ -13,7 +14,6 @@ from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
 from raybench.records.record import State
 from raybench.records.requests import StudyRequest, TrialRequest
-from raybench.run.time_budget import TimeBudget
 from tests.unit.runs import ClockRunner, MemoryStore, run
 from tests.unit.studies import study
 

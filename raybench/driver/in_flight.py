@@ -10,13 +10,13 @@ from typing import Protocol
 
 from raybench.analysis.failures import failure_key
 from raybench.analysis.labels import setting_words
+from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import Submitted, TrialRunner
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import ProbeRequest, TrialRequest
-from raybench.run.time_budget import TimeBudget
 from raybench.spec.knobs import KnobValue, Setting, setting_in_numbers
 
 OnGroup = Callable[[int, float | None], None]
@@ -27,7 +27,7 @@ MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives
 
 
 class GroupPlan(Protocol):
-    """What trials need workers for: ``plan.trials.Plan`` or ``run.sweep.SweepPlan``."""
+    """What trials need workers for: ``plan.trials.Plan`` or ``driver.sweep.SweepPlan``."""
 
     @property
     def group_size(self) -> int: ...

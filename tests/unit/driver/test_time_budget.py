@@ -2,10 +2,10 @@
 
 import pytest
 
+from raybench.driver import time_budget
+from raybench.driver.time_budget import LEAST_ROUNDS_S, Cost, TimeBudget
 from raybench.plan.training import training_requests
 from raybench.records.requests import StepsRequest
-from raybench.run import time_budget
-from raybench.run.time_budget import LEAST_ROUNDS_S, Cost, TimeBudget
 from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import QUIET, FakeRunner, StepCosts

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from raybench.driver import time_budget as budget
+from raybench.driver.time_budget import TimeBudget
 from raybench.errors import GroupLostError, Interrupted
 from raybench.launch.runner import Submitted
 from raybench.machine.host import Resources
@@ -17,8 +19,6 @@ from raybench.plan.trials import Plan
 from raybench.records.messages import OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 from raybench.records.results import StepsResult
-from raybench.run import time_budget as budget
-from raybench.run.time_budget import TimeBudget
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study

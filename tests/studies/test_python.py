@@ -1,0 +1,115 @@
+"""A study from Python, in the kernel of a notebook: its lines, an interrupt, and what goes on after it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager, start_new_kernel
+
+from raybench.records.store import ResultsDirectory
+from tests.conftest import ROOT
+from tests.studies.briefly import IN_A_KERNEL
+from tests.studies.test_readme import block
+from tests.support import budget
+
+LIMIT_S = 300.0
+STUDY = 'factory="my_model:build", knobs={"batch_size": [256, 32]}, device="cpu", output="out"'
+
+
+class Kernel:
+    """Cells, executed as a notebook does, and what they showed."""
+
+    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
+        self.manager, self._client = manager, client
+        self.shown: list[tuple[str, str]] = []  # stdout, stderr, or a type of content; the text
+
+    def start(self, cell: str) -> str:
+        self.shown = []
+        return str(self._client.execute(cell))
+
+    def finish(self, message: str, until: str | None = None) -> dict[str, Any]:
+        """The reply of a cell; with ``until`` as soon as that was printed."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            if until is not None and until in self.printed:
+                return {}
+            try:
+                heard = self._client.get_iopub_msg(timeout=1.0)
+            except Empty:
+                continue
+            if heard["parent_header"].get("msg_id") != message:
+                continue
+            kind, content = heard["msg_type"], heard["content"]
+            if kind == "stream":
+                self.shown.append((content["name"], content["text"]))
+            elif kind in ("execute_result", "display_data"):
+                self.shown += content["data"].items()
+            elif kind == "error":
+                return dict(content)
+            elif kind == "status" and content["execution_state"] == "idle":
+                return {}
+        raise AssertionError(f"not done after {LIMIT_S:g} s: {self.printed}")
+
+    def run(self, cell: str) -> str:
+        """What a cell showed as text; it must not raise."""
+        error = self.finish(self.start(cell))
+        assert not error, "\n".join(error["traceback"])
+        return self.printed
+
+    @property
+    def printed(self) -> str:
+        return "".join(text for kind, text in self.shown if kind in ("stdout", "text/plain"))
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("RAY_ADDRESS", None)
+    environment.pop("PYTEST_CURRENT_TEST", None)  # which changes what a kernel's streams are
+    manager, client = start_new_kernel(env=environment, cwd=str(tmp_path))
+    budget.took(budget.STUDIES)
+    try:
+        kernel = Kernel(manager, client)
+        kernel.run(IN_A_KERNEL)
+        yield kernel
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_a_kernels_interrupt_keeps_what_was_measured_and_the_kernel_goes_on(
+    kernel: Kernel, tmp_path: Path
+) -> None:
+    (tmp_path / "my_model.py").write_text(block("python", "class TinyRegression"))
+    message = kernel.start(f"results = raybench.run({STUDY})")
+    kernel.finish(message, until=" samples/s")
+    kernel.manager.interrupt_kernel()
+    error = kernel.finish(message)
+    assert error["ename"] == "KeyboardInterrupt"
+    assert "Measuring 4 trials at world sizes 1, 2\n" in kernel.printed
+    assert "SIGINT: the workers are gone, what was measured is kept" in kernel.printed
+    assert "\x1b" not in kernel.printed
+    assert {kind for kind, _ in kernel.shown} == {"stdout"}
+    assert (tmp_path / "out" / "report" / "report.html").is_file()
+    with ResultsDirectory.open_readonly(tmp_path / "out") as store:
+        measured = len(store.latest())
+
+    # the same kernel: signals are Python's again, and a thread without any goes on
+    kernel.run("assert signal.getsignal(signal.SIGINT) is signal.default_int_handler")
+    kernel.run('again = {"output": "out", "resume": True, "quiet": True}')
+    kernel.run(
+        "goes_on = threading.Thread(target=raybench.run, kwargs=again); goes_on.start(); goes_on.join()"
+    )
+    shown = kernel.run('results = raybench.open("out")\nresults')
+    assert "<raybench.Results of out>" in shown
+    assert '<div id="raybench-results">' in dict(kernel.shown)["text/html"]
+    with ResultsDirectory.open_readonly(tmp_path / "out") as store:
+        assert len(store.latest()) > measured
+    kernel.run("assert set(results.points.state) == {'complete'}, results.answer")
