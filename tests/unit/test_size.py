@@ -17,11 +17,11 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "machine": (992, 7),
     "plan": (1118, 9),
     "records": (1332, 11),
-    "report": (6124, 29),
+    "report": (6129, 29),
     "run": (1191, 7),
-    "spec": (1432, 12),
-    "worker": (5012, 43),
-    "workloads": (1620, 16),
+    "spec": (1437, 12),
+    "worker": (4985, 43),
+    "workloads": (1728, 19),
 }
 ALONE = 15  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
