@@ -22,7 +22,7 @@ from raybench.run.time_budget import (
 )
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
-from raybench.spec.workloads import FactorySpec
+from raybench.spec.workloads import FactorySpec, LightningSpec, TrainerSpec
 
 
 def plan_lines(
@@ -91,7 +91,10 @@ def _batch_lines(plan: Plan) -> Iterator[str]:
     """The learning rate of the steps, and the default's global batch at every world size."""
     study, default = plan.study, plan.default()
     own = "the factory's own, else " if isinstance(study.workload, FactorySpec) else ""
-    yield f"optimizer: {own}{study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}"
+    if isinstance(study.workload, TrainerSpec | LightningSpec):
+        yield f"optimizer: that of {study.workload.name}"
+    else:
+        yield f"optimizer: {own}{study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}"
     batches = {each.config.world_size: each.config.global_batch_size for each in plan.curve(default)}
     if study.search.method == "optuna" and not study.knobs.has_max:  # else each trial says it
         named = ", ".join(f"{batch:,} on {devices_words(size)}" for size, batch in sorted(batches.items()))
@@ -101,9 +104,11 @@ def _batch_lines(plan: Plan) -> Iterator[str]:
 def _rate_words(study: Study, factor: float) -> str:
     """At which rate is trained; a factory's optimizer is known only where it runs."""
     rate = f"{study.optimizer.learning_rate * factor:g}"
+    times = "" if factor == 1 else f"{factor:g} times "
+    if isinstance(study.workload, TrainerSpec | LightningSpec):
+        return f"learning rate {times}that of its own optimizer"
     if not isinstance(study.workload, FactorySpec):
         return f"learning rate {rate}"
-    times = "" if factor == 1 else f"{factor:g} times "
     return f"learning rate {times}that of the factory's optimizer, without one {rate}"
 
 

@@ -11,7 +11,10 @@ from raybench.errors import RequestError
 if TYPE_CHECKING:
     import torch
     from torch import nn
-    from torch.utils.data import Dataset
+    from torch.utils.data import DataLoader, Dataset
+
+# of torch and of Accelerate
+EVEN_SAMPLERS = ("RandomSampler", "SequentialSampler", "SeedableRandomSampler", "NoneType")
 
 
 @runtime_checkable
@@ -109,3 +112,17 @@ def metric_of(workload: Workload) -> Callable[[Any, Any], torch.Tensor] | None:
     """The workload's count of correct predictions; None: it has no accuracy."""
     metric: Callable[[Any, Any], torch.Tensor] | None = getattr(workload, "metric", None)
     return metric
+
+
+def as_made(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """``optimizer`` with the rates that it was made with, where a scheduler has already changed them."""
+    for group in optimizer.param_groups:
+        group["lr"] = group.get("initial_lr", group["lr"])
+    return optimizer
+
+
+def other_sampler(loader: DataLoader[Any]) -> tuple[str, ...]:
+    """The name of a loader's sampler that does not draw each sample once an epoch, as raybench does."""
+    batches = loader.batch_sampler
+    name = type(getattr(batches, "sampler", batches)).__name__
+    return () if name in EVEN_SAMPLERS else (name,)

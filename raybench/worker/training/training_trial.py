@@ -68,7 +68,7 @@ class TrainingTrial:
         self._model_place = results / self._model_name if results else None
         self._peaks: list[MemoryPeak] = []  # after each epoch
         self._driven_peaks: list[list[int]] = []  # of the devices that dp drives
-        self._workload = build(config.workload, config.data)
+        self._workload = build(config.workload, config.data, config.seed)
         self._data = training_data(config, self._workload, device)
         self._passes = Passes(request, self._at_work, device, self._workload, self._data)
         check_model_fits(config, self._workload, team, cache)
