@@ -29,6 +29,9 @@ PRELOADED = (
     "raybench.workloads.image_data_sets",
     "raybench.workloads.tokens",
     "torchvision.transforms.v2",
+    "transformers.trainer",
+    "lightning.pytorch",
+    "pytorch_lightning",
     "ray",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ def alone() -> Iterator[None]:
     from transformers import Trainer
 
     hidden = {name: os.environ.pop(name) for name in LAUNCHER if name in os.environ}
+    words = logging.getLogger("transformers.training_args")
+    words.setLevel(logging.ERROR)  # it would warn of the ranks' group, which is not the Trainer's
     try:
         with (
             mock.patch.object(Trainer, "_move_model_to_device"),
@@ -43,6 +46,7 @@ def alone() -> Iterator[None]:
             yield
     finally:
         os.environ.update(hidden)
+        words.setLevel(logging.NOTSET)
 
 
 class TrainerWorkload:

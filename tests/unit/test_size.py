@@ -20,8 +20,8 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "report": (6129, 29),
     "run": (1191, 7),
     "spec": (1470, 12),
-    "worker": (4983, 43),
-    "workloads": (2172, 22),
+    "worker": (4986, 43),
+    "workloads": (2176, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
