@@ -89,6 +89,13 @@ class LightningWorkload:
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """What ``training_step`` returns, in an evaluation too."""
+        wrapped = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        step: Any = model.module if wrapped else model
+        device = next(model.parameters()).device
+        if step.module.device != device:
+            for module in step.modules():
+                if _is(module, "LightningModule"):
+                    module._device = device  # which only its own ``to`` would set
         found = model(batch)
         loss = found.get("loss") if isinstance(found, Mapping) else found
         if not isinstance(loss, torch.Tensor):

@@ -21,7 +21,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "run": (1191, 7),
     "spec": (1470, 12),
     "worker": (4986, 43),
-    "workloads": (2176, 22),
+    "workloads": (2183, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

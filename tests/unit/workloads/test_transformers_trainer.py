@@ -230,11 +230,40 @@ def test_it_is_made_as_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) 
     assert trainer.accelerator.device.type == "cpu"
 
 
+def test_trials_of_one_seed_share_a_trainer_and_not_its_weights() -> None:
+    first, second = (build(TrainerSpec(trainer=BUILD), None, 3) for _ in range(2))
+    assert first is second
+    one, other = first.model(), second.model()
+    assert not {id(each) for each in one.parameters()} & {id(each) for each in other.parameters()}
+
+
+def test_code_that_asks_for_the_device_finds_the_ranks_own() -> None:
+    from transformers import Trainer
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 1)
+
+        def forward(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor]:
+            assert trainer.args.device == inputs.device
+            return ((self.linear(inputs)[:, 0] - labels).square().mean(),)
+
+    data = [{"inputs": torch.ones(4), "labels": 1.0} for _ in range(8)]
+    trainer = Trainer(Small(), arguments(), train_dataset=data)
+    workload: Any = TrainerWorkload(trainer, BUILD)
+    meta = torch.device("meta")
+    batch = {name: value.to(meta) for name, value in a_batch(workload).items()}
+    assert workload.loss(workload.model().to(meta), batch).device == meta
+    assert trainer.args.device == trainer.accelerator.device == meta
+
+
 def test_every_rank_has_the_same_weights_and_each_seed_its_own() -> None:
     random_state = torch.get_rng_state()
-    models = [build(TrainerSpec(trainer=BUILD), None, seed).model() for seed in (1, 1, 2)]
+    # a seed after the other: of one the Trainer is kept
+    models = [build(TrainerSpec(trainer=BUILD), None, seed).model() for seed in (1, 2, 1)]
     assert torch.equal(torch.get_rng_state(), random_state)
-    first, same, other = (torch.cat([each.flatten() for each in model.parameters()]) for model in models)
+    first, other, same = (torch.cat([each.flatten() for each in model.parameters()]) for model in models)
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
 
