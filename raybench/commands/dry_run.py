@@ -22,7 +22,7 @@ from raybench.records.record import TrialRecord
 from raybench.report.format import clock, exact_clock
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
-from raybench.spec.workloads import FactorySpec, ScriptSpec
+from raybench.spec.workloads import FactorySpec, LightningSpec, ScriptSpec, TrainerSpec
 
 
 def plan_lines(
@@ -94,7 +94,10 @@ def _batch_lines(plan: Plan) -> Iterator[str]:
         yield f"script: {study.workload.script} {study.workload.args}".rstrip()
         return
     own = "the factory's own, else " if isinstance(study.workload, FactorySpec) else ""
-    yield f"optimizer: {own}{study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}"
+    if isinstance(study.workload, TrainerSpec | LightningSpec):
+        yield f"optimizer: that of {study.workload.name}"
+    else:
+        yield f"optimizer: {own}{study.optimizer.name}, learning rate {study.optimizer.learning_rate:g}"
     batches = {each.config.world_size: each.config.global_batch_size for each in plan.curve(default)}
     if study.search.method == "optuna" and not study.knobs.has_max:  # else each trial says it
         named = ", ".join(f"{batch:,} on {devices_words(size)}" for size, batch in sorted(batches.items()))
@@ -104,9 +107,11 @@ def _batch_lines(plan: Plan) -> Iterator[str]:
 def _rate_words(study: Study, factor: float) -> str:
     """At which rate is trained; a factory's optimizer is known only where it runs."""
     rate = f"{study.optimizer.learning_rate * factor:g}"
+    times = "" if factor == 1 else f"{factor:g} times "
+    if isinstance(study.workload, TrainerSpec | LightningSpec):
+        return f"learning rate {times}that of its own optimizer"
     if not isinstance(study.workload, FactorySpec):
         return f"learning rate {rate}"
-    times = "" if factor == 1 else f"{factor:g} times "
     return f"learning rate {times}that of the factory's optimizer, without one {rate}"
 
 

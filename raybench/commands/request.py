@@ -21,7 +21,7 @@ from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.user_input import real_path
-from raybench.spec.workloads import FactorySpec
+from raybench.spec.workloads import OwnCodeSpec
 
 
 def search_folders(study_file: Path | None) -> None:
@@ -45,7 +45,7 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study, Path | None]:
     path, smoke = _study_path(options)
     load = partial(load_study, path)
     study = load(smoke=smoke, overrides=options.overrides)
-    has_own_code = isinstance(study.workload, FactorySpec)
+    has_own_code = isinstance(study.workload, OwnCodeSpec)
     if has_own_code:  # before the cluster looks for what travels
         search_folders(path)
     cluster = Cluster(

@@ -48,6 +48,8 @@ from raybench.report.document import REPORT
 from raybench.report.format import exact_clock
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
+from raybench.spec.workloads import LightningSpec, TrainerSpec
+from raybench.workloads import Checked
 
 MOST_STUDIES = 50  # whose spreads are looked at, the newest
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
@@ -102,7 +104,12 @@ def _plan(
     options: ScalingOptions, cluster: Cluster, study: Study, tell: Callable[[str], None]
 ) -> tuple[Plan, tuple[int, int] | None]:
     """The plan on what the cluster has, and the samples of the user's data: training, test."""
-    plan = make_plan(study, resources_there(cluster, study, options, tell))
+    resources, needs = resources_there(cluster, study, options, tell), needs_of(study.resources)
+    checked: Checked | None = None
+    if isinstance(study.workload, TrainerSpec | LightningSpec):  # which has values for knobs
+        checked = check_workload(cluster, study, needs)
+        study = _with_own_knobs(study, checked, tell)
+    plan = make_plan(study, resources)
     grid = grid_of_search(plan)
     # what was begun as a search goes on as one
     if grid is not None and (not options.resume or _was_grid(options.output)):
@@ -111,7 +118,21 @@ def _plan(
         tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
     if options.runner == "tune":
         _refuse_ranks(study)
-    return plan, check_workload(cluster, plan.study, needs_of(study.resources))
+    checked = checked or check_workload(cluster, plan.study, needs)
+    if checked.untried:
+        tell(f"no step was tried before the workers start: {checked.untried}")
+    return plan, checked.samples
+
+
+def _with_own_knobs(study: Study, checked: Checked, tell: Callable[[str], None]) -> Study:
+    """With what the training itself says for knobs that the study does not name."""
+    own = study.with_own_knobs(dict(checked.knobs))
+    values = own.knobs.model_dump()
+    taken = [name for name, value in study.knobs.model_dump().items() if values[name] != value]
+    if taken:
+        listed = ", ".join(f"{name} {values[name][0]}" for name in taken)
+        tell(f"from {study.workload.name}: {listed}")
+    return own
 
 
 def _was_grid(output: Path | None) -> bool:

@@ -16,41 +16,52 @@ from raybench.launch.apart import call_apart
 from raybench.launch.cluster import Cluster
 from raybench.machine.host import WorkerNeeds
 from raybench.records.whole_files import cannot
+from raybench.spec.knobs import MAX
 from raybench.spec.study import Study
-from raybench.spec.workloads import FactorySpec, ScriptSpec, WorkloadSpec
+from raybench.spec.workloads import OwnCodeSpec, ScriptSpec, WorkloadSpec
+from raybench.workloads import Checked
 
 STARTS_S = 60.0  # a process, and torch in it
 MOST_CALLS = 9  # of the user's code, as build() and dataset(): each may take as long as a trial
 
 
-def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> tuple[int, int] | None:
-    """Training and test samples of what is trained; None where nothing is.
+def check_workload(cluster: Cluster, study: Study, needs: WorkerNeeds) -> Checked:
+    """What is found of a workload before the workers start, on this machine or on the first node.
 
     Raises ``RequestError`` for a workload that cannot be had somewhere, or is not the same everywhere.
     """
     if study.workload.name == "mlp":  # to look at it torch is imported, which takes seconds
-        return None
+        return Checked()
     if isinstance(study.workload, ScriptSpec):
         if cluster.is_local:
             read_script(study.workload)
         else:
             cluster.ask(cluster.working_nodes(needs), read_script, study.workload)
-        return None
-    arguments = (study.workload, study.data, study.training is not None)
+        return Checked()
+    arguments = (study.workload, study.data, study.training is not None, needs.device, _one_batch(study))
     if cluster.is_local:
-        if isinstance(study.workload, FactorySpec):  # on other nodes it is looked at in tasks of Ray's
-            what = f"workload.factory: {study.workload.factory}"
+        if isinstance(study.workload, OwnCodeSpec):  # on other nodes it is looked at in tasks of Ray's
+            what = f"workload.{study.workload.KEY}: {study.workload.name}"
             return call_apart(what, MOST_CALLS * study.measure.timeout_seconds + STARTS_S, _look, *arguments)
         return _look(*arguments)
     nodes = cluster.working_nodes(needs)
     found = dict(zip(map(str, nodes), cluster.ask(nodes, _look, *arguments), strict=True))
-    if len(set(found.values())) > 1:
+    of_nodes = {node: checked.samples for node, checked in found.items()}
+    if len(set(of_nodes.values())) > 1:
         lines = (
             f"{node}: {samples[0]:,} training and {samples[1]:,} test samples" if samples else f"{node}: none"
-            for node, samples in found.items()
+            for node, samples in of_nodes.items()
         )
         raise RequestError("data: the same on every node", *lines)
-    return next(iter(found.values()), None)
+    return next(iter(found.values()), Checked())
+
+
+def _one_batch(study: Study) -> int:
+    """Samples of a micro-batch of the default on one device; 1 where the largest is looked for."""
+    batch, accumulation = study.knobs.batch_size[0], study.knobs.gradient_accumulation[0]
+    if batch == MAX:
+        return 1
+    return batch if study.scaling.mode == "weak" else max(batch // accumulation, 1)  # type: ignore[no-any-return]
 
 
 def refuse_unseen(cluster: Cluster, directory: Path, needs: WorkerNeeds) -> None:
@@ -101,11 +112,12 @@ def read_script(script: ScriptSpec) -> None:
         raise RequestError(f"--script: {script.script} is no Python: {error}") from None
 
 
-def _look(workload: WorkloadSpec, data: str | None, is_trained: bool) -> tuple[int, int] | None:
+def _look(
+    workload: WorkloadSpec, data: str | None, is_trained: bool, device: str, batch_size: int
+) -> Checked:
     from raybench import workloads
 
-    workloads.check(workload, data)
-    return workloads.num_samples(workload, data) if is_trained else None
+    return workloads.check(workload, data, is_trained=is_trained, device=device, batch_size=batch_size)
 
 
 def _sees_and_writes(marker: str, content: str) -> bool:

@@ -1,7 +1,7 @@
 """What travels to the nodes of a cluster that was joined, as Ray's runtime environment.
 
-raybench itself, so that every node runs the driver's version; the module of a study's factory; the directory
-that ``--working-dir`` names. On a local cluster nothing travels: its workers see the driver's files.
+raybench itself, so that every node runs the driver's version; the module with a study's own code; the
+directory that ``--working-dir`` names. On a local cluster nothing travels: workers see the driver's files.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Any
 
 import raybench
 from raybench.spec.user_input import real_path
-from raybench.spec.workloads import FactorySpec, WorkloadSpec
+from raybench.spec.workloads import OwnCodeSpec, WorkloadSpec
 
 
 def runtime_environment(workload: WorkloadSpec | None, working_dir: Path | None) -> dict[str, Any]:
     """For ``ray.init`` on a cluster that runs already."""
     modules = [Path(raybench.__file__).parent]
-    if isinstance(workload, FactorySpec):
-        factory = _of_factory(workload)
-        if factory is not None and factory.parent != working_dir:
-            modules.append(factory)
+    if isinstance(workload, OwnCodeSpec):
+        module = _of_function(workload)
+        if module is not None and module.parent != working_dir:
+            modules.append(module)
     environment: dict[str, Any] = {"py_modules": [str(path) for path in modules]}
     if working_dir is not None:
         environment["working_dir"] = str(working_dir)
     return environment
 
 
-def _of_factory(workload: FactorySpec) -> Path | None:
+def _of_function(workload: OwnCodeSpec) -> Path | None:
     """The file or the package that holds it; None where it is installed, or does not import.
 
     What is installed here is expected to be installed there: its own dependencies would not travel with it.
     """
     from raybench.workloads.user_code import package_of  # its package brings torch
 
-    name = workload.factory.partition(":")[0].partition(".")[0]
+    name = workload.name.partition(":")[0].partition(".")[0]
     try:
         found = util.find_spec(name)
     except (ImportError, ValueError):

@@ -241,6 +241,8 @@ class StepsResult(Frozen):
     measure_s: Duration
     #: numbers in the model that are trained; absent in older records
     num_parameters: Count | None = None
+    #: what a training usually has in a step, and the measured steps have not; empty: an older record
+    left_out: tuple[str, ...] = ()
     #: what one rank sends in a step, in bytes
     gradient_bytes: Count | None = None
     #: sizes of DDP's buckets, in bytes

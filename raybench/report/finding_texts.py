@@ -73,7 +73,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import State, TrialRecord
 from raybench.spec.plural import plural
-from raybench.spec.workloads import FactorySpec, ScriptSpec
+from raybench.spec.workloads import OwnCodeSpec, ScriptSpec
 
 MOST_NAMED = 1  # trials of one cause
 MOST_TOLD = 3  # measurements that differ from the one that counts
@@ -445,7 +445,7 @@ def _(rule: TakingTurns) -> Text:
             "give all ranks batches of like length (sort by length, or pad to one shape); else see what runs "
             "on the hosts"
         )
-    elif isinstance(workload, FactorySpec) and workload.input == "real":
+    elif isinstance(workload, OwnCodeSpec) and workload.input == "real":
         why = (
             ": the hosts do other work that comes and goes, or batches differ in length, which a workload of "
             "your own does not report"

@@ -170,6 +170,7 @@ def method_words(results: StudyResults) -> list[str]:
         AGAIN,
         _spreads_words(results),
         _stop_words(results),
+        *_left_out_words(results),
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; "
         f"{BASE_OF_A_SCRIPT if is_script else BASE}",
         *(_script_words(script, results) if isinstance(script, ScriptSpec) else _tf32_words(results)),
@@ -187,6 +188,13 @@ def _spreads_words(results: StudyResults) -> str:
         f"in each variant (standard deviations; {source}: {known.trial:.1%} and {known.unit:.1%}). Starts "
         f"differ by {known.start:.1%} and {known.start_unit:.1%} ({source})."
     )
+
+
+def _left_out_words(results: StudyResults) -> list[str]:
+    """What the steps do not contain, as the workers found it in the workload."""
+    steps = (record.steps for record in results.records if record.steps is not None)
+    left_out = next((each.left_out for each in steps if each.left_out), ())
+    return [f"Not in these steps: {', '.join(left_out)}."] if left_out else []
 
 
 def _tf32_words(results: StudyResults) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -21,7 +22,7 @@ from raybench.spec.base import (
     Switch,
     no_repeats,
 )
-from raybench.spec.knobs import MAX, Knobs, Setting
+from raybench.spec.knobs import MAX, Knobs, KnobValue, Setting
 from raybench.spec.placement import Placement
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import ScriptSpec, WorkloadSpec
@@ -281,6 +282,18 @@ class Study(Model):
             raise ValueError('knobs.batch_size: numbers for a script, which is not probed for "max"')
         if self.measure.profile or self.measure.memory_snapshot:
             raise ValueError("measure: a script is neither profiled nor its memory recorded")
+
+    def with_own_knobs(self, own: Mapping[str, KnobValue]) -> Study:
+        """The study, with the values of ``own`` for the knobs that it does not name.
+
+        Under strong scaling the batch is of all devices: there a batch and accumulation of one device say
+        nothing.
+        """
+        named = set(self.knobs.model_fields_set)
+        if self.scaling.mode == "strong":
+            named |= {"batch_size", "gradient_accumulation"}
+        values = {name: (value,) for name, value in own.items() if name not in named}
+        return self.model_copy(update={"knobs": self.knobs.model_copy(update=values)}) if values else self
 
     def _strong_batches_divide(self) -> None:
         sizes = self.scaling.world_sizes

@@ -47,7 +47,9 @@ class TrainingSpec(Model):
         0.0, description="epochs in which the learning rate rises evenly from 0 to the scaled one"
     )
     schedule: Literal["constant", "cosine"] = Field(
-        "constant", description="of the learning rate after the warm-up; cosine falls to 0"
+        "constant",
+        description="of the learning rate after the warm-up; cosine falls to 0; constant without a warm-up "
+        "leaves it to the workload's scheduler, if it has one",
     )
     seeds: Annotated[
         tuple[NonNegativeInt, ...], Field(min_length=1), BeforeValidator(_seeds), AfterValidator(no_repeats)
@@ -83,6 +85,11 @@ class TrainingSpec(Model):
         ratio = global_batch / reference_batch
         factors = {"none": 1.0, "linear": ratio, "square_root": math.sqrt(ratio)}
         return factors[self.learning_rate_scaling]
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether the study changes the learning rate over the steps: else the workload's scheduler may."""
+        return self.warmup_epochs > 0 or self.schedule != "constant"
 
     def schedule_factor(self, step: int, steps_per_epoch: int) -> float:
         """Share of the scaled learning rate that optimizer step ``step`` (from 0) takes."""

@@ -16,12 +16,12 @@ from pydantic.fields import FieldInfo
 from raybench.spec.knobs import Knobs
 from raybench.spec.study import Study
 from raybench.spec.user_input import literal, received, render
-from raybench.spec.workloads import OWN, WORKLOADS
+from raybench.spec.workloads import OWN, OWN_CODE, WORKLOADS, kind_of
 
 # Types that pydantic's annotation does not tell in plain words.
 _WORDS = {
     "name": "text of letters, digits, dots, dashes and underscores, 100 at most",
-    "workload.factory": 'text such as "package.module:function"',
+    **{f"workload.{key}": 'text such as "package.module:function"' for key in OWN_CODE},
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
     "knobs.batch_size": 'a whole number above 0, or "max"',
@@ -219,9 +219,11 @@ def _which_workload(workload: Any) -> list[str]:
         return [f"workload: a table with a name or a factory (received {received(workload)})"]
     names = [kind for kind in WORKLOADS if kind not in OWN]
     name = workload.get("name")
-    given = [kind for kind in OWN if kind in workload]
-    if given:
-        both = f"workload: a name or a {given[0]}, not both (received name = {received(name)})"
+    functions = [key for key in OWN if key in workload]
+    if len(functions) > 1:
+        return [f"workload: one of {', '.join(OWN)} (received {' and '.join(functions)})"]
+    if functions:
+        both = f"workload: a name or a {functions[0]}, not both (received name = {received(name)})"
         return [both] if "name" in workload else []
     if "name" not in workload:
         return [f'workload: neither name ({", ".join(names)}) nor factory = "package.module:function"']
@@ -330,7 +332,7 @@ def _part(names: list[str], data: Mapping[str, Any]) -> type[BaseModel] | None:
         workload = data.get("workload", {})
         if not isinstance(workload, Mapping):
             return None  # what it has to be is another fault's line
-        return WORKLOADS.get(next((kind for kind in OWN if kind in workload), str(workload.get("name"))))
+        return WORKLOADS.get(kind_of(dict(workload)) or "")
     field = Study.model_fields.get(names[0]) if len(names) == 1 else None
     return table_of(field) if field else None
 

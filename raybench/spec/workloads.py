@@ -211,38 +211,63 @@ class CausalLMSpec(_TextModelSpec):
         return sizes._replace(feed_forward_dim=self.feed_forward_dim or 4 * sizes.hidden_dim)
 
 
-class FactorySpec(Model):
-    """A workload of one's own: ``factory`` is called with the other keys and returns it."""
+def _two_parts(value: str) -> str:
+    module, colon, function = value.partition(":")
+    parts = [*module.split("."), function]
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ValueError('"package.module:function"')
+    return value
+
+
+FunctionPath = Annotated[str, AfterValidator(_two_parts)]
+
+
+class OwnCodeSpec(Model):
+    """A workload of one's own: a function is called with the other keys and returns it."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    factory: str = Field(description="the function that makes the workload; other keys are its arguments")
+    KEY: ClassVar[str]  # the field that names the function
+
+    @property
+    def name(self) -> str:
+        """What reports call it: the function's own path."""
+        return str(getattr(self, self.KEY))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments for the function."""
+        return dict(self.model_extra or {})
+
+
+class FactorySpec(OwnCodeSpec):
+    """``factory`` returns an object with model, data and loss."""
+
+    KEY: ClassVar[str] = "factory"
+
+    factory: FunctionPath = Field(
+        description="the function that makes the workload; other keys are its arguments"
+    )
     input: Literal["synthetic", "real"] = Field(
         "synthetic", description="batches from the workload's batch, or a data set from its dataset"
     )
 
-    @field_validator("factory")
-    @classmethod
-    def _two_parts(cls, value: str) -> str:
-        module, colon, function = value.partition(":")
-        parts = [*module.split("."), function]
-        if not colon or not all(part.isidentifier() for part in parts):
-            raise ValueError('"package.module:function"')
-        return value
 
-    @property
-    def name(self) -> str:
-        """What reports call it: the factory's own path."""
-        return self.factory
+class TrainerSpec(OwnCodeSpec):
+    """``trainer`` returns a transformers.Trainer that has not started."""
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The keyword arguments for the factory."""
-        return dict(self.model_extra or {})
+    KEY: ClassVar[str] = "trainer"
+
+    trainer: FunctionPath = Field(
+        description="the function that makes the transformers.Trainer; other keys are its arguments"
+    )
+    input: Literal["real"] = Field("real", description="the Trainer's own data sets")
 
 
 class ScriptSpec(Model):
     """A script that torchrun runs, as it is: each worker runs it, timed at its optimizer's steps."""
+
+    KEY: ClassVar[str] = "script"
 
     script: str = Field(description="a file, or with is_module the module that python -m runs")
     is_module: Switch = Field(False, description="whether script is a module")
@@ -325,15 +350,33 @@ class ScriptSpec(Model):
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
-OWN = ("factory", "script")  # workloads of one's own: the key that tells them
+class LightningSpec(OwnCodeSpec):
+    """``lightning`` returns a LightningModule and its data."""
+
+    KEY: ClassVar[str] = "lightning"
+
+    lightning: FunctionPath = Field(
+        description="the function that makes the LightningModule and its DataModule or loaders; other keys "
+        "are its arguments"
+    )
+    input: Literal["real"] = Field("real", description="the data sets of the loaders")
 
 
-def _kind(value: Any) -> str | None:
-    found = type(value).model_fields if isinstance(value, Model) else value
-    if not isinstance(found, dict):
+OwnCode = FactorySpec | TrainerSpec | LightningSpec
+OWN_CODE: dict[str, type[OwnCodeSpec]] = {
+    spec.KEY: spec for spec in (FactorySpec, TrainerSpec, LightningSpec)
+}
+OWN = (*OWN_CODE, ScriptSpec.KEY)  # keys that tell workloads of one's own
+
+
+def kind_of(value: Any) -> str | None:
+    """Which of ``WORKLOADS`` a ``[workload]`` is: by the key that names a function, else by its name."""
+    if isinstance(value, Model):
+        return getattr(value, "KEY", None) or str(getattr(value, "name", ""))
+    if not isinstance(value, dict):
         return None
-    name = found.get("name") if found is value else getattr(value, "name", None)
-    own = next((kind for kind in OWN if kind in found), None)
+    name = value.get("name")
+    own = next((key for key in OWN if key in value), None)
     return own or (name if isinstance(name, str) else None)
 
 
@@ -343,14 +386,16 @@ WorkloadSpec = Annotated[
     | Annotated[TextSpec, Tag("text")]
     | Annotated[CausalLMSpec, Tag("causal_lm")]
     | Annotated[FactorySpec, Tag("factory")]
-    | Annotated[ScriptSpec, Tag("script")],
-    Discriminator(_kind),
+    | Annotated[ScriptSpec, Tag("script")]
+    | Annotated[TrainerSpec, Tag("trainer")]
+    | Annotated[LightningSpec, Tag("lightning")],
+    Discriminator(kind_of),
 ]
 WORKLOADS: dict[str, type[Model]] = {
     "mlp": MLPSpec,
     "vision": VisionSpec,
     "text": TextSpec,
     "causal_lm": CausalLMSpec,
-    "factory": FactorySpec,
+    **OWN_CODE,
     "script": ScriptSpec,
 }

@@ -1,4 +1,4 @@
-"""Where the batches of a rank come from: made up once, or read through a real loader; and halves of them."""
+"""Where the batches of a rank come from: made up once, or read through a real loader."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import math
 import multiprocessing
 import re
 import sys
-from collections import UserDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any, Protocol
 
@@ -20,6 +18,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import SamplesCheck
+from raybench.workloads.batch_parts import on_device
 from raybench.workloads.protocol import Workload, collate_of, dataset_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
@@ -30,6 +29,9 @@ PRELOADED = (
     "raybench.workloads.image_data_sets",
     "raybench.workloads.tokens",
     "torchvision.transforms.v2",
+    "transformers.trainer",
+    "lightning.pytorch",
+    "pytorch_lightning",
     "ray",
 )
 
@@ -42,59 +44,6 @@ class Batches(Protocol):
     def next(self) -> Any:
         """The next batch; only its copy to the device may still be under way."""
         ...
-
-
-def on_device(batch: Any, device: torch.device, channels_last: bool = False) -> Any:
-    """``batch`` with every tensor moved to ``device``; images in channels-last order if ``channels_last``.
-
-    So is what has a method ``to`` and is no container of tensors; whatever else there is stays as it is.
-    """
-
-    def moved(leaves: Sequence[Any]) -> Any:
-        (leaf,) = leaves
-        if not isinstance(leaf, torch.Tensor):
-            return leaf.to(device) if hasattr(leaf, "to") else leaf
-        if channels_last and leaf.dim() == 4:
-            return leaf.to(device, non_blocking=True, memory_format=torch.channels_last)
-        return leaf.to(device, non_blocking=True)
-
-    return mapped([batch], moved)
-
-
-def joined(batches: Sequence[Any]) -> Any:
-    """One batch of all samples of ``batches``: every tensor concatenated along its first dimension.
-
-    Raises ``TypeError`` for a part that has a method ``to`` and is neither tensor nor container.
-    """
-
-    def cat(leaves: Sequence[Any]) -> Any:
-        if isinstance(leaves[0], torch.Tensor):
-            return torch.cat(list(leaves))
-        if hasattr(leaves[0], "to"):
-            raise TypeError(f"batches of {type(leaves[0]).__name__} cannot be joined to one")
-        return leaves[0]
-
-    return mapped(batches, cat)
-
-
-def mapped(batches: Sequence[Any], change: Callable[[Sequence[Any]], Any]) -> Any:
-    """``change`` of the corresponding leaves of batches that are built alike, in the first one's containers.
-
-    Containers are mappings (of transformers too, whose batches are no dicts), lists, tuples and named tuples;
-    but for a tuple with a method ``to``, such as a ``PackedSequence``: not all of its parts may be moved.
-    """
-    first = batches[0]
-    if isinstance(first, Mapping):
-        found = {key: mapped([batch[key] for batch in batches], change) for key in first}
-        if not isinstance(first, UserDict):
-            return found
-        alike = copy(first)  # such as transformers' batches, whose parts are attributes too
-        alike.update(found)
-        return alike
-    if not isinstance(first, list | tuple) or hasattr(first, "to"):
-        return change(batches)
-    parts = [mapped(each, change) for each in zip(*batches, strict=True)]
-    return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
 
 
 class SyntheticBatches:

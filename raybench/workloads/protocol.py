@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from raybench.errors import RequestError
@@ -10,7 +11,10 @@ from raybench.errors import RequestError
 if TYPE_CHECKING:
     import torch
     from torch import nn
-    from torch.utils.data import Dataset
+    from torch.utils.data import DataLoader, Dataset
+
+# of torch and of Accelerate
+EVEN_SAMPLERS = ("RandomSampler", "SequentialSampler", "SeedableRandomSampler", "NoneType")
 
 
 @runtime_checkable
@@ -18,12 +22,15 @@ class Workload(Protocol):
     """A model, its loss, and batches made up or read.
 
     Besides ``model`` and ``loss`` a workload has ``batch(size, generator)`` for synthetic input or
-    ``dataset(split)`` for real input. Optional, used where it is there: ``optimizer(parameters)``,
-    ``samples(batch) -> int``, ``tokens(batch) -> int``, ``metric(output, batch)`` (the number of correct
+    ``dataset(split)`` for real input. Optional, used where it is there: ``optimizer(parameters)`` or
+    ``optimizer(model)``, told apart by the name of the argument, ``scheduler(optimizer)`` or
+    ``scheduler(optimizer, steps)``, ``after_backward(model)`` (gradient clipping), ``samples(batch) -> int``,
+    ``tokens(batch) -> int``, ``metric(output, batch)`` (the number of correct
     predictions, as a tensor; ``output`` is the model's), ``tokens_per_sample() -> float`` (the exact mean
     over the training set, without padding, where batches differ), ``collate(samples) -> batch``, which the
-    real loader takes in place of torch's own and which has to be picklable, and
-    ``communication_hook(group)``, which returns the state and the hook for DDP's ``register_comm_hook``.
+    real loader takes in place of torch's own and which has to be picklable,
+    ``communication_hook(group)``, which returns the state and the hook for DDP's ``register_comm_hook``, and
+    ``left_out()``, names of what else the measured steps have not.
     """
 
     def model(self) -> nn.Module:
@@ -68,11 +75,31 @@ def dataset_of(workload: Workload, split: str) -> Any:
     return dataset
 
 
-def optimizer_of(workload: Workload, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None:
-    """The workload's own optimizer, or None."""
+def optimizer_of(workload: Workload, model: nn.Module) -> torch.optim.Optimizer | None:
+    """The workload's own optimizer for ``model``, or None.
+
+    Called with the model where the argument is called ``model``, else with the parameters that are trained.
+    """
     make = getattr(workload, "optimizer", None)
-    optimizer: torch.optim.Optimizer | None = make(parameters) if make is not None else None
+    if make is None:
+        return None
+    takes_model = next(iter(inspect.signature(make).parameters), "") == "model"
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer: torch.optim.Optimizer = make(model if takes_model else trained)
     return optimizer
+
+
+def after_backward_of(workload: Workload) -> Callable[[nn.Module], None] | None:
+    """What the workload does with gradients before the optimizer's step, as clipping them; None: nothing."""
+    after: Callable[[nn.Module], None] | None = getattr(workload, "after_backward", None)
+    return after
+
+
+def left_out_of(workload: Workload) -> tuple[str, ...]:
+    """What a training usually has in a step, and the measured steps of ``workload`` have not."""
+    clipping = () if after_backward_of(workload) else ("gradient clipping",)
+    more = getattr(workload, "left_out", tuple[str, ...])
+    return (*clipping, "scheduler", "logging", "evaluation", *more())
 
 
 def collate_of(workload: Workload) -> Callable[[list[Any]], Any] | None:
@@ -85,3 +112,17 @@ def metric_of(workload: Workload) -> Callable[[Any, Any], torch.Tensor] | None:
     """The workload's count of correct predictions; None: it has no accuracy."""
     metric: Callable[[Any, Any], torch.Tensor] | None = getattr(workload, "metric", None)
     return metric
+
+
+def as_made(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """``optimizer`` with the rates that it was made with, where a scheduler has already changed them."""
+    for group in optimizer.param_groups:
+        group["lr"] = group.get("initial_lr", group["lr"])
+    return optimizer
+
+
+def other_sampler(loader: DataLoader[Any]) -> tuple[str, ...]:
+    """The name of a loader's sampler that does not draw each sample once an epoch, as raybench does."""
+    batches = loader.batch_sampler
+    name = type(getattr(batches, "sampler", batches)).__name__
+    return () if name in EVEN_SAMPLERS else (name,)

@@ -22,11 +22,11 @@ from tests.processes.starting import LIMIT_S
 from tests.support.planted.faults import until
 
 FACTORY = """
-import asyncio, os, signal, sys, threading, time
+import asyncio, os, signal, sys, threading, time, torch
 class Own:
-    def model(self): ...
-    def loss(self, model, batch): ...
-    def batch(self, size, generator): ...
+    def model(self): return torch.nn.Linear(2, 1)
+    def loss(self, model, batch): return model(batch).mean()
+    def batch(self, size, generator): return torch.ones(size, 2)
 def build(does):
     if does == "all that must not stay":
         os.chdir("/")

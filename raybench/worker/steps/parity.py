@@ -15,7 +15,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import Batches, joined, make_batches
+from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Team, collectives_alone
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames
@@ -23,6 +23,7 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
 from raybench.worker.strategies.stepper import Stepper, gradients_of
+from raybench.workloads.batch_parts import joined
 from raybench.workloads.protocol import Workload
 
 STEPS, LEAST_STEPS = 5, 2  # the first loss is before any update

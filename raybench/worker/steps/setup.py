@@ -151,7 +151,7 @@ class TrialModels:
             return _Tried(too_large=too_large)
 
     def _make(self) -> None:
-        self._workload = build(self._config.workload, self._config.data)
+        self._workload = build(self._config.workload, self._config.data, self._config.seed)
         if any(each.compile for each in self._settings):
             transforms.reset()
             self.compiled_before = self.num_compiled()

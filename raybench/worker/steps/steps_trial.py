@@ -24,6 +24,7 @@ from raybench.worker.steps.variants import VariantRun, Variants, WarmUp, warm_up
 from raybench.worker.strategies.ddp import ddp_report
 from raybench.worker.strategies.models import StrategyModels
 from raybench.workloads.batch_counts import samples_of, tokens_of
+from raybench.workloads.protocol import left_out_of
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,7 @@ class StepsTrial:
             "global_batch_size": config.global_batch_size,
             "epoch_samples": self._models.epoch_samples,
             "num_parameters": models.num_parameters or None,
+            "left_out": left_out_of(models.workload),
             "flops_per_step": self._cache.flops.get(flops.flops_key(config)),
             "bucket_bytes": ddp.bucket_bytes if ddp else (),
             "gradient_bytes": ddp.gradient_bytes if ddp else None,

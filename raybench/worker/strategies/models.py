@@ -25,7 +25,7 @@ from raybench.worker.devices.cuda import gpu_uuid
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies import ddp
 from raybench.worker.strategies.sharding import release_group, shard
-from raybench.worker.strategies.stepper import Stepper
+from raybench.worker.strategies.stepper import Stepper, unwrapped
 from raybench.worker.strategies.transforms import checkpoint_blocks, compile_module
 from raybench.workloads.protocol import Workload, optimizer_of
 
@@ -233,10 +233,10 @@ class CopiedModel:
 
 def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
     """The workload's own optimizer, or the study's."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    own = optimizer_of(workload, parameters)
+    own = optimizer_of(workload, unwrapped(module))
     if own is not None:
         return own
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     rate, decay = spec.learning_rate, spec.weight_decay
     if spec.name == "sgd":
         return torch.optim.SGD(parameters, rate, momentum=spec.momentum, weight_decay=decay)

@@ -15,7 +15,7 @@ from raybench.records.results import Phase
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches
 from raybench.worker.communicators import default_group
-from raybench.workloads.protocol import Workload
+from raybench.workloads.protocol import Workload, after_backward_of
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Mark = Callable[[Phase], None]
@@ -50,6 +50,7 @@ class Stepper:
         self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
         self.group, self.autocast = group, autocast
         self._workload, self._setting, self._device = workload, setting, device
+        self._after_backward = after_backward_of(workload)
         self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
         self._updates = 0  # of the weights, by any stepper with this optimizer
         # steps left out, as gradients were not finite: by the scaler, and by a fused optimizer on the device
@@ -119,6 +120,10 @@ class Stepper:
         left out is counted without waiting for the device: the optimizer was not called, or knows it there.
         """
         before = self._updates
+        if self._after_backward is not None:
+            self._scaler.unscale_(self.optimizer)  # which also looks for what is not finite: before clipping
+            with default_group(self.group):
+                self._after_backward(self.inner)
         self._scaler.step(self.optimizer)
         self._scaler.update()
         if self._scaler.is_enabled():
@@ -151,10 +156,7 @@ class Stepper:
     @property
     def inner(self) -> nn.Module:
         """The model without the wrapper of DDP or DataParallel."""
-        if isinstance(self.module, DistributedDataParallel | DataParallel):
-            inner: nn.Module = self.module.module
-            return inner
-        return self.module
+        return unwrapped(self.module)
 
     @property
     def evaluated(self) -> nn.Module:
@@ -190,6 +192,12 @@ class Stepper:
         if set_fsdp_sync is not None:
             set_fsdp_sync(last)
         return nullcontext()
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The model inside DDP or DataParallel; any other is itself."""
+    inner: nn.Module = module.module if isinstance(module, DistributedDataParallel | DataParallel) else module
+    return inner
 
 
 def gradients_of(module: nn.Module) -> Iterator[torch.Tensor]:

@@ -7,13 +7,11 @@ that reads it. So one device and several train on the same steps, and a resumed 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -23,6 +21,7 @@ from raybench.worker.batches import PREFETCH_FACTOR, loader_context, restore_mes
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import samples_of
 from raybench.workloads.protocol import Workload, collate_of
+from raybench.workloads.seeding import seeded
 
 
 class Reader(Dataset[Any]):
@@ -42,21 +41,6 @@ class Reader(Dataset[Any]):
                 many(list(part.indices)) if many else [self._dataset[index] for index in part.indices]
             )
         return samples
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Every generator of the process seeded, and put back as it was afterwards."""
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before[0])
-        random.setstate(before[1])
-        np.random.set_state(before[2])
 
 
 class _Parts:

@@ -13,14 +13,15 @@ from torch import nn
 
 from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.records.requests import Configuration, TrainingRequest
-from raybench.worker.batches import on_device
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.stepper import Stepper, sample_weight
 from raybench.worker.training.epoch_batches import PRIME, EpochBatches, Part, shuffled, split
 from raybench.workloads import Workload
 from raybench.workloads.batch_counts import correct_of
+from raybench.workloads.batch_parts import on_device
 from raybench.workloads.protocol import dataset_of, metric_of
+from raybench.workloads.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -220,9 +221,14 @@ def correct_predictions(sums: Sequence[Sums]) -> int | None:
 class LearningRates:
     """Sets the rates of an optimizer, step by step."""
 
-    def __init__(self, request: TrainingRequest, optimizer: torch.optim.Optimizer) -> None:
-        """``optimizer`` as it was made: its rates are those of one device at the reference batch."""
-        self._spec = request.training
+    def __init__(
+        self, request: TrainingRequest, optimizer: torch.optim.Optimizer, own: Schedule | None = None
+    ) -> None:
+        """``optimizer`` as it was made: its rates are those of one device at the reference batch.
+
+        ``own`` is the workload's schedule: it holds where the study asks for neither warm-up nor cosine.
+        """
+        self._spec, self._own = request.training, own
         self._base = [float(group["lr"]) for group in optimizer.param_groups]
         batch = request.config.global_batch_size
         self._factor = self._spec.learning_rate_factor(batch, request.reference_batch)
@@ -235,6 +241,7 @@ class LearningRates:
     def set(self, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int) -> float:
         """Set the rates of optimizer step ``step``, from 0 over all epochs. Returns the first group's."""
         factor = self._factor * self._spec.schedule_factor(step, steps_per_epoch)
-        for group, rate in zip(optimizer.param_groups, self._base, strict=True):
+        base = self._own.rates(step) if self._own and not self._spec.has_schedule else self._base
+        for group, rate in zip(optimizer.param_groups, base, strict=True):
             group["lr"] = rate * factor
-        return self._base[0] * factor
+        return base[0] * factor

@@ -35,6 +35,7 @@ from raybench.worker.training.passes import (
 )
 from raybench.workloads import build
 from raybench.workloads.protocol import metric_of
+from raybench.workloads.schedule import schedule_of
 
 
 class TrainingTrial:
@@ -67,7 +68,7 @@ class TrainingTrial:
         self._model_place = results / self._model_name if results else None
         self._peaks: list[MemoryPeak] = []  # after each epoch
         self._driven_peaks: list[list[int]] = []  # of the devices that dp drives
-        self._workload = build(config.workload, config.data)
+        self._workload = build(config.workload, config.data, config.seed)
         self._data = training_data(config, self._workload, device)
         self._passes = Passes(request, self._at_work, device, self._workload, self._data)
         check_model_fits(config, self._workload, team, cache)
@@ -111,7 +112,9 @@ class TrainingTrial:
         return Outcome("complete", result=result)
 
     def _train(self, stepper: Stepper, began: float, on_progress: OnProgress) -> TrainingResult:
-        rates = LearningRates(self._request, stepper.optimizer)
+        steps = math.ceil(self._data.train.num_samples / self._request.config.global_batch_size)
+        own = schedule_of(self._workload, stepper.optimizer, self._spec.epochs, steps)
+        rates = LearningRates(self._request, stepper.optimizer, own)
         epochs = self._saved.resume(stepper)
         setup_s, resumed_after = perf_counter() - began, len(epochs)
         self._device.reset_peak(self._driven)

@@ -31,10 +31,11 @@ factory = "own_model:build"
 batch_size = [8]
 """
 MODULE = """
+import torch
 class Own:
-    def model(self): ...
-    def loss(self, model, batch): ...
-    def batch(self, size, generator): ...
+    def model(self): return torch.nn.Linear(2, 1)
+    def loss(self, model, batch): return model(batch).mean()
+    def batch(self, size, generator): return torch.ones(size, 2)
 def build():
     from pathlib import Path
     Path({mark!r}).write_text("imported")

@@ -24,6 +24,7 @@ from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
+from raybench.workloads import Checked
 from tests.support.planted import QUIET, FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study
@@ -140,6 +141,12 @@ def test_a_dry_run_names_learning_rate_and_global_batch_of_what_would_run() -> N
     assert "2 devices, batch 32, global batch 64, learning rate 0.004" in trained
     factory = dry(workload={"factory": "my_model:build"})
     assert "optimizer: the factory's own, else sgd, learning rate 0.01" in factory
+    for workload in ({"trainer": "mine:build"}, {"lightning": "mine:build"}):
+        trained = dry(workload=workload, training={"epochs": 1, "learning_rate_scaling": "linear"})
+        assert "optimizer: that of mine:build" in trained
+        assert (
+            "2 devices, batch 32, global batch 64, learning rate 2 times that of its own optimizer" in trained
+        )
     real = {"factory": "my_model:build", "input": "real"}
     own = dry(workload=real, optimizer=sgd, training={"epochs": 1})
     assert "global batch 32, learning rate that of the factory's optimizer, without one 0.002" in own
@@ -163,7 +170,7 @@ def test_what_was_typed_as_a_search_goes_on_as_it_was_begun(
         environments=lambda needs: [here],
         close=lambda: None,
     )
-    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: None)
+    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: Checked())
 
     def run(store: ResultsDirectory, measure: Any, **_: Any) -> Ended:
         kept.append(store.study().search.method)
@@ -214,7 +221,7 @@ def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of()
-    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: None)
+    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: Checked())
     cluster: Any = SimpleNamespace(
         await_places=lambda *_: None,
         resources=lambda needs: Resources("cpu", 2, "a CPU"),

@@ -14,6 +14,7 @@ from raybench.launch.nodes import Answered, Node
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.host import WorkerNeeds
 from raybench.spec import Study
+from raybench.workloads import Checked
 
 NEEDS = WorkerNeeds("cpu", 1)
 NAMES = ("first", "second")
@@ -64,8 +65,8 @@ class Trained:
 
 
 def test_data_that_all_nodes_have_are_counted_once() -> None:
-    cluster = TwoNodes(lambda name, answer: (60_000, 10_000))
-    assert check_workload(cluster, a_study(), NEEDS) == (60_000, 10_000)
+    cluster = TwoNodes(lambda name, answer: Checked((60_000, 10_000), untried=name))
+    assert check_workload(cluster, a_study(), NEEDS) == Checked((60_000, 10_000), untried="first")
     assert len(cluster.asked) == 1
 
 
@@ -89,7 +90,7 @@ def test_a_node_with_other_data_is_named_before_anything_starts() -> None:
     """A copy that broke off: shares of it would be of other samples than the rest has."""
     counts = {"first": (60_000, 10_000), "second": (59_999, 10_000)}
     with pytest.raises(RequestError) as refused:
-        check_workload(TwoNodes(lambda name, answer: counts[name]), a_study(), NEEDS)
+        check_workload(TwoNodes(lambda name, answer: Checked(counts[name])), a_study(), NEEDS)
     first, *lines = refused.value.problems
     assert first == "data: the same on every node"
     assert len(lines) == 2

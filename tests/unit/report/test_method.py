@@ -82,3 +82,17 @@ def test_words_on_real_input_say_what_a_restart_of_the_loader_costs() -> None:
     )
     made_up = study(knobs={"batch_size": [32]})
     assert "loader" not in " ".join(method_words(analyse(made_up, grid(made_up, (1, 2))[0])))
+
+
+def test_what_the_steps_leave_out_is_said_in_a_sentence() -> None:
+    spec = study(knobs={"batch_size": [32]})
+    records, _ = grid(spec, (1, 2))
+    assert "Not in these steps" not in " ".join(method_words(analyse(spec, records)))  # older records
+    known = [
+        each.model_copy(
+            update={"result": each.steps.model_copy(update={"left_out": ("scheduler", "logging")})}
+        )
+        for each in records
+        if each.steps is not None
+    ]
+    assert "Not in these steps: scheduler, logging." in method_words(analyse(spec, known))

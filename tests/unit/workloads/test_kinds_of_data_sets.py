@@ -33,7 +33,7 @@ class WithDataset:
         return nn.Linear(1, 1)
 
     def loss(self, model: nn.Module, batch: Any) -> Any:
-        return model(batch).mean()
+        return model(batch.float()[:, None]).mean()
 
     def dataset(self, split: str) -> Any:
         return self._dataset

@@ -10,7 +10,7 @@ import pytest
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import FactorySpec
-from raybench.workloads import check, num_samples
+from raybench.workloads import check
 
 MODULE = """
 import sys
@@ -66,9 +66,9 @@ def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_one_line_says_what_the_code_did(arguments: dict[str, Any], told: str, factory: Any) -> None:
-    for look in (check, num_samples):
+    for is_trained in (False, True):
         with pytest.raises(RequestError) as refused:
-            look(factory(**arguments), None)
+            check(factory(**arguments), None, is_trained=is_trained)
         (line,) = refused.value.problems
         assert told in line
         assert line.startswith("workload")

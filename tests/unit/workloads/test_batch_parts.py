@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from transformers import BatchEncoding, BatchFeature
 
-from raybench.worker.batches import joined, on_device
+from raybench.workloads.batch_parts import joined, on_device
 
 META = torch.device("meta")
 ONE, TWO = torch.zeros(2, 3), torch.ones(1, 3)
