@@ -10,18 +10,18 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (245, 4),
-    "analysis": (9244, 59),
-    "commands": (2847, 22),
-    "driver": (1191, 7),
-    "launch": (2132, 18),
-    "machine": (992, 7),
-    "plan": (1118, 9),
-    "records": (1332, 11),
-    "report": (6202, 29),
-    "spec": (1432, 12),
-    "worker": (5012, 43),
-    "workloads": (1620, 16),
+    ".": (243, 4),
+    "analysis": (9287, 59),
+    "commands": (2922, 22),
+    "driver": (1211, 7),
+    "launch": (2172, 18),
+    "machine": (1042, 7),
+    "plan": (1127, 9),
+    "records": (1355, 11),
+    "report": (6247, 29),
+    "spec": (1590, 12),
+    "worker": (5838, 46),
+    "workloads": (2185, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

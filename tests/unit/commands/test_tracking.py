@@ -17,6 +17,7 @@ from raybench.errors import RequestError
 from raybench.machine.environment import capture
 from raybench.machine.host import Resources
 from raybench.records.store import ResultsDirectory
+from raybench.workloads import Checked
 from tests.unit.studies import failed, grid, study
 
 
@@ -48,7 +49,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return Ended(130, store.path)
 
     monkeypatch.setattr(tracking, "find_spec", lambda name: True)
-    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: None)
+    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: Checked())
     monkeypatch.setattr(scaling_run, "measure_and_report", measure)
     monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec, None))
 
