@@ -106,8 +106,8 @@ def run(
     the main one a study runs to its end: Python has no signals there.
 
     Args:
-        study: a name that ``raybench list`` shows, or the path of a TOML file. None: the default study, or
-            with ``factory`` a study of that workload alone.
+        study: a name that ``raybench list`` shows, the path of a TOML file, or a script that ends in ``.py``
+            (docs/scripts.md). None: the default study, or with ``factory`` or ``script`` that alone.
         factory: what makes the workload, ``"package.module:function"`` or the function itself, which workers
             must be able to import: not one of a notebook's cells.
         knobs: values, or lists of values to explore, by the names of knobs: ``{"batch_size": [64, 256]}``.
@@ -127,7 +127,8 @@ def run(
     unknown = next((name for name in options if name not in OPTIONS), None)
     if unknown is not None:
         raise TypeError(f"run() got an unexpected keyword argument {unknown!r}")
-    typed = scaling_options(**from_python(OPTIONS.values(), options))
+    named = None if study is None else str(study)
+    typed = scaling_options(study=named, **from_python(OPTIONS.values(), options))
     fields = {f"knobs.{name}": value for name, value in (knobs or {}).items()} | dict(set or {})
     if factory is not None:
         path = _importable(factory)
@@ -136,7 +137,6 @@ def run(
     return _measured(
         replace(
             typed,
-            study=None if study is None else str(study),
             overrides=(*typed.overrides, *fields.items()),
             began=time.time(),
             lives_on=True,

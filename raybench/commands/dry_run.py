@@ -138,12 +138,19 @@ def sizes_left_out(plan: Plan) -> list[str]:
     return [f"world sizes left out, as a global batch cannot be divided evenly over them: {sizes}"]
 
 
+def _rounds_words(plan: Plan) -> str:
+    """With what a setting is compared."""
+    if isinstance(plan.study.workload, ScriptSpec):
+        return "each in a start of the script"
+    return "each in the same rounds as the default"
+
+
 def _search_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
     trials = num_suggestions(plan, known)
     yield f"scaling curve: {plural(len(first_visits(plan, known)), 'trial')} of the default"
     yield (
-        f"search: {plural(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna, each in the "
-        "same rounds as the default"
+        f"search: {plural(trials, 'suggestion')} at world size {plan.target}, chosen by Optuna, "
+        f"{_rounds_words(plan)}"
     )
     yield _visits_words(plan, known)
 
@@ -156,8 +163,8 @@ def _grid_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
         requests = [request for request in requests if request.config.setting.batch_size in listed]
         more = ", those of batch_size max"
     yield (
-        f"{study.search.method}: {plural(len(requests), 'trial')}{more}; at world size {plan.target} each in "
-        "the same rounds as the default"
+        f"{study.search.method}: {plural(len(requests), 'trial')}{more}; at world size {plan.target} "
+        f"{_rounds_words(plan)}"
     )
     for request in requests:
         batch = request.config.global_batch_size

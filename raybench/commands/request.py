@@ -21,7 +21,7 @@ from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
 from raybench.spec.user_input import real_path
-from raybench.spec.workloads import OwnCodeSpec
+from raybench.spec.workloads import OWN, OwnCodeSpec
 
 
 def search_folders(study_file: Path | None) -> None:
@@ -71,7 +71,8 @@ def _working_dir(path: Path) -> Path:
 def _study_path(options: ScalingOptions) -> tuple[Path | None, bool]:
     """Its file, None of a script or factory without one, and whether its smoke values apply."""
     if not options.resume:
-        own = {field for field, _ in options.overrides} & {"workload", "workload.factory"}
+        keys = {"workload", *(f"workload.{key}" for key in OWN)}
+        own = {field for field, _ in options.overrides} & keys
         return None if options.study is None and own else find_study(options.study), options.smoke
     assert options.output is not None
     if options.study is not None:

@@ -33,15 +33,19 @@ class ScalingOptions(Options):
 
     study: StudyName = None
     script: Annotated[
-        Path | None, option("--script", "FILE", parse_path, "A script that torchrun runs, as it is.")
+        Path | None,
+        option("--script", "FILE", parse_path, "Script to measure, as you would give it to torchrun."),
     ] = None
-    module: Annotated[str | None, typer.Option("--module", help="The same, as a module.")] = None
+    module: Annotated[str | None, typer.Option("--module", help="The same, as `python -m` would run it.")] = (
+        None
+    )
     args: Annotated[
-        str | None, typer.Option("--args", help='Its arguments, such as "--bs {batch_size}": a knob.')
+        str | None,
+        typer.Option("--args", help="Arguments for the script; {batch_size} and other knobs are filled in."),
     ] = None
     samples_per_step: Annotated[
         int | None,
-        option("--samples-per-step", "N", parse_whole, "Samples of one device in a step of the script."),
+        option("--samples-per-step", "N", parse_whole, "Samples one device processes per optimizer step."),
     ] = None
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group"

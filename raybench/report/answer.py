@@ -23,6 +23,7 @@ from raybench.report.sections.training import changed_words, parity_words, train
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.spec.plural import plural
+from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
@@ -207,7 +208,8 @@ def _why(results: StudyResults) -> list[str]:
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
     """What would separate a large rest, where the rounds were ended by the clock."""
     steps = results.headline.steps if results.headline else None
-    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN:
+    is_script = isinstance(results.study.workload, ScriptSpec)  # which no time divides further
+    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script:
         return []
     return ["longer trials would separate them (measure.max_seconds, --time-budget)"]
 

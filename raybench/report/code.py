@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,11 @@ def use_it(results: StudyResults, environment: Mapping[str, Any]) -> UseIt | Non
     snippets = [variables_snippet(use)]
     if not isinstance(use.config.workload, ScriptSpec):
         snippets.insert(0, loop_snippet(use, torch_version(environment)))
-    return UseIt(tuple(_sentences(results, use)), tuple(snippets), arguments_table(use))
+    script, table = use.config.workload, arguments_table(use)
+    if isinstance(script, ScriptSpec):  # of which the study knows what it sets
+        known = script.ddp_knobs or ()
+        table = replace(table, rows=tuple(row for row in table.rows if row[0].split(" = ")[0] in known))
+    return UseIt(tuple(_sentences(results, use)), tuple(snippets), table)
 
 
 def torch_version(environment: Mapping[str, Any]) -> tuple[int, ...]:
@@ -415,7 +419,12 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
             "have to follow."
         )
     told += _as_trained(results, use)
-    told.append("Arguments that are left out are at the framework's own default, which is what was measured.")
+    if isinstance(use.config.workload, ScriptSpec):
+        told.append("Everything else is as in the script.")
+    else:
+        told.append(
+            "Arguments that are left out are at the framework's own default, which is what was measured."
+        )
     return told
 
 

@@ -148,14 +148,25 @@ def _validated(data: dict[str, Any]) -> Study:
     raise RequestError(*faults)
 
 
+def _where_it_is(link: str, script: ScriptSpec) -> str:
+    """The absolute path of a link: beside the script, or in the current directory."""
+    folders = [Path.cwd()] if script.is_module else [Path(script.script).parent, Path.cwd()]
+    found = next((folder / link for folder in folders if (folder / link).exists()), None)
+    if found is None:
+        raise RequestError(f"workload.links: files and folders that are there (received {link!r})")
+    return str(found)
+
+
 def _with_ddp_knobs(study: Study) -> Study:
-    """With the knobs that the study sets: those that are not as they are without it."""
+    """With what is known where the study is typed: the knobs that it sets, and where links lead."""
     script = study.workload
     if not isinstance(script, ScriptSpec) or script.ddp_knobs is not None:
         return study
     defaults = {name: (each.default,) for name, each in Setting.model_fields.items()}
     named = tuple(name for name in script.DDP_KNOBS if study.knobs.values(name) != defaults[name])
-    return study.model_copy(update={"workload": script.model_copy(update={"ddp_knobs": named})})
+    links = tuple(_where_it_is(link, script) for link in script.links)
+    known = script.model_copy(update={"ddp_knobs": named, "links": links})
+    return study.model_copy(update={"workload": known})
 
 
 def _is_told(line: str, told: set[str]) -> bool:

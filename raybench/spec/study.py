@@ -273,7 +273,8 @@ class Study(Model):
         reached |= {"batch_size"} if "global_batch_size" in reached else set()
         for name, each in Setting.model_fields.items():
             values = self.knobs.values(name)
-            if name not in reached and values != (each.default,):
+            is_typed = script.ddp_knobs is None and name in self.knobs.model_fields_set
+            if name not in reached and (values != (each.default,) or is_typed):
                 raise ValueError(
                     f"knobs.{name}: neither DDP nor the script's arguments take it; {{{name}}} in --args "
                     f"does (received {', '.join(map(str, values))})"

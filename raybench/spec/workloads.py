@@ -283,13 +283,13 @@ class ScriptSpec(Model):
     )
     links: Annotated[tuple[str, ...], ListOrValue, AfterValidator(no_repeats)] = Field(
         (),
-        description="files and folders, absolute or beside the script, that it finds in the directory of its "
-        "own in which it runs",
+        description="files and folders, absolute, beside the script or in the current directory, that the "
+        "script finds in the empty one in which it runs",
     )
     ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
         None,
         description="knobs that DistributedDataParallel takes in place of the script's own arguments; unset: "
-        "those that the study sets to more than their default",
+        "those that the study sets to something else than their default",
     )
 
     #: what ``DistributedDataParallel`` takes, whatever the script gives it
@@ -300,6 +300,8 @@ class ScriptSpec(Model):
         "static_graph",
         "find_unused_parameters",
         "broadcast_buffers",
+        "batched_grad_copy",
+        "skip_all_reduce_unused_params",
     )
     #: what else a script's arguments may have, beside the knobs
     OTHERS: ClassVar[tuple[str, ...]] = ("world_size", "global_batch_size", "seed")
@@ -328,14 +330,19 @@ class ScriptSpec(Model):
 
         return [_PLACEHOLDER.sub(value_of, word) for word in shlex.split(self.args)]
 
-    @model_validator(mode="after")
-    def _links_differ(self) -> ScriptSpec:
-        names = [link.rstrip("/").rsplit("/", 1)[-1] for link in self.links]
-        if len({*names}) < len(names):
-            raise ValueError(f"links: names that differ (received {', '.join(self.links)})")
-        if self.is_module and not all(link.startswith("/") for link in self.links):
-            raise ValueError(f"links: absolute paths with a module (received {', '.join(self.links)})")
-        return self
+    @field_validator("links")
+    @classmethod
+    def _links_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len({link.rstrip("/").rsplit("/", 1)[-1] for link in value}) < len(value):
+            raise ValueError("names that differ")
+        return value
+
+    @field_validator("ddp_knobs")
+    @classmethod
+    def _are_ddps(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if {*(value or ())} - {*cls.DDP_KNOBS}:
+            raise ValueError(f"of {', '.join(cls.DDP_KNOBS)}")
+        return value
 
     @field_validator("args")
     @classmethod

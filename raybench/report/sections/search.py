@@ -14,6 +14,7 @@ from raybench.report.pages import EXPLORATORY
 from raybench.report.sections.scaling import efficiency_cell, speedup_cell
 from raybench.report.sections.trials import in_order, label_and_mark
 from raybench.report.table import Column, Table, devices, first_rows_words, known, make_table
+from raybench.spec.workloads import ScriptSpec
 
 MOST_GAINS = 12  # rows
 
@@ -70,8 +71,9 @@ def gains_table(results: StudyResults) -> Table:
     others = [record for record in results.rivals if record.trial_id in results.gains]
     others.sort(key=lambda record: -results.gains[record.trial_id].gain.value)
     shown = others[:MOST_GAINS]
+    how = "across starts" if isinstance(results.study.workload, ScriptSpec) else "in the same rounds"
     caption = (
-        "Against the default in the same rounds; 95% intervals for all rows at once. As good: within "
+        f"Against the default {how}; 95% intervals for all rows at once. As good: within "
         f"{results.study.search.minimum_gain:.0%}."
     )
     if len(others) > len(shown):

@@ -29,7 +29,7 @@ import numpy as np
 import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, decide
-from raybench.errors import CODE_FAILS, InvalidTrialError
+from raybench.errors import CODE_FAILS, InvalidTrialError, printable
 from raybench.machine.host import host_id
 from raybench.records.messages import BlockStepTimes, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import StepsRequest, Variant
@@ -136,6 +136,18 @@ class _Process:
         except OSError:  # it is gone, which the next message says
             pass
 
+    def last_words(self) -> str:
+        """The last line that it printed, as the end of a sentence; empty where there is none."""
+        self.wait(POLL_S)
+        lines = [line.strip() for line in self._printed().decode(errors="replace").splitlines()]
+        last = next((line for line in reversed(lines) if line), "")
+        return f": {printable(last)}" if last else ""
+
+    def _printed(self) -> bytes:
+        with self._log.open("rb") as log:
+            log.seek(max(log.seek(0, os.SEEK_END) - LONGEST_LOG, 0))
+            return log.read()
+
     def wait(self, seconds: float) -> None:
         """Until it is gone, or this time is over."""
         try:
@@ -153,9 +165,7 @@ class _Process:
         self._child.stdin.close()
         self._child.wait()
         self.end.close()
-        with self._log.open("rb") as log:
-            log.seek(max(log.seek(0, os.SEEK_END) - LONGEST_LOG, 0))
-            printed = log.read()
+        printed = self._printed()
         self._folder.cleanup()
         return printed
 
@@ -174,7 +184,7 @@ class ScriptTrial:
         self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._process: _Process | None = None
-        self._num_steps = 0  # that were ordered
+        self._num_steps, self._num_told = 0, 0  # that were ordered, and that are done
         self._missing: dict[Variant | Beside, str] = {}
 
     def run(self, on_progress: OnProgress) -> Outcome:
@@ -195,8 +205,7 @@ class ScriptTrial:
     def _measured(self, on_progress: OnProgress) -> Outcome:
         began, self._load = perf_counter(), OtherLoad(self._team, names=False)
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
-        folder = Path() if self._script.is_module else Path(self._script.script).parent
-        links = [folder / name for name in self._script.links]
+        links = list(map(Path, self._script.links))
         self._process = _Process(self._launch(), self._variables(), links)
         reports = self._reports()
         if reports is None:
@@ -302,20 +311,24 @@ class ScriptTrial:
         answers = self._team.gather(self._answer())
         late = [rank for rank, each in zip(self._team.ranks, answers, strict=True) if isinstance(each, _Late)]
         if late:
-            which = (
-                f"rank {late[0]}: " if len(late) < len(answers) else ""
-            )  # else who waits for whom is not known
-            where = f"within its first {self._num_steps}" if self._num_steps else "before its first"
-            raise _TimedOut(f"{which}the script hangs, or takes too long, {where} optimizer steps{HINT}")
+            # where all are, one may wait for another
+            which = f"rank {late[0]}: " if len(late) < len(answers) else ""
+            steps = f"after {self._num_told}" if self._num_told else "without any"
+            seconds = DEADLINE_SHARE * self._request.timeout_s
+            raise _TimedOut(
+                f"{which}the script hangs, or is slow: {seconds:.0f} s are over {steps} optimizer steps "
+                f"(measure.timeout_seconds){HINT}"
+            )
         ended = [each for each in answers if isinstance(each, Ended)]
         failures = [each.failure for each in ended if each.failure is not None]
         failures += [
-            RankFailure(rank, f"the script ended with exit code {each.exit_code}{HINT}", False, False)
+            RankFailure(rank, f"the script exited with code {each.exit_code}{each.said}{HINT}", False, False)
             for rank, each in zip(self._team.ranks, answers, strict=True)
             if isinstance(each, Ended) and each.exit_code and each.failure is None
         ]
         if failures:
             raise AgreedFailure(sorted(failures, key=lambda each: is_echo(each.text)))
+        self._num_told = self._num_steps
         return None if ended else answers
 
     def _answer(self) -> BlockDone | Ended | _Late:
@@ -329,6 +342,7 @@ class ScriptTrial:
                 return _Late() if until == self._until else Ended()
         if isinstance(answer, Ended):
             store.set(self._over, "")
+            answer = replace(answer, said=self._process.last_words()) if answer.exit_code else answer
         return answer
 
     def _refuse_unmeasurable(self, about: Sequence[About]) -> None:
@@ -408,7 +422,8 @@ class ScriptTrial:
 
     def _too_short(self) -> InvalidTrialError:
         return InvalidTrialError(
-            f"the script ended within {self._num_steps} steps, too few to measure: more epochs give more"
+            f"the script ended within {self._num_steps} optimizer steps, too few to measure: raise its "
+            "epochs or max_steps (raybench stops it early)"
         )
 
     def _measure(self, variants: Sequence[ScriptVariant], step_s: float, on_progress: OnProgress) -> _Rounds:

@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 import os
+import re
 import runpy
 import shutil
 import sys
@@ -45,7 +46,11 @@ from raybench.worker.devices.cpu import status_bytes
 from raybench.worker.failures import RankFailure, describe
 from raybench.worker.strategies.ddp import SYNC_BUFFERS, compression_hook, ddp_report, no_transfer
 
-OWN_DIRECTORY = "a script runs in a directory of its own: give paths in full, or name them in workload.links"
+OWN_DIRECTORY = (
+    "the script runs in an empty directory: use absolute paths, or --set workload.links=DIRECTORY to have it "
+    "there"
+)
+_NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
 ScriptVariant = Literal["plain", "ddp", "local"]
 
 
@@ -105,6 +110,7 @@ class Ended:
 
     failure: RankFailure | None = None
     exit_code: int = 0
+    said: str = ""  # at its end
 
 
 class Enough(BaseException):
@@ -274,6 +280,8 @@ class Stopwatch:
         def made(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
             bound = signature.bind(ddp, *args, **kwargs)
             for name, value in self._launch.ddp_arguments.items():
+                if name not in signature.parameters:
+                    raise InvalidTrialError(f"knobs.{name}: DistributedDataParallel of this torch has it not")
                 if name in bound.arguments and bound.arguments[name] != value:
                     self._overridden[name] = repr(bound.arguments[name])
                 bound.arguments[name] = signature.parameters[name].default if value is None else value
@@ -464,7 +472,7 @@ def main(descriptor: int) -> None:
     except BaseException as error:  # whatever it is, it is the script's
         traceback.print_exc()
         failure = replace(RankFailure.of(error, launch.rank), ends_group=False)  # it is this process's GPU
-        if isinstance(error, FileNotFoundError) and not Path(str(error.filename)).is_absolute():
+        if isinstance(error, OSError | RuntimeError) and _NO_FILE.search(str(error)):
             failure = replace(failure, text=f"{failure.text}; {OWN_DIRECTORY}")
     end.send(Ended(failure, code))
 
