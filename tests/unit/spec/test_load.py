@@ -225,7 +225,7 @@ def test_layers_must_be_tables():
         ({"workload": {"name": "text", "checkpoint": "x"}}, ['workload: checkpoint goes with model = "distilbert" or "bert" (received "encoder")']),
         ({"workload": {"name": "text", "model": "bert", "checkpoint": "x", "num_layers": 2}}, ["workload: num_layers is the checkpoint's own (received 2)"]),
         ({"workload": {"name": "causal_lm", "sequence_length": 2}}, ["workload.sequence_length: a whole number of at least 4 (received 2)"]),
-        ({"workload": {"trainer": "a:b", "factory": "a:b"}}, ["workload: one of factory, trainer, lightning (received factory and trainer)"]),
+        ({"workload": {"trainer": "a:b", "factory": "a:b"}}, ["workload: one of factory, trainer, lightning, script (received factory and trainer)"]),
         ({"workload": {"trainer": "a:b", "name": "mlp"}}, ['workload: a name or a trainer, not both (received name = "mlp")']),
         ({"workload": {"lightning": "model.py"}}, ['workload.lightning: "package.module:function" (received "model.py")']),
         ({"workload": {"lightning": "a:b", "input": "synthetic"}}, ['workload.input: "real" (received "synthetic")']),
