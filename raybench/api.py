@@ -121,7 +121,7 @@ def run(
     Raises:
         RequestError: the request is wrong: a line for each fault, with the field, the rule and the value.
         StoreError: the results directory is in use or cannot be written.
-        RayDiedError: Ray died. What was measured is kept.
+        RayDiedError: Ray died. What was measured is kept; a notebook's kernel is to be restarted.
         KeyboardInterrupt: the run was interrupted. What was measured is kept.
     """
     unknown = next((name for name in options if name not in OPTIONS), None)
@@ -171,6 +171,8 @@ def _measured(options: Any) -> Results:
     try:
         with signals.raising():
             ended = run_scaling(options, make_console())
+    except RayDiedError:
+        raise
     except Interrupted as interrupted:
         raise KeyboardInterrupt(str(interrupted)) from None
     except OSError as error:

@@ -87,9 +87,10 @@ def _to_mlflow(study: Run, trials: Sequence[Run], directory: Path) -> None:
     """Nested runs in the experiment of the study's name, unless MLflow's own variables name another."""
     import mlflow
 
-    if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & os.environ.keys():
+    is_below = mlflow.active_run() is not None  # one of the user's own, whose experiment it is
+    if not is_below and not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & os.environ.keys():
         mlflow.set_experiment(study.parameters["study"])
-    with mlflow.start_run(run_name=study.name):
+    with mlflow.start_run(run_name=study.name, nested=is_below):
         mlflow.log_params(study.parameters)
         mlflow.log_metrics(study.metrics)
         mlflow.log_artifacts(str(directory / REPORT), REPORT)
@@ -110,6 +111,7 @@ def _to_wandb(study: Run, trials: Sequence[Run], directory: Path) -> None:
             job_type="study" if each is study else "trial",
             name=each.name,
             config=each.parameters,
+            reinit="create_new",  # beside one of the user's own
             settings=wandb.Settings(silent=True, console="off"),
         ) as run:
             run.log(each.metrics)

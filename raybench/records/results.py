@@ -207,8 +207,8 @@ class PCIeLink(Frozen):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether GPU and slot could do better."""
-        return self.generation < self.most_generation or self.lanes < self.most_lanes
+        """Whether GPU and slot have more lanes; the generation falls while a GPU idles."""
+        return self.lanes < self.most_lanes
 
 
 class StepsResult(Frozen):

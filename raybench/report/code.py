@@ -19,7 +19,7 @@ from raybench.report.sections.configurations import measured_words
 from raybench.report.sections.training import changed_words
 from raybench.report.table import NONE, Column, Table, make_table
 from raybench.spec.knobs import KnobValue
-from raybench.spec.workloads import ScriptSpec
+from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
 AS_CODE = " as code, at the end of the report"
 HINT_WIDTH = 80  # columns of a terminal
@@ -140,8 +140,11 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     },
     **{name: _ddp(name, frameworks) for name, frameworks in DDP_KNOBS.items()},
     **{
-        f"optimizer_kernels={kernels}": (*_torch(f"torch.optim.AdamW(..., {kernels}=True)"), "")
-        for kernels in ("foreach", "fused")
+        f"optimizer_kernels={kernels}": (*_torch(f"torch.optim.AdamW(..., {kernels}=True)"), transformers)
+        for kernels, transformers in (
+            ("foreach", "TrainingArguments(optim='adamw_torch')"),
+            ("fused", "TrainingArguments(optim='adamw_torch_fused')"),
+        )
     },
     "activation_checkpointing": (
         *_torch("apply_activation_checkpointing(model)"),
@@ -329,8 +332,8 @@ def _remarks(use: Recommendation, knobs: Mapping[str, KnobValue]) -> Iterator[st
         yield f"Lightning wants equally many devices on each of the {use.nodes} nodes."
     elif use.nodes > 1:
         yield f"On {use.nodes} nodes, Lightning takes num_nodes={use.nodes} and the devices of one node."
-    if isinstance(use.config.workload, ScriptSpec):
-        return  # which does as it likes
+    if isinstance(use.config.workload, ScriptSpec | TrainerSpec):
+        return  # which clip as they do
     yield "Trainer of transformers clips gradients unless max_grad_norm=0; the study did not."
 
 

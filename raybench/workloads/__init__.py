@@ -110,7 +110,8 @@ def _adapted(spec: TrainerSpec | LightningSpec, seed: int) -> Workload:
         from raybench.workloads.seeding import seeded
 
         make, alone = _adapter(spec)
-        function = _function(spec)
+        with alone():  # its import too: arguments at the module's level look at the variables
+            function = _function(spec)
         with _failing(spec), seeded(seed), alone():
             made = make(function(**spec.arguments), spec.name)
         _ADAPTERS.clear()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -52,12 +52,26 @@ def mapped(batches: Sequence[Any], change: Callable[[Sequence[Any]], Any]) -> An
     first = batches[0]
     if isinstance(first, Mapping):
         found = {key: mapped([batch[key] for batch in batches], change) for key in first}
-        if not isinstance(first, UserDict):
+        if type(first) is dict:
             return found
-        alike = copy(first)  # such as transformers' batches, whose parts are attributes too
-        alike.update(found)
-        return alike
+        return _of_its_type(first, found)
+    if is_dataclass(first) and not isinstance(first, type):
+        parts_of = {each.name: [getattr(batch, each.name) for batch in batches] for each in fields(first)}
+        return replace(first, **{name: mapped(each, change) for name, each in parts_of.items()})
     if not isinstance(first, list | tuple) or hasattr(first, "to"):
         return change(batches)
     parts = [mapped(each, change) for each in zip(*batches, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+
+
+def _of_its_type(first: Any, found: dict[Any, Any]) -> Any:
+    """``found`` as a mapping of the type of ``first``; as a dictionary where that cannot be made."""
+    try:
+        alike = copy(first)  # such as transformers' batches, whose parts are attributes too
+        alike.update(found)
+        return alike
+    except Exception:  # such as transformers' outputs, which refuse it, and what cannot be changed
+        try:
+            return type(first)(**found)
+        except Exception:
+            return found

@@ -7,7 +7,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -64,14 +63,15 @@ class LightningWorkload:
                 f"(received {type(module).__name__} with automatic_optimization = False)"
             )
         module.log = module.log_dict = _ignored  # each would warn that there is no Trainer
-        self._module, self._data, self._is_set_up = module, data, False
+        self._module, self._data = module, data
+        self._ready: list[bool] = []  # a list: a copy of this object shares what it has set up
         self._loaders: dict[str, Any] = {}
 
     def prepare(self) -> None:
         """Let the DataModule download what it needs: once a node, in the process that looks at a workload."""
-        source = self._data[0] if self._data else self._module
-        if hasattr(source, "prepare_data"):
-            source.prepare_data()
+        for source in (*self._data, self._module):
+            if hasattr(source, "prepare_data"):
+                source.prepare_data()
 
     def model(self) -> nn.Module:
         """A copy of the module, its ``training_step`` as the forward pass."""
@@ -137,13 +137,15 @@ class LightningWorkload:
         return {name: value for name, value in known.items() if value is not None}
 
     def _set_up(self) -> None:
-        """As a Trainer does before the first epoch, in its order."""
-        if not self._is_set_up:
+        """As a Trainer does before the first epoch, in its order; with storage, whatever is made without."""
+        if self._ready:
+            return
+        self._ready.append(True)
+        with torch.device("cpu"):
             for each in (*self._data, self._module):
                 if hasattr(each, "setup"):
                     each.setup("fit")
             self._module.configure_model()
-        self._is_set_up = True
 
     def _loader(self, split: str) -> Any:
         if split not in self._loaders:
@@ -185,10 +187,23 @@ def _configured(module: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
     return found, next(iter(schedulers), None)
 
 
+class _Steps:
+    """What there is of a Trainer: the number of steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.estimated_stepping_batches = self.max_steps = steps
+        self.global_step = 0
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"self.trainer.{name}: raybench has no Trainer, only its estimated_stepping_batches and max_steps"
+        )
+
+
 @contextmanager
 def _trainer_of(module: Any, steps: int) -> Iterator[None]:
     """Inside, the module has what a scheduler is made of: how many steps there will be."""
-    module._trainer = SimpleNamespace(estimated_stepping_batches=steps, max_steps=steps, global_step=0)
+    module._trainer = _Steps(steps)
     try:
         yield
     finally:

@@ -26,6 +26,9 @@ LAUNCHER = (
 )  # fmt: skip
 
 
+UNKNOWN_STEPS = 1000  # of a training, where an optimizer alone is made
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """Inside, a Trainer is made as in a process of its own: no group, no device, and a model that stays.
@@ -52,6 +55,8 @@ def alone() -> Iterator[None]:
 class TrainerWorkload:
     """What raybench needs of a Trainer that has not started."""
 
+    metric_waits = True  # for the device, as ``compute_metrics`` does: it is for evaluations
+
     def __init__(self, trainer: Any, made_by: str) -> None:
         """Raises ``RequestError`` for what is no Trainer, and for one that shards or spreads its model."""
         from transformers import Trainer
@@ -66,6 +71,7 @@ class TrainerWorkload:
                 rule = "a Trainer that leaves its model whole, the study's strategy spreads it"
                 raise RequestError(f"{WHERE}: {rule} (received one with {name} from {made_by})")
         self._trainer, self._args = trainer, trainer.args
+        trainer.log = _ignored  # of the loss that calls it, in every step
         self._args._n_gpu = min(self._args._n_gpu, 1)  # a rank has one device, whatever it sees
         self._loaders: dict[str, Any] = {}
         if _counts_correct(trainer):
@@ -105,12 +111,20 @@ class TrainerWorkload:
         trainer, given = self._trainer, self._trainer.optimizer
         if given is not None:
             own = zip(trainer.model.parameters(), model.parameters(), strict=True)
-            return as_made(copy.deepcopy(given, {id(theirs): ours for theirs, ours in own}))
-        before, trainer.model = trainer.model, model
+            copied = copy.deepcopy(given, {id(theirs): ours for theirs, ours in own})
+            for name, value in vars(given).items():  # what a class of its own adds, torch does not copy
+                if name != "step" and not name.startswith("_optimizer"):
+                    vars(copied).setdefault(name, value)
+            return as_made(copied)
+        before, scheduler = trainer.model, trainer.lr_scheduler
+        trainer.model = model
         try:
+            if _is_changed(trainer, "create_optimizer_and_scheduler"):
+                trainer.create_optimizer_and_scheduler(UNKNOWN_STEPS)
+                return trainer.optimizer  # type: ignore[no-any-return]
             return trainer.create_optimizer()  # type: ignore[no-any-return]
         finally:
-            trainer.model, trainer.optimizer = before, None
+            trainer.model, trainer.optimizer, trainer.lr_scheduler = before, None, scheduler
 
     def scheduler(self, optimizer: torch.optim.Optimizer, steps: int) -> Any:
         """What the Trainer would make; of one that it was given a copy."""
@@ -131,18 +145,21 @@ class TrainerWorkload:
 
     def left_out(self) -> tuple[str, ...]:
         """What is the Trainer's own and not in the steps."""
-        from transformers import Trainer
-
-        trainer = self._trainer
+        trainer, args = self._trainer, self._args
         callbacks = [type(each) for each in trainer.callback_handler.callbacks]
         own = [f"{each.__name__}" for each in callbacks if not each.__module__.startswith("transformers.")]
         changed = [
             f"{type(trainer).__name__}.{name}"
-            for name in ("training_step", "_clip_grad_norm")
-            if getattr(type(trainer), name, None) is not getattr(Trainer, name, None)
+            for name in ("training_step", "_clip_grad_norm", "_prepare_inputs")
+            if _is_changed(trainer, name)
         ]
-        neftune = ["NEFTune"] if self._args.neftune_noise_alpha else []
-        return (*other_sampler(self._loader("train")), *own, *changed, *neftune)
+        parts = {
+            "NEFTune": args.neftune_noise_alpha,
+            "the NaN filter of the logged loss": args.logging_nan_inf_filter,
+            "the count of tokens on all devices": getattr(args, "average_tokens_across_devices", False),
+        }
+        named = [name for name, is_there in parts.items() if is_there]
+        return (*other_sampler(self._loader("train")), *own, *changed, *named)
 
     def knobs(self) -> Mapping[str, KnobValue]:
         """What the TrainingArguments say, for knobs that the study does not name."""
@@ -182,6 +199,17 @@ class TrainerWorkload:
 
     def _correct(self, output: Any, batch: Any) -> int:
         return _correct_of(self._trainer, output, batch["labels"])
+
+
+def _is_changed(trainer: Any, name: str) -> bool:
+    """Whether a class of the user's own has another ``name``."""
+    from transformers import Trainer
+
+    return getattr(type(trainer), name, None) is not getattr(Trainer, name, None)
+
+
+def _ignored(*_: Any, **__: Any) -> None:
+    """What ``log`` does in the place of the Trainer's."""
 
 
 def _counts_correct(trainer: Any) -> bool:

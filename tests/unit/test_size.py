@@ -10,18 +10,18 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (243, 4),
+    ".": (245, 4),
     "analysis": (9287, 59),
-    "commands": (2931, 22),
+    "commands": (2933, 22),
     "driver": (1211, 7),
     "launch": (2172, 18),
     "machine": (1042, 7),
     "plan": (1127, 9),
     "records": (1355, 11),
-    "report": (6260, 29),
+    "report": (6263, 29),
     "spec": (1605, 12),
-    "worker": (5855, 46),
-    "workloads": (2185, 22),
+    "worker": (5872, 46),
+    "workloads": (2226, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

@@ -69,7 +69,7 @@ class FindingName(StrEnum):
     THROTTLING = "throttling"
     #: in 5% of the scheduler's periods a rank's container had used up its quota of CPU time, and stood still
     CPU_QUOTA = "CPU quota used up"
-    #: a GPU's PCIe link has fewer lanes, or a lower generation, than GPU and slot could have
+    #: a GPU's PCIe link has fewer lanes than GPU and slot could have
     NARROW_PCIE = "narrow PCIe link"
     #: torch's allocator found a GPU full in the rounds and emptied its cache, which stops the device
     LITTLE_MEMORY = "little memory left"

@@ -65,6 +65,7 @@ STILL_SENDS = (
     "loss or a count that it gathers"
 )
 # Of the worker group, or of Ray's: under torchrun a script does not find them.
+OWN_FILES = "/proc/self/fd/"
 NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
@@ -285,7 +286,10 @@ class ScriptTrial:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(str(hosts[rank][1]) for rank in here)
         if self._request.config.setting.num_threads:
             own["OMP_NUM_THREADS"] = self._request.config.setting.num_threads
-        kept = {name: value for name, value in os.environ.items() if name not in NOT_TORCHRUN_S}
+        left: tuple[str, ...] = NOT_TORCHRUN_S
+        if os.environ.get("NCCL_DEBUG_FILE", "").startswith(OWN_FILES):  # raybench's own log of this process
+            left = (*left, "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+        kept = {name: value for name, value in os.environ.items() if name not in left}
         return {"WANDB_MODE": "offline"} | kept | {name: str(value) for name, value in own.items()}
 
     def _end(self) -> tuple[RankFile, ...]:

@@ -187,7 +187,7 @@ def _run(
     autocast: bool = True,
 ) -> ShortRun:
     recorded, gradient = RecordedLosses(workload), list[torch.Tensor]()
-    optimizer = make_optimizer(workload, config.optimizer, module)
+    optimizer = make_optimizer(workload, config.optimizer, module, setting.optimizer_kernels)
     place = device.torch_device
     stepper = Stepper(module, optimizer, recorded, pieces, setting, place, group=group, autocast=autocast)
 

@@ -106,7 +106,9 @@ class StrategyModels:
         """As they were made: the memory of what those so far keep of their steps is given back."""
         steppers = [each for each in (self._bare, self.wrapped, self.twin) if each is not None]
         for stepper in steppers:
-            stepper.train_with(make_optimizer(self.workload, self._optimizer, stepper.module))
+            stepper.train_with(
+                make_optimizer(self.workload, self._optimizer, stepper.module, self.setting.optimizer_kernels)
+            )
         for stepper in steppers[1:] if not self.is_sharded else ():
             share_state(steppers[0].optimizer, stepper.optimizer)
 
@@ -162,8 +164,8 @@ class StrategyModels:
         self, module: nn.Module, batches: Batches, team: Team | None = None, *, autocast: bool = True
     ) -> Stepper:
         """``team``: with whom its forward pass may communicate."""
-        optimizer, device = make_optimizer(self.workload, self._optimizer, module), self.device.torch_device
-        set_kernels(optimizer, self.setting.optimizer_kernels)
+        kernels, device = self.setting.optimizer_kernels, self.device.torch_device
+        optimizer = make_optimizer(self.workload, self._optimizer, module, kernels)
         group = team.data if team is not None else None
         return Stepper(
             module, optimizer, self.workload, batches, self.setting, device, group=group, autocast=autocast
@@ -231,7 +233,16 @@ class CopiedModel:
         return model.train()
 
 
-def make_optimizer(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(
+    workload: Workload, spec: OptimizerSpec, module: nn.Module, kernels: str
+) -> torch.optim.Optimizer:
+    """The workload's own optimizer, or the study's, that updates as the knob ``optimizer_kernels`` says."""
+    optimizer = _own_or_the_studys(workload, spec, module)
+    set_kernels(optimizer, kernels)
+    return optimizer
+
+
+def _own_or_the_studys(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
     """The workload's own optimizer, or the study's."""
     own = optimizer_of(workload, unwrapped(module))
     if own is not None:
@@ -258,6 +269,8 @@ def set_kernels(optimizer: torch.optim.Optimizer, kernels: str) -> None:
         if kernels not in group:
             raise InvalidTrialError(f"optimizer_kernels {kernels}: {type(optimizer).__name__} has none")
         group.update({name: name == kernels for name in ("foreach", "fused") if name in group})
+    # else GradScaler would hand it what another kernel does not take
+    vars(optimizer).pop("_step_supports_amp_scaling", None)
 
 
 def share_state(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:

@@ -138,7 +138,7 @@ class Passes:
     def _count_and_weigh(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         part = self._train.part
         assert part is not None
-        self._counter.add(loss, batch, part.num_samples)
+        self._counter.add(loss, batch, part.num_samples, trains=True)
         return loss * sample_weight(part.num_samples, part.step_samples, self._team.size)
 
 
@@ -159,26 +159,31 @@ class Counter:
 
     def __init__(self, workload: Workload, device: torch.device) -> None:
         self._metric = metric_of(workload)
+        self._in_training = not getattr(workload, "metric_waits", False)
         self._output: Any = None
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         # over batches: the fewest correct predictions, and how many more than samples; both 0 where possible
         self._fewest, self._most_over = torch.zeros_like(self._correct), torch.zeros_like(self._correct)
-        self._samples = 0
+        self._samples, self._is_counted = 0, True
 
     def watch(self, module: nn.Module) -> Callable[[], None]:
         """See the outputs of ``module`` from here on; what comes back ends that."""
         return module.register_forward_hook(self._keep).remove
 
-    def add(self, loss: torch.Tensor, batch: Any, num_samples: int) -> None:
-        """Count a batch whose forward pass has just been made; one that stands in has no samples."""
+    def add(self, loss: torch.Tensor, batch: Any, num_samples: int, *, trains: bool = False) -> None:
+        """Count a batch whose forward pass has just been made; one that stands in has no samples.
+
+        A metric that waits for the device is not asked in training: a Trainer does not either.
+        """
+        self._is_counted = self._in_training or not trains
         output, self._output = self._output, None
         if not num_samples:
             return
         with torch.no_grad():
             self._samples += num_samples
             self._loss += loss.detach().double() * num_samples
-            if self._metric is not None:
+            if self._metric is not None and self._is_counted:
                 correct = correct_of(self._metric(output, batch))
                 self._correct += correct
                 self._fewest.clamp_(max=correct.to(self._fewest.device))
@@ -186,7 +191,7 @@ class Counter:
 
     def take(self, seconds: float, learning_rate: float = 0.0, skipped_steps: int = 0) -> Sums:
         """The sums so far, and begin again at 0. Raises ``InvalidBatchError`` where a metric cannot be."""
-        correct = None if self._metric is None else int(self._correct)
+        correct = int(self._correct) if self._metric is not None and self._is_counted else None
         fewest, over = int(self._fewest), int(self._most_over)
         if fewest < 0 or over > 0:
             reported = f"{fewest}" if fewest < 0 else f"{over} more than samples"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from transformers import BatchEncoding, BatchFeature
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from raybench.workloads.batch_parts import joined, on_device
 
@@ -71,3 +73,23 @@ def test_images_alone_are_channels_last() -> None:
     )
     assert found["image"].is_contiguous(memory_format=torch.channels_last)
     assert found["text"].is_contiguous()
+
+
+@dataclass
+class Record:
+    inputs: torch.Tensor
+    name: str
+
+
+class Attributes(dict):  # type: ignore[type-arg]
+    def __getattr__(self, name: str) -> torch.Tensor:
+        return self[name]
+
+
+def test_a_batch_stays_what_it_is_where_it_moves() -> None:
+    moved = on_device(Record(torch.ones(2), "first"), torch.device("meta"))
+    assert (type(moved), moved.inputs.device.type, moved.name) == (Record, "meta", "first")
+    moved = on_device(Attributes(inputs=torch.ones(2)), torch.device("meta"))
+    assert moved.inputs.device.type == "meta"
+    output = SequenceClassifierOutput(logits=torch.ones(2, 2))
+    assert on_device(output, torch.device("meta")).logits.device.type == "meta"

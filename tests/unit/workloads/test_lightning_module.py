@@ -240,3 +240,34 @@ def test_every_rank_has_the_same_weights() -> None:
     )
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
+
+
+class Guarded(Classifier):
+    """As Lightning documents it: made once, whoever asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net: nn.Module | None = None
+
+    def configure_model(self) -> None:
+        if self.net is None:
+            self.net = nn.Linear(2, 2)
+
+
+def test_a_model_that_is_made_late_has_storage_although_its_size_is_asked_first() -> None:
+    workload = LightningWorkload((Guarded(), DataLoader(Numbers(8), 4)), "m:f")
+    with torch.device("meta"):
+        copy.copy(workload).model()
+    made: Any = workload.model()
+    assert {each.device.type for each in made.module.net.parameters()} == {"cpu"}
+
+
+def test_what_there_is_of_a_trainer_names_what_there_is_not() -> None:
+    class Asks(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), 0.1)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, self.trainer.max_epochs)]
+
+    workload = LightningWorkload((Asks(), DataLoader(Numbers(8), 4)), "m:f")
+    with pytest.raises(AttributeError, match=r"self.trainer.max_epochs: raybench has no Trainer"):
+        workload.optimizer(workload.model())

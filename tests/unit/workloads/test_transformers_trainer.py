@@ -19,6 +19,7 @@ from raybench.workloads.transformers_trainer import LAUNCHER, TrainerWorkload, a
 from tests.support import own_trainings
 from tests.support.own_trainings import accuracy, arguments, build_trainer, text_model
 
+BY_DEFAULT = ("the NaN filter of the logged loss", "the count of tokens on all devices")
 BUILD = "tests.support.own_trainings:build_trainer"
 
 
@@ -126,7 +127,7 @@ def test_its_schedule_and_clipping_are_those_of_its_arguments() -> None:
     workload.after_backward(model)
     norm = torch.cat([each.grad.flatten() for each in model.parameters()]).norm()
     assert float(norm) == pytest.approx(0.5, rel=1e-3)
-    assert left_out_of(workload) == ("scheduler", "logging", "evaluation")
+    assert {*left_out_of(workload)} == {"scheduler", "logging", "evaluation", *BY_DEFAULT}
 
 
 def test_a_scheduler_that_waits_for_a_metric_is_refused_where_it_is_needed() -> None:
@@ -171,7 +172,7 @@ def test_what_it_does_besides_a_step_is_named() -> None:
     args = arguments(neftune_noise_alpha=5.0, train_sampling_strategy="group_by_length")
     trainer = Steps(text_model(), args, train_dataset=data, callbacks=[Own()])
     left_out = TrainerWorkload(trainer, BUILD).left_out()
-    assert left_out == ("LengthGroupedSampler", "Own", "Steps.training_step", "NEFTune")
+    assert left_out == ("LengthGroupedSampler", "Own", "Steps.training_step", "NEFTune", *BY_DEFAULT)
 
 
 def test_its_arguments_are_the_studys_knobs_where_the_study_names_none() -> None:
@@ -293,3 +294,37 @@ def test_the_example_counts_an_accuracy() -> None:
     from transformers import EvalPrediction
 
     assert accuracy(EvalPrediction(torch.eye(3).numpy(), torch.arange(3).numpy())) == {"accuracy": 1.0}
+
+
+class Remembers(torch.optim.SGD):
+    """An optimizer with an attribute of its own, which torch's copies leave out."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, 0.1)
+        self.initialized = True
+
+
+def test_an_optimizer_of_ones_own_keeps_what_it_has_besides_torch_s() -> None:
+    trainer, workload = workload_of()
+    trainer.optimizer = Remembers(trainer.model.parameters())
+    assert workload.optimizer(workload.model()).initialized
+
+
+def test_an_own_way_to_make_optimizer_and_scheduler_is_taken() -> None:
+    trainer, workload = workload_of()
+
+    class Own(type(trainer)):  # type: ignore[misc]
+        def create_optimizer_and_scheduler(self, num_training_steps: int) -> None:
+            self.optimizer = torch.optim.SGD(self.model.parameters(), 0.5)
+            self.lr_scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+
+    trainer.__class__ = Own
+    optimizer = workload.optimizer(workload.model())
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert (trainer.optimizer, trainer.lr_scheduler) == (None, None)
+
+
+def test_its_log_does_nothing() -> None:
+    trainer, _ = workload_of()
+    trainer.log({"loss": 1.0})
+    assert trainer.state.log_history == []

@@ -75,6 +75,13 @@ def test_the_kernels_of_an_optimizer_are_the_settings_and_its_updates_the_same(n
     torch.testing.assert_close(*updated)
 
 
+def test_another_kernel_is_not_handed_what_a_fused_one_takes():
+    optimizer = torch.optim.AdamW(nn.Linear(2, 2).parameters(), fused=True)
+    assert optimizer._step_supports_amp_scaling
+    set_kernels(optimizer, "foreach")
+    assert not getattr(optimizer, "_step_supports_amp_scaling", False)
+
+
 def test_kernels_that_an_optimizer_has_not_are_refused():
     optimizer = torch.optim.LBFGS(nn.Linear(2, 2).parameters())
     with pytest.raises(InvalidTrialError, match="optimizer_kernels fused: LBFGS has none"):
