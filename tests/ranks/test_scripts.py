@@ -76,11 +76,12 @@ ASKED = {
 
 def _serve(asked: list[StepsRequest]) -> tuple[list[Outcome], int]:
     """On each rank: serve the trials in one group; what is left running of them."""
+    before = {*psutil.Process().children(recursive=True)}  # a loader's server, of another module's trials
     communicators, cache, outcomes = Communicators("gloo"), GroupCache(), list[Outcome]()
     for request in asked:
         outcomes += serve_trial(request, BOTH[: request.config.world_size], communicators, cache)
     communicators.drop_team()
-    return outcomes, len(psutil.Process().children(recursive=True))
+    return outcomes, len({*psutil.Process().children(recursive=True)} - before)
 
 
 @pytest.fixture(scope="module")
