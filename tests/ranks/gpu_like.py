@@ -27,6 +27,9 @@ from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
 WRAPPED_W, BARE_W, IDLE_W = 300.0, 100.0, 10.0
 SAMPLE_PERIOD_S, ENERGY_EVERY_S = 1 / 6, 0.1  # of the share of busy time, and of the counter of energy
+PCIE = [
+    f"nvmlDeviceGet{which}PcieLink{what}" for which in ("Curr", "Max") for what in ("Generation", "Width")
+]
 IDLE_MHZ, FAST_MHZ, HOT_MHZ = 345.0, 1980.0, 1500.0
 HOT_AFTER_S = 0.05  # of work without a pause
 HOT = 0x40  # as NVML has it
@@ -161,6 +164,7 @@ class GpuLike(CUDADevice):
             "nvmlDeviceGetClockInfo": IDLE_MHZ if works_s is None else HOT_MHZ if hot else FAST_MHZ,
             "nvmlDeviceGetCurrentClocksThrottleReasons": HOT if hot else 0,
             "nvmlDeviceGetTotalEnergyConsumption": 1000 * self.work.joules(now),
+            **dict.fromkeys(PCIE, 4),
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=100 * self.work.busy_share(now)),
         }[function]
 
