@@ -11,7 +11,7 @@ from collections import Counter
 
 CLUSTERS, GROUPS, PROCESSES = "Ray clusters", "worker groups of Ray", "processes"
 RANKS, STUDIES, NODES = "groups of ranks", "studies over ranks", "clusters of local nodes"
-# 10 clusters and 15 groups, and what a second try of a few tests takes. Scripts, a Trainer, a LightningModule,
+# 10 clusters and 15 groups, and what a second try of a few tests takes. Scripts, Trainers, LightningModules,
 # Python and trackers are doors of their own, each with its studies and processes.
 AT_MOST = {CLUSTERS: 12, GROUPS: 17, NODES: 4, RANKS: 12, STUDIES: 38, PROCESSES: 96}
 EXCEEDED = 10  # the exit code of a session that started more
