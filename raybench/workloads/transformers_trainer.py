@@ -55,8 +55,6 @@ def alone() -> Iterator[None]:
 class TrainerWorkload:
     """What raybench needs of a Trainer that has not started."""
 
-    metric_waits = True  # for the device, as ``compute_metrics`` does: it is for evaluations
-
     def __init__(self, trainer: Any, made_by: str) -> None:
         """Raises ``RequestError`` for what is no Trainer, and for one that shards or spreads its model."""
         from transformers import Trainer
@@ -199,6 +197,9 @@ class TrainerWorkload:
 
     def _correct(self, output: Any, batch: Any) -> int:
         return _correct_of(self._trainer, output, batch["labels"])
+
+    # for the device, as ``compute_metrics`` does: it is for evaluations
+    _correct.waits = True  # type: ignore[attr-defined]
 
 
 def _is_changed(trainer: Any, name: str) -> bool:

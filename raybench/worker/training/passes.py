@@ -159,7 +159,7 @@ class Counter:
 
     def __init__(self, workload: Workload, device: torch.device) -> None:
         self._metric = metric_of(workload)
-        self._in_training = not getattr(workload, "metric_waits", False)
+        self._in_training = not getattr(self._metric, "waits", False)
         self._output: Any = None
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)

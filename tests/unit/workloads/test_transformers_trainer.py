@@ -328,3 +328,8 @@ def test_its_log_does_nothing() -> None:
     trainer, _ = workload_of()
     trainer.log({"loss": 1.0})
     assert trainer.state.log_history == []
+
+
+def test_its_metric_is_asked_in_evaluations_alone() -> None:
+    _, workload = workload_of()
+    assert metric_of(workload).waits  # type: ignore[union-attr]
