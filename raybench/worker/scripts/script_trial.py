@@ -7,7 +7,6 @@ control group what comes next, and each tells its script, so that blocks end aft
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
 import random
@@ -41,13 +40,7 @@ from raybench.worker.failures import AgreedFailure, RankFailure, failure_result,
 from raybench.worker.memory import all_known
 from raybench.worker.scripts.stopwatch import About, BlockDone, Ended, Launch, Order, ScriptVariant
 from raybench.worker.steps.meters import CoreMeter, OtherLoad
-from raybench.worker.steps.rounds import (
-    DISCARD_SECONDS,
-    MAX_DISCARD,
-    MAX_STEPS,
-    MIN_STEPS,
-    MIN_STEPS_IN_HASTE,
-)
+from raybench.worker.steps.rounds import block_of, discarded_steps, round_progress, timed_steps
 from raybench.worker.strategies.ddp import SYNC_BUFFERS
 
 POLL_S = 0.2
@@ -450,8 +443,7 @@ class ScriptTrial:
             decision = self._team.from_leader(
                 decide(rounds.rounds, measure, self._device.kind, perf_counter() - began)
             )
-            width = "" if decision.half_width is None else f"±{100 * decision.half_width:.1f}%"
-            on_progress(Progress("measure", f"round {len(rounds.rounds)} {width}".strip()))
+            on_progress(round_progress(len(rounds.rounds), decision.half_width))
             if decision.stop:
                 rounds.stopped_by = decision.stop
                 self._leave()
@@ -459,13 +451,10 @@ class ScriptTrial:
 
     def _order(self, variant: ScriptVariant, step_s: float, num_variants: int) -> Order:
         measure = self._request.measure
-        discarded = max(1, min(math.ceil(DISCARD_SECONDS / step_s), MAX_DISCARD))
-        if measure.steps is not None:
-            return Order(variant, discarded, measure.steps)
-        share = measure.max_seconds / (measure.min_rounds * num_variants)
-        least = MIN_STEPS_IN_HASTE if MIN_STEPS * step_s > share else MIN_STEPS
-        steps = math.ceil(min(self._device.block_seconds, share) / step_s)
-        return Order(variant, discarded, min(max(steps, least), MAX_STEPS))
+        steps = measure.steps
+        if steps is None:
+            steps = timed_steps(step_s, step_s, measure, num_variants, self._device.block_seconds)
+        return Order(variant, discarded_steps(step_s), steps)
 
     def _leave(self) -> None:
         """Every step is timed: the script may do what it does at its end, for a while."""
@@ -511,15 +500,7 @@ class _Rounds:
         for variant, reports in done.items():
             times = np.stack([report.times for report in reports])
             self.step_times.append(BlockStepTimes(variant, number, self._ranks, times))
-            blocks.append(
-                Block(
-                    variant=variant,
-                    ranks=self._ranks,
-                    step_time_s=tuple(float(mean) for mean in times.mean(axis=1)),
-                    slowest_s=float(times.max(axis=0).mean()),
-                    num_steps=times.shape[1],
-                )
-            )
+            blocks.append(block_of(variant, self._ranks, times))
             seconds = {
                 phase: float(np.mean([report.phases[phase] for report in reports]))
                 for phase in reports[0].phases

@@ -89,9 +89,7 @@ class About:
     gradient_bytes: int | None
     bucket_bytes: tuple[int, ...]
     torch_bytes: int | None  # peak of torch's allocator on a GPU
-    device_bytes: (
-        int | None
-    )  # on a GPU the most that the allocator reserved, else the peak of the resident set
+    device_bytes: int | None  # on a GPU the most that it reserved, else the peak of the resident set
 
 
 @dataclass(frozen=True)
@@ -390,9 +388,8 @@ class Stopwatch:
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
             switches=bool(modules) and not self._skips_steps and not self._has_own_hook,
-            samples_per_step=float(
-                drawn or max(each for each, _ in self._samples)
-            ),  # a batch may be used again
+            # a batch that is drawn once may be used in every step
+            samples_per_step=float(drawn or max(each for each, _ in self._samples)),
             epoch_samples=mode(data_set for _, data_set in samples) or None,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
@@ -448,8 +445,8 @@ def main(descriptor: int) -> None:
     end = Connection(descriptor)
     os.set_inheritable(descriptor, False)
     launch: Launch = end.recv()
-    watch: Callable[[int, str], None] = _end_with_the_rank
-    threading.Thread(target=watch, args=(os.dup(0), launch.folder), daemon=True).start()
+    watch = threading.Thread(target=_end_with_the_rank, args=(os.dup(0), launch.folder), daemon=True)
+    watch.start()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raybench.analysis.stats.stopping import decide
 from raybench.errors import InvalidTrialError
-from raybench.records.messages import BlockStepTimes
+from raybench.records.messages import BlockStepTimes, Progress
 from raybench.records.requests import Variant
 from raybench.records.results import Block, Round, StopReason
 from raybench.spec.placement import alternating
@@ -70,18 +70,32 @@ def _timed(
     if num_devices > MANY_DEVICES and not run.one_rank:
         on_all = sum(1 for other in runs if not other.one_rank)
         seconds = max(seconds, seconds * (1 / PLAIN_SHARE - 1) / on_all)
+    slowest_s = max(step_s[other.variant] for other in runs)
+    return timed_steps(step_s[run.variant], slowest_s, measure, len(runs), seconds)
+
+
+def timed_steps(
+    step_s: float, slowest_s: float, measure: MeasureSpec, num_blocks: int, seconds: float
+) -> int:
+    """Steps of a block of ``seconds`` at least, of ``num_blocks`` in a round.
+
+    ``slowest_s``: a step of the slowest of them.
+    """
     # little time: shorter blocks, rather than too few rounds or a trial of several times its time
-    share = measure.max_seconds / (measure.min_rounds * len(runs))
-    slowest = max(step_s[other.variant] for other in runs)
-    least = MIN_STEPS_IN_HASTE if MIN_STEPS * slowest > share else MIN_STEPS
-    return min(max(math.ceil(min(seconds, share) / step_s[run.variant]), least), MAX_STEPS)
+    share = measure.max_seconds / (measure.min_rounds * num_blocks)
+    least = MIN_STEPS_IN_HASTE if MIN_STEPS * slowest_s > share else MIN_STEPS
+    return min(max(math.ceil(min(seconds, share) / step_s), least), MAX_STEPS)
+
+
+def discarded_steps(step_s: float) -> int:
+    """The first steps of a block, which are thrown away."""
+    return max(1, min(math.ceil(DISCARD_SECONDS / step_s), MAX_DISCARD))
 
 
 def _discarded(run: VariantRun, step_s: dict[Variant, float]) -> int:
-    steps = math.ceil(DISCARD_SECONDS / step_s[run.variant])
     # after a pause the loaders of all ranks read ahead: of this one, and of those that now wait
     prefetched = run.batches.prefetched if run.batches is not None else 0
-    return max(1, min(steps, MAX_DISCARD)) + math.ceil(prefetched / run.batches_per_step)
+    return discarded_steps(step_s[run.variant]) + math.ceil(prefetched / run.batches_per_step)
 
 
 def _in_whole_turns(run: VariantRun, measure: MeasureSpec, steps: int) -> int:
@@ -91,6 +105,23 @@ def _in_whole_turns(run: VariantRun, measure: MeasureSpec, steps: int) -> int:
 
 
 StepTimes = NDArray[np.float64]  # in s, shape ``(steps,)``
+
+
+def block_of(variant: Variant, ranks: tuple[int, ...], times: StepTimes) -> Block:
+    """What is kept of a block; ``times`` in s, of shape ``(ranks, steps)``."""
+    return Block(
+        variant=variant,
+        ranks=ranks,
+        step_time_s=tuple(float(mean) for mean in times.mean(axis=1)),
+        slowest_s=float(times.max(axis=0).mean()),
+        num_steps=times.shape[1],
+    )
+
+
+def round_progress(number: int, half_width: float | None) -> Progress:
+    """That so many rounds are done, and the half-width that they have reached."""
+    width = "" if half_width is None else f"±{100 * half_width:.1f}%"
+    return Progress("measure", f"round {number} {width}".strip())
 
 
 @dataclass
@@ -292,10 +323,4 @@ class MeasuringLoop:
         ranks = tuple(rank for rank, _ in worked)
         times = np.stack([times for _, times in worked])
         self._result.step_times.append(BlockStepTimes(variant, number, ranks, times))
-        return Block(
-            variant=variant,
-            ranks=ranks,
-            step_time_s=tuple(float(mean) for mean in times.mean(axis=1)),
-            slowest_s=float(times.max(axis=0).mean()),
-            num_steps=times.shape[1],
-        )
+        return block_of(variant, ranks, times)

@@ -18,7 +18,7 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
 from raybench.worker.steps import flops
 from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
-from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
+from raybench.worker.steps.rounds import LoopResult, MeasuringLoop, round_progress
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, WarmUp, warm_up
 from raybench.worker.strategies.ddp import ddp_report
@@ -157,10 +157,6 @@ class StepsTrial:
             )
 
     def _measure(self, warm: _Warm, on_progress: OnProgress) -> LoopResult:
-        def on_round(number: int, half_width: float | None) -> None:
-            width = "" if half_width is None else f"±{100 * half_width:.1f}%"
-            on_progress(Progress("measure", f"round {number} {width}".strip()))
-
         return MeasuringLoop(
             self._team,
             warm.runs,
@@ -170,7 +166,7 @@ class StepsTrial:
             step_s=warm.step_s,
             has_loaders=self._models.has_loaders,
             names_programs=self._request.measures_beside_rounds,
-            on_round=on_round,
+            on_round=lambda number, half_width: on_progress(round_progress(number, half_width)),
         ).run()
 
     def _reports(
