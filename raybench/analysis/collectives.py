@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_log, t_quantile
 from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
+from raybench.records.other_tools import LoggedMessage
 from raybench.records.record import TrialRecord
 from raybench.records.results import CollectivesResult, MessageBlock, NotMeasured
 from raybench.spec.knobs import KnobValue
@@ -333,8 +334,25 @@ def link(records: Iterable[TrialRecord]) -> dict[LinkKey, Link]:
 
     Where two placements have equally many nodes, the one that was asked for first.
     """
+    return _by_key(links(messages(records)))
+
+
+def link_of_log(logged: Iterable[LoggedMessage]) -> dict[LinkKey, Link]:
+    """The same of logs of nccl-tests, whose times are means without an interval."""
+    times: dict[tuple[SweptPlace, Collective, int], list[float]] = {}
+    for each in logged:
+        place = SweptPlace(each.world_size, each.nodes, "pack", "nccl")
+        times.setdefault((place, each.collective, each.message_bytes), []).append(each.time_s)
+    found = list[Message]()
+    for (place, collective, size), (time_s, *others) in sorted(times.items(), key=lambda each: each[0][2]):
+        mean_s = geometric([time_s, *others]) if others else Estimate(time_s, time_s, time_s, 1)
+        found.append(Message(collective, place, size, mean_s))
+    return _by_key(links(found))
+
+
+def _by_key(lines: Iterable[Link]) -> dict[LinkKey, Link]:
     found: dict[LinkKey, Link] = {}
-    for each in links(messages(records)):
+    for each in lines:
         found.setdefault(LinkKey(each.collective, each.place.world_size, each.place.nodes), each)
     return found
 

@@ -282,7 +282,14 @@ StudyName = Annotated[
     str | None,
     typer.Argument(metavar="[STUDY]", help="A name that `list` shows, or the path of a TOML file."),
 ]
-Source = Annotated[Path, argument("DIR|FILE.csv", "A results directory, or a CSV file of step times.")]
+Sources = Annotated[
+    list[Path],
+    argument(
+        "DIR|FILE...",
+        "A results directory, a CSV file of step times, or of several runs trainer_state.json@DEVICES of a "
+        "Trainer, final_summary.json@DEVICESxBATCH of TraceML.",
+    ),
+]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the answer only.")]
 

@@ -13,7 +13,7 @@ from raybench.commands import options as parsed
 from raybench.commands.options import (
     PricePerDevice,
     PricePerNode,
-    Source,
+    Sources,
     option,
     parse_path,
     with_options,
@@ -48,7 +48,7 @@ def _setting(text: str, option: str) -> dict[str, str]:
 class PredictOptions:
     """Options of ``predict``."""
 
-    source: Source
+    sources: Sources
     world_sizes: Annotated[
         tuple[int, ...] | None,
         option(
@@ -93,7 +93,12 @@ class PredictOptions:
     ] = field(default_factory=dict)
     communication: Annotated[
         Path | None,
-        option("--communication", "DIR", parse_path, "Results of the command communication: the network."),
+        option(
+            "--communication",
+            "PATH",
+            parse_path,
+            "The network: results of the command communication, or logs of nccl-tests (a file or a folder).",
+        ),
     ] = None
     price_per_device_hour: PricePerDevice = None
     price_per_node_hour: PricePerNode = None
@@ -141,9 +146,8 @@ def predict(*, options: PredictOptions) -> None:
     if not options.what_if:
         raise typer.Exit(run_predict(options, make_console()))
     typed = {"what_if": options.what_if, "communication": options.communication, "quiet": options.quiet}
-    if options != PredictOptions(options.source, **typed):  # type: ignore[arg-type]
+    if options != PredictOptions(options.sources, **typed):  # type: ignore[arg-type]
         raise RequestError("--what-if: with --communication and --quiet only, it predicts other settings")
     changes, sweep = parse_changes(options.what_if), options.communication
-    raise typer.Exit(
-        run_what_if(options.source, changes, make_console(), communication=sweep, quiet=options.quiet)
-    )
+    source = options.sources[0] if len(options.sources) == 1 else None
+    raise typer.Exit(run_what_if(source, changes, make_console(), communication=sweep, quiet=options.quiet))

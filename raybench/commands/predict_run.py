@@ -22,7 +22,7 @@ from raybench.commands.options import parse_bucket_sizes, parse_list, parse_word
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
-from raybench.records.measured_csv import read_measured_csv
+from raybench.records.other_tools import read_measured, read_nccl_tests
 from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
 from raybench.report.imported import imported_answer, print_imported, write_imported_report
@@ -39,20 +39,29 @@ BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
 def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, Link]:
-    """The lines of the sweep in ``directory``; ``trials``: their devices.
+    """The lines of the sweep in ``directory``, or of logs of nccl-tests; ``trials``: their devices.
 
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
-    from raybench.analysis.collectives import link
-    from raybench.records.store import ResultsDirectory
+    from raybench.analysis.collectives import link, link_of_log
+    from raybench.records.store import ResultsDirectory, foreign
 
+    logs = [directory] if directory.is_file() else sorted(directory.glob("*.log"))
+    if logs and foreign(directory):
+        logged = [message for log in logs for message in read_nccl_tests(log)]
+        _check_devices(trials, [("cuda", each.device_name) for each in logged])
+        return link_of_log(logged)
     with ResultsDirectory.open_readonly(directory) as store:
         store.sweep()  # a study is refused
         records = list(store.latest().values())
-    own, swept = list(trials), [(each.request.config.device, each.device_name) for each in records]
+    _check_devices(trials, [(each.request.config.device, each.device_name) for each in records])
+    return link(records)
+
+
+def _check_devices(trials: Iterable[Device], swept: Sequence[Device]) -> None:
+    own = list(trials)
     _compare("backend", ({BACKENDS[device] for device, _ in each if device} for each in (own, swept)))
     _compare("devices", ({name for _, name in each if name} for each in (own, swept)))
-    return link(records)
 
 
 def _compare(what: str, trials_and_swept: Iterable[set[str]]) -> None:
@@ -78,7 +87,7 @@ class Source:
 def run_predict(options: PredictOptions, console: Console) -> int:
     """Read, fit, predict, print, write; the exit code. Raises ``RequestError`` for a wrong request."""
     _check(options)
-    source = read_source(options.source, options.scaling, options.setting)
+    source = read_source(options.sources, options.scaling, options.setting)
     prices = Prices(
         options.price_per_device_hour or source.prices.per_device_hour,
         options.price_per_node_hour or source.prices.per_node_hour,
@@ -100,17 +109,15 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     return DONE
 
 
-def read_source(path: Path, scaling: ScalingMode | None, setting: Mapping[str, str]) -> Source:
-    """The groups of a results directory or a file.
+def read_source(paths: Sequence[Path], scaling: ScalingMode | None, setting: Mapping[str, str]) -> Source:
+    """The groups of a results directory or of files.
 
     Raises:
         RequestError: it is neither, cannot be read, or has nothing to predict from.
     """
-    if path.is_dir():
-        return _of_directory(path, setting)
-    if not path.exists():
-        raise RequestError(f"{path}: no such directory or file")
-    table = read_measured_csv(path)
+    if len(paths) == 1 and paths[0].is_dir():
+        return _of_directory(paths[0], setting)
+    table = read_measured(paths, scaling)
     devices = tuple((None, dict(row.context)["device_name"]) for row in table.rows)
     return Source(groups_of_table(table, scaling, setting), devices=devices)
 
@@ -248,7 +255,7 @@ def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
 
 
 def run_what_if(
-    directory: Path,
+    directory: Path | None,
     changes: Sequence[Change],
     console: Console,
     *,
@@ -266,8 +273,8 @@ def run_what_if(
     from raybench.report.sections.overlap import point_words, what_if_table
     from raybench.report.table import rich_table, width_on
 
-    if not directory.is_dir():
-        raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
+    if directory is None or not directory.is_dir():
+        raise RequestError(f"{OPTION}: a results directory of a study (received {directory or 'several'})")
     with ResultsDirectory.open_readonly(directory) as store:
         results = resolve(store.study(), list(store.latest().values()))
     record = trial_to_ask(results)
@@ -320,18 +327,18 @@ _PARSERS: dict[str, tuple[str, Any]] = {
 }
 
 
-# --- ``report FILE.csv``
+# --- ``report FILE...``
 
 
-def report_file(
-    file: Path, output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
+def report_files(
+    files: Sequence[Path], output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
 ) -> int:
-    """Print what the file says and write its report to ``output``; the exit code.
+    """Print what the files say and write their report to ``output``; the exit code.
 
     Raises:
-        RequestError: the file cannot be read, or ``output`` cannot be written.
+        RequestError: a file cannot be read, or ``output`` cannot be written.
     """
-    models = [_next_doublings(group) for group in groups_of_table(read_measured_csv(file), scaling)]
+    models = [_next_doublings(group) for group in groups_of_table(read_measured(files, scaling), scaling)]
     if quiet:
         say(console, imported_answer(models))
     else:
@@ -343,7 +350,7 @@ def report_file(
         say(console, f"note: {told}")
         return DONE
     try:
-        files = write_imported_report(output, file, models)
+        files = write_imported_report(output, files, models)
     except OSError as error:
         raise RequestError(f"--output: {not_written(output, error)}") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")

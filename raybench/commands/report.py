@@ -15,7 +15,7 @@ from raybench.commands.options import (
     PricePerDevice,
     PricePerNode,
     Quiet,
-    Source,
+    Sources,
     option,
     parse_new_folder,
     parse_path,
@@ -34,23 +34,25 @@ if TYPE_CHECKING:
 
 
 def report(
-    directory: Source,
+    sources: Sources,
     output: Annotated[
         Path | None,
-        option("--output", "DIR", parse_new_folder, "Of a CSV file: where the report goes; new or empty."),
+        option("--output", "DIR", parse_new_folder, "Of files: where the report goes; new or empty."),
     ] = None,
     scaling: Annotated[
         Literal["weak", "strong"] | None,
-        typer.Option(help="Of a CSV file: batches are per device (weak) or global.  [default: weak]"),
+        typer.Option(
+            help="Of files: batches are per device (weak) or global.  [default: as measured, or weak]"
+        ),
     ] = None,
     quiet: Quiet = False,
     communication: Annotated[
         Path | None,
         option(
             "--communication",
-            "DIR",
+            "PATH",
             parse_path,
-            "Results of a sweep of the same devices: what their link can do.",
+            "What the same devices' link can do: results of a sweep, or logs of nccl-tests (file or folder).",
         ),
     ] = None,
     price_per_device_hour: PricePerDevice = None,
@@ -63,21 +65,23 @@ def report(
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     one_blas_thread()
     from raybench.commands.console import make_console
+    from raybench.records.other_tools import RunFile
     from raybench.records.store import ResultsDirectory
 
     given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
     prices = {name: price for name, price in given.items() if price is not None}
-    if directory.is_file():
+    directory = sources[0]
+    if len(sources) > 1 or RunFile.typed(directory).path.is_file():
         if format_ is not None:
             raise RequestError(f"--format: of a results directory (received {directory})")
         if prices:
             raise RequestError(f"{_option(prices)}: of a results directory; of a file predict has the cost")
-        from raybench.commands.predict_run import report_file
+        from raybench.commands.predict_run import report_files
 
-        raise typer.Exit(report_file(directory, output, scaling, make_console(), quiet=quiet))
+        raise typer.Exit(report_files(sources, output, scaling, make_console(), quiet=quiet))
     if output is not None or scaling is not None:
         name = "--output" if output is not None else "--scaling"
-        raise RequestError(f"{name}: of a CSV file's report; {directory} is none, it has its own")
+        raise RequestError(f"{name}: of a report of files; {directory} has its own")
     with ResultsDirectory.open_readonly(directory) as store:
         if prices and store.is_sweep:
             raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")

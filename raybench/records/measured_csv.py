@@ -154,7 +154,7 @@ def read_measured_csv(path: Path) -> MeasuredTable:
         try:
             rows.append(MeasuredRow.model_validate(_values(named, path, is_summary)))
         except ValidationError as error:
-            faults.append(f"{path}: line {number}: {_fault(error)}")
+            faults.append(f"{path}: line {number}: {fault_words(error)}")
     if more := faults[MOST_FAULTS:]:
         faults[MOST_FAULTS:] = [f"and {len(more)} more lines like these"]
     if faults:
@@ -225,7 +225,8 @@ def _settings(header: Sequence[str], is_summary: bool) -> list[str]:
     return [name for name in header if name in _KNOBS or name in varying]
 
 
-def _fault(error: ValidationError) -> str:
+def fault_words(error: ValidationError) -> str:
+    """The first fault: the field, the rule and the value received."""
     first = error.errors(include_url=False)[0]
     if not first["loc"]:
         return first["msg"].removeprefix("Value error, ")

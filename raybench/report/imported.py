@@ -81,27 +81,28 @@ def imported_row(group: MeasuredGroup, each: MeasuredScaling) -> dict[str, KnobV
 
 
 TIMES_ALONE = (
-    "The file has step times alone: they were not measured in the same rounds, so speed-ups and efficiencies "
+    "There are step times alone: they were not measured in the same rounds, so speed-ups and efficiencies "
     "hold whatever changed between the measurements."
 )
 
 
-def write_imported_report(directory: Path, file: Path, models: Sequence[Outlook]) -> list[Path]:
+def write_imported_report(directory: Path, files: Sequence[Path], models: Sequence[Outlook]) -> list[Path]:
     """Write all files of ``directory`` and return their paths, ``report.html`` first.
 
-    ``file`` is what was read. Raises ``OSError`` where the directory cannot be written.
+    ``files`` are what was read. Raises ``OSError`` where the directory cannot be written.
     """
     plots = [plot for place, model in enumerate(models) for plot in _plots(place, model)]
     tables = tuple(table for model in models for table in _tables(model))
     scaling = f" --scaling {models[0].forecast.group.scaling}" if models else ""
-    command = f"python -m raybench.study report {quoted(file)}{scaling} --output {anew(directory)}"
+    read, name = " ".join(map(quoted, files)), files[0].stem
+    command = f"python -m raybench.study report {read}{scaling} --output {anew(directory)}"
     place = Section("More devices", tuple(plot.name for plot in plots), tables)
     pages = make_pages(
         directory,
         {},
         asked_by=command,
         again=command,
-        title=file.stem,
+        title=name,
         box=[Clause("Result", imported_answer(models))],
         sections=with_something({"predictions": place}, plots),
         plots=plots,
@@ -111,7 +112,7 @@ def write_imported_report(directory: Path, file: Path, models: Sequence[Outlook]
     contents = {
         **pages,
         "summary.csv": render.rows_csv(rows),
-        "summary.tex": render.to_tex(_tables(models[0])[0], file.stem),
+        "summary.tex": render.to_tex(_tables(models[0])[0], name),
         "predictions.csv": render.rows_csv(prediction_rows(models)),
     }
     return write_files(directory, contents, plots)

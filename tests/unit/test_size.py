@@ -11,14 +11,14 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (9287, 59),
-    "commands": (2933, 22),
+    "analysis": (9300, 59),
+    "commands": (2953, 22),
     "driver": (1211, 7),
     "launch": (2172, 18),
     "machine": (1042, 7),
     "plan": (1127, 9),
-    "records": (1355, 11),
-    "report": (6263, 29),
+    "records": (1595, 12),
+    "report": (6264, 29),
     "spec": (1605, 12),
     "worker": (5872, 46),
     "workloads": (2226, 22),

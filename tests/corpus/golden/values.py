@@ -163,7 +163,7 @@ def _predicted(directory: Path) -> dict[str, Row]:
         printed = mock.Mock()
         with mock.patch.object(predict_run, "print_outlooks", printed):
             try:
-                predict_run.run_predict(PredictOptions(directory, **options), console)
+                predict_run.run_predict(PredictOptions([directory], **options), console)
             except RequestError:
                 found[name] = {"is_refused": True}
                 continue

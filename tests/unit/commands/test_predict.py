@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.report.prediction import PREDICTION_COLUMNS
 from raybench.spec import Setting
+from tests.support.logs import nccl_log, trainer_state
 from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, study
 from tests.unit.sweeps import swept
@@ -353,6 +355,36 @@ def test_without_a_place_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_options_of_files_are_not_for_directories(tmp_path: Path) -> None:
-    assert "--output: of a CSV file's report" in refused(
+    assert "--output: of a report of files" in refused(
         "report", results(tmp_path), "--output", tmp_path / "x"
     )
+
+
+def test_logs_of_nccl_tests_are_a_network(tmp_path: Path) -> None:
+    """One node was measured alone: what crosses two is known from the logs, as from a sweep."""
+    source = written(tmp_path, [row for row in GOOD if row.startswith("1,")])
+    words = ["predict", source, "--world-sizes", "16", "--devices-per-node", "8"]
+    assert "refused at 16 devices" in in_words(answer(*words))
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for size, nodes in ((2, 1), (4, 1), (16, 2)):
+        (folder / f"{size}.log").write_text(nccl_log(size, nodes))
+    assert "refused" not in answer(*words, "--communication", folder)
+    together = written(tmp_path, [log.read_text() for log in folder.iterdir()], "all.txt", "")
+    assert "refused" not in answer(*words, "--communication", together)
+    backend = refused("predict", results(tmp_path), "--communication", folder)
+    assert "a sweep of the trials' backend, gloo (received NCCL)" in backend
+
+
+def test_a_report_of_several_runs_of_a_trainer(tmp_path: Path) -> None:
+    files = []
+    for size, step_s in ((1, 0.25), (2, 0.27), (4, 0.3)):
+        path = tmp_path / f"run_{size}.json"
+        path.write_text(json.dumps(trainer_state(size, step_s=step_s)))
+        files.append(f"{path}@{size}")
+    found = answer("report", *files, "--output", tmp_path / "report")
+    assert "4 devices at batch 32: 3.33x, efficiency 83%, good" in found
+    rows = list(csv.DictReader((tmp_path / "report" / "summary.csv").open()))
+    assert [(row["world_size"], row["batch_size"]) for row in rows] == [("1", "32"), ("2", "32"), ("4", "32")]
+    assert "8/1" in answer("predict", *files, "--world-sizes", "8", "--devices-per-node", "8")
+    assert "a results directory" in refused("predict", *files, "--what-if", "batch_size=8")
