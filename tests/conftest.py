@@ -12,6 +12,7 @@ import pytest
 from tests.support import budget
 
 ROOT = Path(__file__).parent.parent
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test downloads nothing, wherever it runs
 
 # Where ``RAYBENCH_CI`` is set any other skip is a failure: what vanishes there vanishes unseen.
 MAY_SKIP = (

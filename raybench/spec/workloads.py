@@ -85,9 +85,10 @@ class _TextModelSpec(Model):
     vocab_size: VocabularySize | None = Field(None, description="entries of the vocabulary")
     sequence_length: SequenceLength = Field(128, description="tokens of a sample")
     dropout: Dropout = Field(0.1, description="share of activations set to zero in training")
-    data_set: Literal["ag_news", "imdb", "files"] = Field(
+    data_set: Annotated[str, Field(min_length=1)] = Field(
         "ag_news",
-        description="the texts, under --data or from huggingface.co; files: your own, under --data",
+        description="the texts: ag_news, imdb, a name on huggingface.co (org/name, org/name:configuration), "
+        "a directory or a CSV, JSON or parquet file (absolute, or under --data); files: see train_file",
     )
     input: Literal["synthetic", "real"] = Field(
         "synthetic", description="random tokens, or those of the data set's texts"
@@ -95,7 +96,10 @@ class _TextModelSpec(Model):
     train_file: str | None = Field(None, description="with files: CSV with a header line, or parquet")
     test_file: str | None = Field(None, description="with files: the same columns")
     text_columns: Annotated[tuple[str, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)] = (
-        Field(("text",), description="with files: these columns, joined by a space")
+        Field(
+            ("text",),
+            description="of your own texts: columns, joined by a space; if there is no text, that of texts",
+        )
     )
     tokenizer: str | None = Field(
         None,
@@ -159,7 +163,10 @@ class TextSpec(_TextModelSpec):
     padding: Literal["fixed", "longest"] = Field(
         "fixed", description="with real input: pad to sequence_length, or to the longest sample of the batch"
     )
-    label_column: str = Field("label", description="with files: whole numbers from 0, or names of classes")
+    label_column: str = Field(
+        "label",
+        description="whole numbers from 0, or names of classes; if there is no label, that of classes",
+    )
     num_classes: Annotated[int, Field(ge=2, strict=True)] | None = Field(
         None, description="classes; unset: as in the data set (synthetic input of files: 2)"
     )

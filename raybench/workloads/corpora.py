@@ -1,4 +1,4 @@
-"""Texts and their labels: AG News, IMDB, or CSV and parquet files of the user's.
+"""Texts and their labels: AG News, IMDB, files of the user's, or whatever ``datasets`` loads.
 
 Local files come first, in the forms in which the data sets are passed on; then the hub's. What is found is
 a ``Corpus``: the files and what their columns mean. Its rows are read as a stream (``datasets``), so that a
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
     """
     if spec.data_set == "files":
         return _users_corpus(spec, data, split)
+    if spec.data_set not in PUBLISHED_TEXTS:
+        return _loaded_corpus(spec, data, split)
     published = PUBLISHED_TEXTS[spec.data_set]
     # a folder of the data set's name before --data itself, which may hold another one
     for folder in reversed(candidate_folders(data, *reversed(published.folders))):
@@ -181,6 +184,100 @@ def _users_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) 
     return Corpus((file,), spec.text_columns, label, num_classes=classes, is_users=True)
 
 
+FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+UNLABELLED = -1  # of every row, in the test of a data set whose labels are kept back
+
+
+def _loaded_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus:
+    """Of the splits that ``datasets`` knows: the training one; to test with, test or else validation."""
+    loaded = _load(spec.data_set, data)
+    label = _label_column(spec, next(iter(loaded.values())).features) if isinstance(spec, TextSpec) else None
+    wanted = ["train"] if split == "train" else ["test", "validation"]
+    there = [name for name in wanted if name in loaded and loaded[name].num_rows]
+    rows = [loaded[name] for name in there if label is None or loaded[name][0][label] != UNLABELLED]
+    if not rows:
+        raise RequestError(
+            f"workload.data_set: one with rows{' and labels' if label else ''} to {split} with, "
+            f"{' or '.join(wanted)} (received {spec.data_set!r} with {', '.join(loaded)})"
+        )
+    features = rows[0].features
+    files = tuple(Path(part["filename"]) for part in rows[0].cache_files)
+    classes = getattr(features[label], "num_classes", None) if label else None
+    return Corpus(files, _text_columns(spec, features, label), label, num_classes=classes, is_users=True)
+
+
+@lru_cache(maxsize=4)  # the hub is asked once for both splits and the tokenizer
+def _load(name: str, data: Path | None) -> Any:
+    """The splits of a directory or file (absolute, or under ``data``), of the hub's cache, or of the hub.
+
+    Raises ``RequestError`` for what is none of them, in a line with the command that gets it.
+    """
+    import datasets
+
+    place = Path(name).expanduser()
+    place = place if place.is_absolute() or data is None else data / place
+    is_here = place.exists() and (place.is_absolute() or data is not None)  # workers have another directory
+    is_path = name.startswith((".", "~", "/")) or Path(name).exists()
+    online, was_offline = is_here or is_path or hub.reachable(), datasets.config.HF_HUB_OFFLINE
+    try:
+        with hub.quietly():
+            if is_path and not is_here:
+                raise FileNotFoundError("no such file or directory, or neither absolute nor under --data")
+            if place.is_file() and is_here:
+                if place.suffix not in FORMATS:
+                    raise ValueError(f"a file that is none of {', '.join(FORMATS)}")
+                return datasets.load_dataset(
+                    FORMATS[place.suffix], data_files=str(place), **_separator(place)
+                )
+            if is_here and any((place / file).is_file() for file in ("dataset_dict.json", "state.json")):
+                saved = datasets.load_from_disk(str(place))
+                return saved if isinstance(saved, dict) else {"train": saved}
+            if is_here:
+                return datasets.load_dataset(str(place))
+            datasets.config.HF_HUB_OFFLINE = not online
+            repository, _, configuration = name.partition(":")
+            return datasets.load_dataset(repository, configuration or None)
+    except Exception as error:
+        what = "ag_news, imdb, files, or a data set"
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        why = why if online else "huggingface.co cannot be reached, nor is it in the cache"
+        needed = hub.requirement(what, name.partition(":")[0], data, " --repo-type dataset")
+        raise RequestError(f"workload.data_set: {needed} (received {name!r}: {why})") from error
+    finally:
+        datasets.config.HF_HUB_OFFLINE = was_offline
+
+
+def _separator(file: Path) -> dict[str, str]:
+    return {"sep": "\t"} if file.suffix == ".tsv" else {}
+
+
+def _label_column(spec: TextSpec, features: Any) -> str:
+    """The column that the study names, else the one with classes."""
+    found = [name for name in features if hasattr(features[name], "num_classes")]
+    if spec.label_column in features:
+        return spec.label_column
+    if spec.label_column == "label" and len(found) == 1:
+        return str(found[0])
+    raise _no_column("label_column", spec, spec.label_column, list(features))
+
+
+def _text_columns(spec: TextSpec | CausalLMSpec, features: Any, label: str | None) -> tuple[str, ...]:
+    """The columns that the study names, else the one with texts."""
+    texts = [name for name in features if "string" in str(getattr(features[name], "dtype", ""))]
+    found = tuple(name for name in texts if name != label)
+    absent = [name for name in spec.text_columns if name not in features]
+    if absent and (spec.text_columns != ("text",) or len(found) != 1):
+        raise _no_column("text_columns", spec, absent[0], found)
+    return found if absent else spec.text_columns
+
+
+def _no_column(
+    field: str, spec: TextSpec | CausalLMSpec, column: str, columns: Sequence[str]
+) -> RequestError:
+    known = f"of {spec.data_set}: {', '.join(columns)}"
+    return RequestError(f"workload.{field}: a column {known} (received {column!r})")
+
+
 def first_row(file: Path) -> list[str]:
     """The fields of a CSV file's first line; raises ``RequestError`` for an empty or damaged file."""
     try:
@@ -242,8 +339,8 @@ def _reader(corpus: Corpus) -> tuple[str, dict[str, Any]]:
     """The reader of ``datasets`` and its options. Every column of a CSV file is text: nothing is guessed."""
     from datasets import Features, Value
 
-    if corpus.files[0].suffix == ".parquet":
-        return "parquet", {}
+    if corpus.files[0].suffix in (".parquet", ".arrow"):
+        return corpus.files[0].suffix[1:], {}
     names = list(corpus.header or first_row(corpus.files[0]))
     options: dict[str, Any] = {
         "features": Features({name: Value("string") for name in names}),

@@ -53,25 +53,35 @@ def reachable() -> bool:
     """Whether the hub may answer: the library itself tries for 20 s before it gives up."""
     from huggingface_hub import constants
 
-    if constants.HF_HUB_OFFLINE:
-        return False
+    return not is_offline() and has_address(constants.ENDPOINT)
+
+
+def is_offline() -> bool:
+    """Whether the user allows no downloads: ``HF_HUB_OFFLINE``."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def has_address(url: str) -> bool:
+    """Whether there is a network in which the host of ``url`` has an address, or a proxy that may know it."""
     if getproxies():
         return True
     try:
-        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, None)
+        socket.getaddrinfo(urlsplit(url).hostname, None)
     except OSError:
         return False
     return True
 
 
-def requirement(what: str, name: str, data: Path | None) -> str:
-    """What is required, and where ``name`` is no directory yet, how it gets there."""
+def requirement(what: str, name: str, data: Path | None, options: str = "") -> str:
+    """What is required, and where ``name`` is no directory yet, how ``hf`` with ``options`` gets it there."""
     if directory(name, data) is not None or name.startswith((".", "~", "/")):
         return f"{what} in a directory, absolute or under --data"
     place = f"{'DIR' if data is None else data}/{name}"
     return (
         f"{what} in a directory, absolute or under --data, or on huggingface.co: "
-        f"hf download {name} --local-dir {place}"
+        f"hf download {name}{options} --local-dir {place}"
     )
 
 

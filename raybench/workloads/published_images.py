@@ -1,6 +1,6 @@
-"""CIFAR-10 and Fashion-MNIST: found under ``--data``, checked, and stored as arrays.
+"""CIFAR-10 and Fashion-MNIST: found under ``--data``, else downloaded by torchvision, and stored as arrays.
 
-Nothing is ever downloaded. What is found (an archive, its extracted files, gzipped or not) is read and
+What is found (an archive, its extracted files, gzipped or not) is read and
 checked once, and stored as NumPy arrays (``data_files``). The arrays are mapped into memory: the ranks of a
 machine and their loaders' processes share one copy, and the next trial opens it at once.
 """
@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from raybench.errors import RequestError
-from raybench.workloads import data_files
+from raybench.workloads import data_files, hub
 from raybench.workloads.data_files import candidate_folders, damaged, file_stats, first_line
 
 CIFAR10_FOLDER = "cifar-10-batches-py"
@@ -53,7 +54,18 @@ class PublishedFiles:
 
 
 def cifar10(data: Path | None) -> PublishedFiles:
-    """CIFAR-10 under ``data``. Raises ``RequestError`` where there is none."""
+    """CIFAR-10 under ``data``, else downloaded. Raises ``RequestError`` where there is none."""
+    what = f"{CIFAR10_FOLDER}/ or {' or '.join(CIFAR10_ARCHIVES[::2])}"
+    return _find_or_download(_find_cifar10, data, "CIFAR-10", what, "CIFAR10")
+
+
+def fashion_mnist(data: Path | None) -> PublishedFiles:
+    """Fashion-MNIST under ``data``, else downloaded. Raises ``RequestError`` where there is none."""
+    what = "FashionMNIST/raw/train-images-idx3-ubyte[.gz] and so on"
+    return _find_or_download(_find_fashion_mnist, data, "Fashion-MNIST", what, "FashionMNIST")
+
+
+def _find_cifar10(data: Path | None) -> PublishedFiles | None:
     for folder in candidate_folders(data, "cifar10", "cifar-10", "CIFAR10"):
         for batches in (folder / CIFAR10_FOLDER, folder):
             if (batches / "data_batch_1").is_file():
@@ -64,11 +76,10 @@ def cifar10(data: Path | None) -> PublishedFiles:
         for name in CIFAR10_ARCHIVES:
             if (folder / name).is_file():
                 return PublishedFiles("cifar10", (folder / name,), _read_cifar10_archive)
-    raise _missing(data, "CIFAR-10", f"{CIFAR10_FOLDER}/ or {' or '.join(CIFAR10_ARCHIVES[::2])}", "CIFAR10")
+    return None
 
 
-def fashion_mnist(data: Path | None) -> PublishedFiles:
-    """Fashion-MNIST under ``data``. Raises ``RequestError`` where there is none."""
+def _find_fashion_mnist(data: Path | None) -> PublishedFiles | None:
     names = [
         f"{part}-{kind}-ubyte"
         for part in FASHION_MNIST_FILES.values()
@@ -80,7 +91,35 @@ def fashion_mnist(data: Path | None) -> PublishedFiles:
             if files[0] is not None:
                 expected = tuple(file or folder / name for file, name in zip(files, names, strict=True))
                 return PublishedFiles("fashion_mnist", expected, _read_fashion_mnist)
-    raise _missing(data, "Fashion-MNIST", f"FashionMNIST/raw/{names[0]}[.gz] and so on", "FashionMNIST")
+    return None
+
+
+def _find_or_download(
+    find: Callable[[Path | None], PublishedFiles | None],
+    data: Path | None,
+    title: str,
+    what: str,
+    torchvision_name: str,
+) -> PublishedFiles:
+    """Under ``data``, else in the cache, where torchvision downloads it if there is a network."""
+    place, why = data_files.cache_directory() / "downloads", ""
+    found = find(data) or find(place)
+    if found is None:
+        import torchvision
+
+        data_set = getattr(torchvision.datasets, torchvision_name)
+        url = data_set.url if hasattr(data_set, "url") else data_set.mirrors[0]
+        if hub.has_address(url) and not hub.is_offline():
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                with FileLock(place / f"{torchvision_name}.lock"):
+                    data_set(str(place), download=find(place) is None)
+            except (OSError, RuntimeError) as error:  # no connection, or other bytes than the published ones
+                why = f"; downloading it failed: {first_line(error)}"
+            found = None if why else find(place)
+    if found is None:
+        raise _missing(data, title, what, torchvision_name, why)
+    return found
 
 
 def array_folder(published: PublishedFiles) -> Path:
@@ -102,14 +141,14 @@ def open_arrays(folder: Path, split: str) -> ImageArrays:
     return ImageArrays(images, labels)
 
 
-def _missing(data: Path | None, title: str, what: str, torchvision_name: str) -> RequestError:
+def _missing(data: Path | None, title: str, what: str, torchvision_name: str, why: str) -> RequestError:
     where = "DIR" if data is None else str(data)
     command = (
         f'python -c "import torchvision; torchvision.datasets.{torchvision_name}({where!r}, download=True)"'
     )
     received = "nothing: --data DIR says where" if data is None else where
     return RequestError(
-        f"data: a directory with {title}: {what}; this downloads it: {command} (received {received})"
+        f"data: a directory with {title}: {what}; this downloads it: {command} (received {received}{why})"
     )
 
 

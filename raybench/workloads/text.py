@@ -114,7 +114,9 @@ class Text:
     def _token_folder(self, split: str) -> Path:
         spec, data = self._spec, self._data
         corpus = corpora.find(spec, data, split)
-        if spec.data_set == "files" and split != "train":  # names of classes are numbered by the training set
+        if (
+            spec.data_set not in PUBLISHED_TEXTS and split != "train"
+        ):  # classes have the training set's numbers
             corpus = replace(corpus, class_names=tokenizers.classes_of(self._token_folder("train"))[1])
         return tokenizers.tokenize_texts(corpus, self._tokenizer(), spec.sequence_length)
 

@@ -19,9 +19,9 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "plan": (1127, 9),
     "records": (1595, 12),
     "report": (6264, 29),
-    "spec": (1605, 12),
+    "spec": (1612, 12),
     "worker": (5872, 46),
-    "workloads": (2226, 22),
+    "workloads": (2337, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

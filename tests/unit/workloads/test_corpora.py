@@ -210,3 +210,123 @@ def test_other_columns_than_a_published_data_sets_are_refused(tmp_path):
     assert "received 4 columns, 'a,b,c,d'" in refusal(lambda: check(spec(), str(tmp_path)))
     write(tmp_path / "train.csv", '"5","title","text"\n')
     assert "from 1 to 4 (received '5' in row 1)" in refusal(lambda: check(spec(), str(tmp_path)))
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """A cache of ``datasets``' own."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    corpora._load.cache_clear()
+    return tmp_path / "datasets"
+
+
+TRAIN = {"sentence": ["good", "bad"], "id": [1, 2], "label": ["up", "down"]}
+
+
+@pytest.mark.parametrize("how", ["parquet", "csv", "jsonl", "save_to_disk"])
+def test_any_directory_that_datasets_loads(tmp_path, hub_cache, how):
+    import datasets
+
+    splits = datasets.DatasetDict(
+        train=datasets.Dataset.from_dict(TRAIN),
+        test=datasets.Dataset.from_dict({"sentence": ["worse"], "id": [3], "label": ["down"]}),
+    )
+    folder = tmp_path / "org" / "name"
+    if how == "save_to_disk":
+        splits.save_to_disk(str(folder))
+    else:
+        folder.mkdir(parents=True)
+        for name, rows in splits.items():
+            getattr(rows, f"to_{how.removesuffix('l')}")(str(folder / f"{name}.{how}"))
+    from raybench.workloads.text import Text
+
+    for name, data in (("org/name", tmp_path), (str(folder), None)):
+        assert read({"data_set": name}, data) == (["good", "bad"], [1, 0])
+    made = Text(spec(data_set="org/name"), tmp_path)
+    assert made.num_classes == 2
+    assert (made.dataset("test")[0][1], len(made.dataset("train"))) == (0, 2)
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "mine.tsv", "mine.jsonl", "mine.parquet"])
+def test_a_file_is_a_training_set(tmp_path, hub_cache, name):
+    import pandas as pd
+
+    frame, file = pd.DataFrame(TRAIN), tmp_path / name
+    if name.endswith("jsonl"):
+        frame.to_json(file, orient="records", lines=True)
+    elif name.endswith("parquet"):
+        frame.to_parquet(file)
+    else:
+        frame.to_csv(file, index=False, sep="\t" if name.endswith("tsv") else ",")
+    assert read({"data_set": name}, tmp_path) == (["good", "bad"], [1, 0])
+    said = refusal(lambda: read({"data_set": name}, tmp_path, "test"))
+    assert said.startswith("workload.data_set: one with rows and labels to test with")
+    assert said.endswith("with train)")
+
+
+def test_classes_by_feature_and_a_test_without_labels(tmp_path, hub_cache):
+    """As GLUE has them: a test whose labels are kept back, so validation is what one tests with."""
+    import datasets
+
+    features = datasets.Features(
+        {"sentence": datasets.Value("string"), "polarity": datasets.ClassLabel(names=["n", "p", "o"])}
+    )
+    parts = {"train": [2, 0], "test": [-1, -1], "validation": [1, 1]}
+    datasets.DatasetDict(
+        {
+            name: datasets.Dataset.from_dict({"sentence": [name] * 2, "polarity": labels}, features=features)
+            for name, labels in parts.items()
+        }
+    ).save_to_disk(str(tmp_path / "sst"))
+    assert read({"data_set": "sst"}, tmp_path) == (["train"] * 2, [2, 0])
+    assert read({"data_set": "sst"}, tmp_path, "test") == (["validation"] * 2, [1, 1])
+    assert corpora.find(spec(data_set="sst"), tmp_path, "train").num_classes == 3
+    stream = CausalLMSpec(name="causal_lm", data_set="sst", input="real")
+    assert next(row_batches(corpora.find(stream, tmp_path, "test")))[0] == ["test"] * 2
+
+
+def test_columns_that_are_not_there_or_not_plain(tmp_path, hub_cache):
+    write(tmp_path / "two" / "train.parquet", {"question": ["a"], "answer": ["b"], "label": [0]})
+    said = refusal(lambda: read({"data_set": "two"}, tmp_path))
+    assert said == "workload.text_columns: a column of two: question, answer (received 'text')"
+    assert read({"data_set": "two", "text_columns": ["question", "answer"]}, tmp_path) == (["a b"], [0])
+    said = refusal(lambda: read({"data_set": "two", "label_column": "kind"}, tmp_path))
+    assert said == "workload.label_column: a column of two: question, answer, label (received 'kind')"
+
+
+def test_a_data_set_of_the_hub(tmp_path, hub_cache, monkeypatch):
+    import datasets
+
+    local, asked, offline = datasets.load_dataset, [], datasets.config.HF_HUB_OFFLINE
+
+    def load(path, *configuration, **options):
+        if path != "org/name":
+            return local(path, *configuration, **options)
+        asked.append((*configuration, datasets.config.HF_HUB_OFFLINE))
+        if datasets.config.HF_HUB_OFFLINE:
+            raise ConnectionError("Couldn't reach 'org/name' on the Hub")
+        write(tmp_path / "there" / "train.parquet", TRAIN)
+        return local(str(tmp_path / "there"))
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    said = refusal(lambda: check(spec(data_set="org/name"), str(tmp_path)))
+    assert f"hf download org/name --repo-type dataset --local-dir {tmp_path}/org/name" in said
+    assert "huggingface.co cannot be reached" in said
+    monkeypatch.setattr(hub, "reachable", lambda: True)
+    assert read({"data_set": "org/name:small"}, tmp_path) == (["good", "bad"], [1, 0])
+    assert asked == [(None, True), ("small", False)]
+    assert offline == datasets.config.HF_HUB_OFFLINE
+
+
+def test_a_damaged_file_of_a_data_set(tmp_path, hub_cache):
+    write(tmp_path / "mine.parquet", b"PAR1")
+    assert "mine.parquet" in refusal(lambda: read({"data_set": "mine.parquet"}, tmp_path))
+    write(tmp_path / "mine.txt", "x")
+    assert "none of .csv" in refusal(lambda: read({"data_set": "mine.txt"}, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["here/mine", "./here/mine", "/nowhere/mine"])
+def test_a_directory_that_workers_do_not_see(tmp_path, hub_cache, monkeypatch, name):
+    write(tmp_path / "here" / "mine" / "train.parquet", TRAIN)
+    monkeypatch.chdir(tmp_path)
+    assert "neither absolute nor under --data" in refusal(lambda: read({"data_set": name}, None))

@@ -13,7 +13,7 @@ import pytest
 import torchvision
 
 from raybench.errors import RequestError
-from raybench.workloads import data_files, published_images
+from raybench.workloads import data_files, hub, published_images
 
 RAW = "FashionMNIST/raw"
 
@@ -216,3 +216,41 @@ def test_who_comes_second_takes_the_folder_of_the_first(tmp_path, cache_folder, 
     folder = published_images.array_folder(published_images.PublishedFiles(source.name, source.files, read))
     assert list(cache_folder.iterdir()) == [folder]
     assert len(published_images.open_arrays(folder, "test").labels) == 4
+
+
+def test_what_data_does_not_have_is_downloaded_once(tmp_path, cache_folder, monkeypatch):
+    """A fake of torchvision's data set writes what the real one would."""
+    downloads = []
+
+    class Downloaded:
+        mirrors = ("https://mirror.invalid/",)
+
+        def __init__(self, root, download):
+            downloads.append(download)
+            if download:
+                write_fashion_mnist(data_files.Path(root) / RAW, packed=False)
+
+    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", Downloaded)
+    monkeypatch.setattr(hub, "is_offline", lambda: False)
+    monkeypatch.setattr(hub, "has_address", lambda url: url == "https://mirror.invalid/")
+    for data in (tmp_path, None):
+        found = published_images.fashion_mnist(data)
+        assert found.files[0].is_relative_to(cache_folder / "downloads")
+    assert downloads == [True]
+    mine = write_fashion_mnist(tmp_path / "fashion_mnist")
+    assert published_images.fashion_mnist(tmp_path).files[0].parent == mine
+
+
+@pytest.mark.parametrize("is_offline", [True, False])
+def test_a_download_that_fails_or_is_not_wanted(tmp_path, monkeypatch, is_offline):
+    def fails(root, download):
+        raise RuntimeError("Dataset not found or corrupted.")
+
+    fails.url = "https://host.invalid/"
+    monkeypatch.setattr(torchvision.datasets, "CIFAR10", fails)
+    monkeypatch.setattr(published_images, "_cifar10_parts", dict)
+    monkeypatch.setattr(hub, "is_offline", lambda: is_offline)
+    monkeypatch.setattr(hub, "has_address", lambda url: True)
+    said = message(published_images.cifar10, tmp_path)
+    assert said.startswith("data: a directory with CIFAR-10")
+    assert ("; downloading it failed: Dataset not found" in said) is not is_offline
