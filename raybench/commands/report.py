@@ -65,13 +65,12 @@ def report(
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""
     one_blas_thread()
     from raybench.commands.console import make_console
-    from raybench.records.other_tools import RunFile
     from raybench.records.store import ResultsDirectory
 
     given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
     prices = {name: price for name, price in given.items() if price is not None}
     directory = sources[0]
-    if len(sources) > 1 or RunFile.typed(directory).path.is_file():
+    if len(sources) > 1 or not directory.is_dir():
         if format_ is not None:
             raise RequestError(f"--format: of a results directory (received {directory})")
         if prices:

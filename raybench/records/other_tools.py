@@ -97,7 +97,8 @@ def _name_of(path: Path, announced: Sequence[str], test: str, size: int, largest
     if concluded or announced or named:
         return concluded[1] if concluded else [*named, *announced][-1]
     algorithm, bus = map(_number, largest[1:3])
-    if algorithm and abs(bus / algorithm / (2 * (size - 1) / size) - 1) < 0.02:
+    reduces = size > 2 or " sum " in test  # between two a broadcast has the same bandwidth
+    if reduces and algorithm and abs(bus / algorithm / (2 * (size - 1) / size) - 1) < 0.02:
         return "all_reduce"
     raise RequestError(f"{path}: a file's name that has the test's, as all_gather_perf.log: the log does not")
 
@@ -130,6 +131,10 @@ TRAINER_NOTE = (
 TRACEML_NOTE = (
     "TraceML: a step is its wait for input and what was traced, mean over ranks; the files have neither "
     "intervals nor communication"
+)
+TRACED_NOTE = (
+    "TraceML: a step is what was traced, mean over ranks, without the wait for input, which was not "
+    "measured; the files have neither intervals nor communication"
 )
 
 
@@ -303,7 +308,9 @@ class _TraceMLSummary(BaseModel):
 
 def _traceml_run(run: RunFile, summary: _TraceMLSummary) -> _Run:
     average = summary.step_time.global_.average
-    step_ms = average.get("total_step_ms") or average.get("step_time_ms")  # the first: before schema 1.7
+    # before schema 1.7 the first; the last where the wait for input was not traced
+    names = ("total_step_ms", "step_time_ms", "traced_step_time_ms")
+    name, step_ms = next(((name, average[name]) for name in names if average.get(name)), ("", None))
     if not step_ms:
         raise RequestError(f"{run.path}: step_time.global.average.step_time_ms (received nothing)")
     known = summary.meta.get("world_size")
@@ -315,5 +322,8 @@ def _traceml_run(run: RunFile, summary: _TraceMLSummary) -> _Run:
         raise RequestError(f"{run.path}: {rule} (received none)")
     nodes = run.nodes or summary.meta.get("nodes_observed") or 1
     finding = summary.primary_diagnosis.get("summary")
-    notes = (TRACEML_NOTE, *((f"TraceML on {plural(devices, 'device')}: {finding}",) if finding else ()))
+    notes = (
+        TRACEML_NOTE if name != names[-1] else TRACED_NOTE,
+        *((f"TraceML on {plural(devices, 'device')}: {finding}",) if finding else ()),
+    )
     return _Run("TraceML", devices, nodes, run.batch, step_ms / 1e3, notes=notes)

@@ -183,6 +183,14 @@ def test_tracemls_steps_before_and_since_1_7(tmp_path: Path, average: dict[str, 
     assert "its world_size, 4 (received 8)" in refusal(read_measured, [Path(f"{path}@8x32")], None)
 
 
+def test_traceml_without_the_wait_for_input(tmp_path: Path) -> None:
+    average = {"input_wait_ms": None, "step_time_ms": None, "traced_step_time_ms": 200.0}
+    path = written(tmp_path, json.dumps(summary(4, **average)), "final_summary.json")
+    table = read_measured([Path(f"{path}@4x32")], None)
+    assert table.rows[0].step_time_s == 0.2
+    assert "without the wait for input" in table.notes[0]
+
+
 def test_without_steps_there_is_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps(summary(4, step_time_ms=None)), "final_summary.json")
     assert "step_time_ms" in refusal(read_measured, [Path(f"{path}@4x32")], None)
