@@ -78,8 +78,8 @@ def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
 
 
 def bring_words(outlook: Outlook) -> list[str]:
-    """What further devices brought, or by a law would bring; the error of the fit."""
-    return [*_returns(outlook), *_laws(outlook), *_held_out(outlook)]
+    """What further devices brought, or by a law would bring."""
+    return [*_returns(outlook), *_laws(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
@@ -253,13 +253,6 @@ def refusal_words(row: Expected, forecast: Forecast) -> str:
     if row.refused == "no sample for each device":
         return f"a global batch of {row.batch_size:,} has no sample for each of {shape.world_size:,} devices"
     return ""
-
-
-def _held_out(outlook: Outlook) -> Iterator[str]:
-    error = outlook.forecast.fitted.held_out_error
-    if error is not None:
-        shown = "world sizes that it was not shown, by which its form was chosen"
-        yield f"error of the fit on {shown}: {error:.0%} in the mean"
 
 
 #: model: the model's name; of a file without that column the file's

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (9300, 59),
+    "analysis": (8946, 58),
     "commands": (2952, 22),
     "driver": (1211, 7),
     "launch": (2172, 18),

@@ -1,386 +1,247 @@
-"""The model fitted to measured points.
+"""A small model of a data-parallel step, fitted to measured points.
 
-Maximum a posteriori by Gauss-Newton steps with Levenberg's damping, in logarithms, so that each point
-counts by its relative error; Student's t with 4 degrees of freedom as iterated weights (Lange, Little,
-Taylor 1989, "Robust statistical modeling using the t distribution"), so that an outlier counts little. The
-model never is the truth: each batch's compute, each shape's communication and each number of nodes has an
-effect of its own, a normal variable whose size is learned with them (expectation maximisation, Dempster,
-Laird, Rubin 1977), as is the noise of a repeat. The covariance is that of the linear approximation at the
-optimum.
+A step of n devices on m nodes, at most w on one, lasts T = (C^p + M^p)^(1/p):
 
-The points above half of the largest world size, and those above a quarter, are held out in turn; how well a
-variant fits what it has seen says nothing of what it will say of more devices. Variants whose errors there do
-not differ are all kept, and their disagreement widens the intervals.
+    C = (fixed + each * batch) (1 + spread z(n))           compute of the slowest of n devices
+    M = crossed [m > 1] + devices log2 n + local log2 w    what communication adds
+
+The linear terms are those of Ernest (Venkataraman et al. 2016, NSDI, equation 1), with a step where the
+network between nodes is crossed, and a term for what devices of one node share. A hop costs latency plus
+bytes over rate (Hockney 1994, Parallel Computing 20); the bytes of a training do not change with n, so one
+term holds both. z(n) is the largest of n standard normal values. p joins the two as in AdaptDL (Qiao et al.
+2021, "Pollux", OSDI, equation 11): 1 is no overlap, infinity hides all that fits.
+
+No term is negative, and each has a normal prior, so that three world sizes are enough: without it a term that
+few points determine grows without limit where it is extrapolated. Residuals are of logarithms, so that points
+count by their relative error, under the soft l1 loss, so that an outlier counts little.
+
+Points on exactly two nodes are left out where three larger numbers of nodes are known: all traffic then has
+one pair of links, which made two nodes slower than three on the traces of Pollux.
+
+Form and priors are those with the least errors on studies that other laws generate; on traces
+``benchmarks/prediction.py`` compares a handful of forms by leaving out whole models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.optimize import least_squares
+from scipy.special import ndtri
 
-from raybench.analysis.simulate.model import (
-    DEVIATIONS,
-    MEANS,
-    VARIANTS,
-    Parts,
-    Places,
-    SweptLines,
-    Units,
-    Variant,
-    parts,
-)
-from raybench.analysis.simulate.steps import MeasuredPoint, Question
+from raybench.analysis.collectives import Link, LinkKey
+from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
 
 Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-Kind = Literal["batch", "shape", "nodes"]
-KINDS: tuple[Kind, ...] = get_args(Kind)  # the first is of compute, the others are of communication
-Asked = Sequence[MeasuredPoint] | Sequence[Question]
+Hop = Literal["crossed", "devices", "local", "nodes"]
+
+
+class Form(NamedTuple):
+    """What is fitted. Others than the default are there for the benchmark that chose it."""
+
+    hops: tuple[Hop, ...] = ("crossed", "devices", "local")
+    overlaps: bool = True  # else compute and communication add up
+    pairs: bool = False  # whether two nodes count where three larger numbers of nodes are known
+
+
+FORM = Form()
+# Standard deviations of the priors. Hops, in the shortest steps on the most devices:
+HOPS: dict[Hop, float] = {"crossed": 1.0, "devices": 0.1, "local": 0.1, "nodes": 0.1}
+SPREAD = 0.025  # devices of one kind differ by some percent (Sinha et al. 2022, "Not all GPUs ...", SC)
+OVERLAP, OVERLAP_SPREAD, MOST_OVERLAP = 1.5, 0.3, 12.0  # p, deviation of its logarithm, the largest
+COMPUTE = 0.4  # of the most that each part can be
+NOISE, NOISE_WEIGHT = 0.05, 10.0  # of a repeat: 3 to 8% are usual; counts as so many residuals
+BARE_NOISE = 0.08  # of a compute that was measured separately: it may be one rank's, or the slowest's
+OUTLIER = 2.0  # standard deviations, from which on a residual counts linearly
+FEWEST_NODES = 3  # numbers of nodes above two, with which points on two nodes are left out
+SWEEP_ERROR = 0.2  # of a logarithm: a training's messages are not alone on the network, as a sweep's are
+ANY = 10.0  # deviation of a logarithm of which nothing is known
+BUCKET_BYTES = 25 * 2**20  # DDP's buckets (Li et al. 2020, "PyTorch Distributed", VLDB 13)
+LEAST = 1e-9  # of the same step: nothing, where a logarithm is taken
+ROUNDS, STEP = 2, 1e-6
 
 
 @dataclass(frozen=True)
-class Groups:
-    """Every group that has an effect, kind after kind: its place among all effects."""
+class Places:
+    """One row for each point or question: every column has shape ``(rows,)``."""
 
-    places: dict[tuple[Kind, object], int]
+    batch: Floats  # per device
+    world_size: Floats
+    nodes: Floats
+    most: Floats  # workers on the fullest node
 
     @staticmethod
-    def of(asked: Asked) -> Groups:
-        """The groups of measured points, or of questions."""
-        return Groups({}).with_those_of(asked)
+    def of(asked: Sequence[Question] | Sequence[MeasuredPoint]) -> Places:
+        """The columns of questions, or of what was measured."""
+        rows = [(x.batch_size, x.shape.world_size, x.shape.nodes, max(x.shape.workers)) for x in asked]
+        batch, world_size, nodes, most = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+        return Places(batch, world_size, nodes, most)
 
-    def with_those_of(self, asked: Asked) -> Groups:
-        """The same groups in their places, and behind them those that are new."""
-        places = dict(self.places)
-        for each in asked:
-            for group in _groups(each):
-                if group is not None:
-                    places.setdefault(group, len(places))
-        return Groups(places)
-
-    def columns(self, asked: Asked) -> Indices:
-        """The effect of each kind that each row has, shape ``(rows, kinds)``; -1 where it has none."""
-        rows = [[-1 if group is None else self.places[group] for group in _groups(each)] for each in asked]
-        return np.array(rows, dtype=np.intp).reshape(len(rows), len(KINDS))
-
-    def of_kind(self, kind: Kind) -> Indices:
-        """The places of one kind's effects."""
-        return np.array([place for group, place in self.places.items() if group[0] == kind], dtype=np.intp)
-
-    def deviations(self, sizes: dict[Kind, float]) -> Floats:
-        """The standard deviation of each effect, shape ``(groups,)``."""
-        return np.array([sizes[kind] for kind, _ in self.places])
-
-    def __len__(self) -> int:
-        return len(self.places)
+    def hops(self, names: Sequence[Hop]) -> Floats:
+        """What each term is multiplied by, shape ``(rows, terms)``."""
+        terms: dict[Hop, Floats] = {
+            "crossed": np.where(self.nodes > 1, 1.0, 0.0),
+            "devices": np.log2(self.world_size),
+            "local": np.log2(self.most),
+            "nodes": np.log2(self.nodes),
+        }
+        return np.column_stack([terms[name] for name in names])
 
 
-def _groups(each: MeasuredPoint | Question) -> list[tuple[Kind, object] | None]:
-    """One for each kind; None where there is no such effect: one device has no communication."""
-    workers = each.shape.workers
-    return [
-        ("batch", each.batch_size),
-        ("shape", tuple(sorted(workers))) if sum(workers) > 1 else None,
-        ("nodes", len(workers)) if len(workers) > 1 else None,
-    ]
+def expected_maximum(count: Floats) -> Floats:
+    """The largest of so many standard normal values, in the mean: 0 for one, 1.03 for 4, 2.35 for 64.
 
-
-NUM_PARAMETERS = len(MEANS)
-STEP = 1e-5  # of a parameter, for a derivative
+    Blom (1958), "Statistical estimates and transformed beta-variables": the quantile at (n - 3/8) / (n +
+    1/4), within 5% of the exact values.
+    """
+    return np.asarray(ndtri((count - 0.375) / (count + 0.25)), dtype=np.float64)
 
 
 @dataclass(frozen=True)
-class Slopes:
-    """The model at some rows, and its derivatives.
+class Sweep:
+    """How long the all-reduce of one bucket takes at some places, by a sweep of collectives."""
 
-    A row depends on all parameters and on one effect of each kind: ``matrix`` puts these in their columns.
+    places: Places
+    log_time_s: Floats
+
+    @property
+    def crosses_nodes(self) -> bool:
+        """Whether the network between nodes was measured."""
+        return bool((self.places.nodes > 1).any())
+
+    @staticmethod
+    def of(link: Mapping[LinkKey, Link] | None) -> Sweep | None:
+        """The all-reduces on two devices or more whose nodes are known; None without any."""
+        found = {
+            Shape.even(key.world_size, key.nodes): line.time_s(BUCKET_BYTES)
+            for key, line in (link or {}).items()
+            if key.collective == "all_reduce" and key.world_size > 1 and key.nodes is not None
+        }
+        if not found:
+            return None
+        return Sweep(Places.of([Question(shape, 1) for shape in found]), np.log(list(found.values())))
+
+
+@dataclass(frozen=True)
+class Model:
+    """The form in a study's own units, so that one of microseconds is fitted as one of minutes.
+
+    Values: fixed, each, spread, log p, the hops, and with a sweep how many of its times a step takes (log).
     """
 
-    parts: Parts
-    step: Floats  # of the step's logarithm by each parameter, shape (rows, parameters)
-    one_device: Floats
-    bare_compute: Floats
-    columns: Indices  # of the effects, shape (rows, kinds); -1 for none
+    form: Form
+    unit_s: float  # the shortest step on the most devices
+    unit_batch: float  # the smallest
 
-    def matrix(self, of_parameters: Floats, of_effects: Floats, num_effects: int) -> Floats:
-        """Derivatives by all values, shape ``(rows, parameters + effects)``."""
-        found = np.zeros((len(of_parameters), NUM_PARAMETERS + num_effects + 1))  # the last for those without
-        found[:, :NUM_PARAMETERS] = of_parameters
-        rows = np.arange(len(of_parameters))[:, None]
-        found[rows, np.where(self.columns < 0, -1, NUM_PARAMETERS + self.columns)] = of_effects
-        return found[:, :-1]
+    def log_compute(self, values: Floats, at: Places, slowest: float = 1.0) -> Floats:
+        """Of the slowest device; with ``slowest`` 0 of the mean one."""
+        one = values[0] + values[1] * at.batch / self.unit_batch
+        slower = 1 + slowest * values[2] * expected_maximum(at.world_size)
+        return np.asarray(np.log(self.unit_s * (one * slower + LEAST)))
 
-    @property
-    def step_by_effects(self) -> Floats:
-        """Derivatives of the step's logarithm by each kind of effect, shape ``(rows, kinds)``."""
-        by_communication = 1 - self.parts.by_compute
-        return np.column_stack([self.parts.by_compute, by_communication, by_communication])
+    def log_communication(self, values: Floats, at: Places) -> Floats:
+        """Before any of it is hidden."""
+        hops = at.hops(self.form.hops) @ values[4 : 4 + len(self.form.hops)]
+        return np.asarray(np.log(self.unit_s * (hops + LEAST)))
 
-    @property
-    def compute_by_effects(self) -> Floats:
-        """Derivatives of compute's logarithm, measured separately or on one device."""
-        ones = np.ones(len(self.columns))
-        return np.column_stack([ones, 0 * ones, 0 * ones])
-
-
-def slopes(values: Floats, places: Places, units: Units, variant: Variant, columns: Indices) -> Slopes:
-    """The model and its derivatives at ``values``: parameters, then effects."""
-    effects = np.append(values[NUM_PARAMETERS:], 0.0)[columns]  # index -1: none
-    moved = values[:NUM_PARAMETERS] + STEP * np.vstack([np.zeros(NUM_PARAMETERS), np.eye(NUM_PARAMETERS)])
-    found = parts(moved, places, units, variant, effects[:, 0], effects[:, 1] + effects[:, 2])
-
-    def derivative(of: Floats) -> Floats:
-        return np.asarray((np.broadcast_to(of, (len(moved), len(places)))[1:] - of[0]).T / STEP)
-
-    center = Parts(found.log_one_device[0], found.log_bare_compute[0], found.log_step[0], found.by_compute[0])
-    return Slopes(
-        center,
-        derivative(found.log_step),
-        derivative(found.log_one_device),
-        derivative(found.log_bare_compute),
-        columns,
-    )
+    def log_step(self, values: Floats, at: Places) -> Floats:
+        """The logarithm of the step in s."""
+        p = math.exp(values[3]) if self.form.overlaps else 1.0
+        both = p * self.log_compute(values, at), p * self.log_communication(values, at)
+        return np.asarray(np.logaddexp(*both) / p)
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """One variant of the model, fitted."""
+    """The fitted values with the covariance of the linear approximation."""
 
-    variant: Variant
-    units: Units
-    groups: Groups
-    values: Floats  # parameters, then effects, shape (values,)
+    model: Model
+    values: Floats
     covariance: Floats
     noise: float  # of a repeat: standard deviation of a logarithm
-    sizes: dict[Kind, float]  # standard deviation of each kind of effect
 
-    def with_effects_of(self, asked: Asked) -> Posterior:
-        """The same, with effects for all groups of ``asked``: those never measured are 0, give or take."""
-        groups = self.groups.with_those_of(asked)
-        new = len(groups) - len(self.groups)
-        if new == 0:
-            return self
-        total = len(self.values) + new
-        covariance = np.zeros((total, total))
-        covariance[:-new, :-new] = self.covariance
-        known = np.arange(total - new, total)
-        covariance[known, known] = groups.deviations(self.sizes)[-new:] ** 2
-        return replace(
-            self, groups=groups, values=np.append(self.values, np.zeros(new)), covariance=covariance
-        )
+    def log_step(self, at: Places) -> tuple[Floats, Floats]:
+        """The logarithms of the steps and their derivatives, shapes ``(rows,)`` and ``(rows, values)``."""
+        return self._with_slopes(lambda values: self.model.log_step(values, at))
 
-    def slopes(self, asked: Asked) -> Slopes:
-        """The model at these points or questions; each group must be known."""
-        return slopes(self.values, Places.of(asked), self.units, self.variant, self.groups.columns(asked))
+    def log_one_device(self, at: Places) -> tuple[Floats, Floats]:
+        """The same of one device with the batches of ``at``."""
+        return self._with_slopes(lambda values: self.model.log_compute(values, at, slowest=0.0))
+
+    def variance(self, slopes: Floats) -> Floats:
+        """Of what has these derivatives, shape ``(rows,)``."""
+        return np.asarray(((slopes @ self.covariance) * slopes).sum(axis=1))
+
+    def _with_slopes(self, of: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
+        center, moved = of(self.values), self.values + STEP * np.eye(len(self.values))
+        return center, np.column_stack([(of(each) - center) / STEP for each in moved])
 
 
-DEGREES = 4.0  # of Student's t
-NOISE, NOISE_WEIGHT = 0.05, 10.0  # of a repeat: 3 to 8% are usual; counts as so many residuals
-BARE_NOISE = 0.08  # of a compute that was measured separately: it may be one rank's, or the slowest's
-SIZES: dict[Kind, float] = {"batch": 0.10, "shape": 0.10, "nodes": 0.10}  # of effects: believed at first
-SIZE_WEIGHT = 4.0  # what is believed of an effect's size counts as so many effects
-ROUNDS, SETTLED = 5, 0.04  # of learning the sizes; relative
-ITERATIONS, CONVERGED = 40, 1e-3  # of a Gauss-Newton search; in the logarithm of the probability
-MOST_DAMPING = 1e8
+def fitted(points: Sequence[MeasuredPoint], sweep: Sweep | None = None, form: Form = FORM) -> Posterior:
+    """The most probable values; every step time and batch must be above 0.
 
-
-def fitted(
-    points: Sequence[MeasuredPoint], variant: Variant, swept: SweptLines | None = None, rounds: int = ROUNDS
-) -> Posterior:
-    """The posterior of one variant of the model; every step time and batch must be above 0.
-
-    ``rounds`` is how often sizes of noise and effects are learned at most: few are enough for a prediction.
+    The noise of a repeat is learned: the residuals of a fit with the usual noise give that of the next.
     """
-    problem = _Problem(points, variant, swept)
-    values, noise, sizes = problem.start(), NOISE, dict(SIZES)
-    for _ in range(rounds):
-        values, covariance = problem.optimum(values, noise, sizes)
-        before = np.array([noise, *sizes.values()])
-        noise, sizes = problem.learned(values, covariance, noise)
-        if np.abs(np.log(np.array([noise, *sizes.values()]) / before)).max() < SETTLED:
-            break
-    return Posterior(variant, problem.units, problem.groups, values, covariance, noise, sizes)
-
-
-class _Problem:
-    """The points as columns, and how probable values of the model are."""
-
-    def __init__(self, points: Sequence[MeasuredPoint], variant: Variant, swept: SweptLines | None) -> None:
-        self.variant, self.swept = variant, swept
-        self.places, self.groups = Places.of(points), Groups.of(points)
-        self.columns = self.groups.columns(points)
-        self.log_step = np.log([each.step_time_s for each in points])
-        bare = np.array([each.compute_s or np.nan for each in points])
-        self.has_bare = np.isfinite(bare) & (bare > 0) & (self.places.world_size > 1)
-        self.log_bare = np.log(bare[self.has_bare])
-        self.log_error = np.array([each.log_error or 0.0 for each in points])
-        self.units = Units(float(np.exp(self.log_step.min())), float(self.places.batch.min()))
-
-    def start(self) -> Floats:
-        return np.concatenate([MEANS, np.zeros(len(self.groups))])
-
-    def optimum(self, values: Floats, noise: float, sizes: dict[Kind, float]) -> tuple[Floats, Floats]:
-        """The most probable values, and their covariance."""
-        mean = self.start()
-        precision = np.concatenate([DEVIATIONS, self.groups.deviations(sizes)]) ** -2.0
-        damping, found = 1e-2, self.model(values)
-        residuals = self.residuals(values, found, noise)
-        error = _error(residuals, values - mean, precision)
-        for _ in range(ITERATIONS):
-            information, pull = self.normal_equations(values, found, residuals, noise)
-            information += np.diag(precision)
-            pull -= precision * (values - mean)
-            while True:
-                damped = information + damping * np.diag(information.diagonal())
-                tried = values + np.clip(np.linalg.solve(damped, pull), -1.0, 1.0)
-                tried_found = self.model(tried)
-                tried_residuals = self.residuals(tried, tried_found, noise)
-                tried_error = _error(tried_residuals, tried - mean, precision)
-                if tried_error <= error or damping > MOST_DAMPING:
-                    break
-                damping *= 8
-            if tried_error > error:
-                break
-            gained = error - tried_error
-            values, found, residuals, error = tried, tried_found, tried_residuals, tried_error
-            damping /= 4
-            if gained < CONVERGED:
-                break
-        information, _ = self.normal_equations(values, found, residuals, noise)
-        return values, np.asarray(np.linalg.inv(information + np.diag(precision)), dtype=np.float64)
-
-    def model(self, values: Floats) -> Slopes:
-        return slopes(values, self.places, self.units, self.variant, self.columns)
-
-    def residuals(self, values: Floats, found: Slopes, noise: float) -> Floats:
-        """Measured less model, in standard deviations: steps, bare computes, the sweep's lines."""
-        rows = [
-            (self.log_step - found.parts.log_step) / np.hypot(noise, self.log_error),
-            (self.log_bare - found.parts.log_bare_compute[self.has_bare]) / BARE_NOISE,
+    kept = points if form.pairs else without_pairs(points)
+    at, log_step = Places.of(kept), np.log([each.step_time_s for each in kept])
+    errors = np.array([each.log_error or 0.0 for each in kept])
+    bare = [each for each in kept if each.compute_s and each.compute_s > 0 and each.shape.world_size > 1]
+    bare_at, log_bare = Places.of(bare), np.log([each.compute_s or 0.0 for each in bare])
+    on_most = at.world_size == at.world_size.max()
+    model = Model(form, float(np.exp(log_step[on_most].min())), float(at.batch.min()))
+    steps = np.exp(log_step) / model.unit_s  # none is shorter than its fixed part, or than its batch's
+    most = float(steps.min()), float((steps / at.batch).min()) * model.unit_batch
+    mean, deviation, start, low, high = np.array(
+        [
+            *(_Prior(0.0, COMPUTE * each, each / 2) for each in most),
+            _Prior(0.0, SPREAD, SPREAD),
+            _Prior(math.log(OVERLAP), OVERLAP_SPREAD, math.log(OVERLAP), high=math.log(MOST_OVERLAP)),
+            *(_Prior(0.0, HOPS[hop], 0.1) for hop in form.hops),
+            *([_Prior(0.0, ANY, 0.0, low=-math.inf)] if sweep is not None else []),
         ]
-        if self.swept is not None:
-            rows.append(self.swept.residuals(values, self.variant))
-        return np.concatenate(rows)
+    ).T
 
-    def normal_equations(
-        self, values: Floats, found: Slopes, residuals: Floats, noise: float
-    ) -> tuple[Floats, Floats]:
-        """The weighted products of the derivatives with themselves and with the residuals."""
-        matrix = self.sparse(found.step, found.step_by_effects, found, np.hypot(noise, self.log_error))
-        bare = self.sparse(found.bare_compute, found.compute_by_effects, found, BARE_NOISE)[self.has_bare]
-        weights, total, pull = (
-            _weights(residuals),
-            np.zeros((len(values), len(values))),
-            np.zeros(len(values)),
+    def residuals(values: Floats, noise: float) -> Floats:
+        found = [
+            (model.log_step(values, at) - log_step) / np.hypot(noise, errors),
+            (values - mean) / deviation,
+            (model.log_compute(values, bare_at, slowest=0.5) - log_bare) / BARE_NOISE,
+        ]
+        if sweep is not None:  # only ratios between places: bytes and buckets are not known
+            times = model.log_communication(values, sweep.places) - sweep.log_time_s
+            found.append((times - values[-1]) / SWEEP_ERROR)
+        return np.concatenate(found)
+
+    noise = NOISE
+    for _ in range(ROUNDS):
+        found = least_squares(
+            residuals, start, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER, args=(noise,)
         )
-        first = 0
-        for each in (matrix, bare):
-            rows = slice(first, first + each.shape[0])
-            first += each.shape[0]
-            weighted = each.T.multiply(weights[rows]).tocsr()
-            total += (weighted @ each).toarray()
-            pull += weighted @ residuals[rows]
-        if self.swept is not None:
-            derivatives = self.swept.slopes(values, self.variant, len(values))
-            total += (derivatives * weights[first:, None]).T @ derivatives
-            pull += derivatives.T @ (weights * residuals)[first:]
-        return total, pull
-
-    def sparse(
-        self, of_parameters: Floats, of_effects: Floats, found: Slopes, scale: Floats | float
-    ) -> csr_array:
-        rows, kinds = found.columns.shape
-        data = np.hstack([of_parameters, np.where(found.columns < 0, 0.0, of_effects)])
-        data /= np.broadcast_to(scale, (rows,))[:, None]
-        effects = NUM_PARAMETERS + np.maximum(found.columns, 0)
-        where = np.hstack([np.broadcast_to(np.arange(NUM_PARAMETERS), (rows, NUM_PARAMETERS)), effects])
-        starts = np.arange(0, data.size + 1, NUM_PARAMETERS + kinds)
-        shape = (rows, NUM_PARAMETERS + len(self.groups))
-        return csr_array((data.ravel(), where.ravel(), starts), shape=shape)
-
-    def learned(self, values: Floats, covariance: Floats, noise: float) -> tuple[float, dict[Kind, float]]:
-        """Noise and sizes of effects that go with the values found."""
-        found, count = self.model(values), len(self.log_step)
-        residuals = self.residuals(values, found, noise)[:count]
-        scale = np.hypot(noise, self.log_error)
-        matrix = found.matrix(found.step, found.step_by_effects, len(self.groups)) / scale[:, None]
-        unsure = ((matrix @ covariance) * matrix).sum(axis=1)
-        squares = float((_weights(residuals) * (residuals**2 + unsure)).sum()) * noise**2
-        second = (values**2 + covariance.diagonal())[NUM_PARAMETERS:]
-        sizes = {}
-        for kind in KINDS:
-            own = second[self.groups.of_kind(kind)]
-            total = float(own.sum()) + SIZE_WEIGHT * SIZES[kind] ** 2
-            sizes[kind] = float(np.sqrt(total / (len(own) + SIZE_WEIGHT)))
-        return float(np.sqrt((NOISE_WEIGHT * NOISE**2 + squares) / (NOISE_WEIGHT + count))), sizes
+        start, used = np.clip(found.x, low + LEAST, high - LEAST), noise
+        squares = (residuals(found.x, noise)[: len(kept)] * np.hypot(noise, errors)) ** 2
+        weights = 1 / np.sqrt(1 + squares / (OUTLIER * noise) ** 2)  # as the loss counts them
+        total = NOISE_WEIGHT * NOISE**2 + float((weights * squares).sum())
+        noise = math.sqrt(total / (NOISE_WEIGHT + len(kept)))
+    slopes = np.asarray(found.jac)
+    return Posterior(model, np.asarray(found.x), np.linalg.inv(slopes.T @ slopes), used)
 
 
-def _weights(residuals: Floats) -> Floats:
-    return np.asarray((DEGREES + 1) / (DEGREES + residuals**2), dtype=np.float64)
+class _Prior(NamedTuple):
+    """Of one value: a normal distribution between bounds, and where the search starts."""
+
+    mean: float
+    deviation: float
+    start: float
+    low: float = 0.0
+    high: float = math.inf
 
 
-def _error(residuals: Floats, distance: Floats, precision: Floats) -> float:
-    """Minus the logarithm of the probability, but for a constant."""
-    likelihood = (DEGREES + 1) * np.log1p(residuals**2 / DEGREES).sum()
-    return float(likelihood + (precision * distance**2).sum()) / 2
-
-
-Points = Sequence[MeasuredPoint]
-# world sizes, where the largest over 2, or over 4, is the largest that is fitted
-FEWEST_FITTED = {2: 2, 4: 3}
-FEWEST_UNUSUAL = 3  # fitted world sizes: through two of them any growth can be laid
-AS_GOOD = 1.25  # times the least error, and the noise of it: as good as the best
-# an unusual variant counts with its error times this: hops that take milliseconds are rare, and grow fast
-HANDICAPS: dict[Variant, float] = {"shared": 1.25, "adaptdl": 1.25, "stepwise": 2.0}
-USUAL: tuple[Variant, ...] = ("ring", "tree", "hierarchical")  # the others must be better, not just as good
-
-
-def chosen(points: Points, swept: SweptLines | None) -> tuple[tuple[Variant, ...], float | None]:
-    """The variants to average, and their mean absolute relative error; None if nothing can be held out."""
-    found = (_cut(points, divisor, fewest, swept) for divisor, fewest in FEWEST_FITTED.items())
-    cuts = [cut for cut in found if cut is not None]
-    if not cuts:
-        return USUAL, None
-    curved = any(len({each.shape.world_size for each in fit_to}) >= FEWEST_UNUSUAL for fit_to, _ in cuts)
-    errors = {
-        variant: [_errors(*cut, variant, swept) for cut in cuts]
-        for variant in (VARIANTS if curved else USUAL)
-    }
-    means = {
-        variant: float(np.mean([np.abs(cut).mean() for cut in found])) for variant, found in errors.items()
-    }
-    kept = _as_good(
-        means, swept is not None, NOISE / len({each.shape for _, held in cuts for each in held}) ** 0.5
-    )
-    joined = [np.mean([errors[variant][index] for variant in kept], axis=0) for index in range(len(cuts))]
-    return kept, float(np.abs(np.expm1(np.concatenate(joined))).mean())
-
-
-def _as_good(errors: Mapping[Variant, float], is_swept: bool, noise: float) -> tuple[Variant, ...]:
-    """Those whose mean error may be the least; an unusual one is as good only if better."""
-    handicaps = {**HANDICAPS, "stepwise": 1.0} if is_swept else HANDICAPS  # then latencies are no belief
-    counted = {name: error * handicaps.get(name, 1.0) for name, error in errors.items()}
-    limit = AS_GOOD * min(counted.values()) + noise
-    return tuple(name for name, error in counted.items() if error <= limit)
-
-
-def _cut(points: Points, divisor: int, fewest: int, swept: SweptLines | None) -> tuple[Points, Points] | None:
-    """What is fitted and what is held out; None where one has too few world sizes or the other no point."""
-    limit = max(each.shape.world_size for each in points) / divisor
-    fit_to = [each for each in points if each.shape.world_size <= limit]
-    if len({each.shape.world_size for each in fit_to}) < fewest:
-        return None
-    crossed = any(each.shape.nodes > 1 for each in fit_to) or (swept is not None and swept.crosses_nodes)
-    held = [each for each in points if each.shape.world_size > limit and (crossed or each.shape.nodes == 1)]
-    return (fit_to, held) if held else None
-
-
-def _errors(fit_to: Points, held: Points, variant: Variant, swept: SweptLines | None) -> Floats:
-    """The logarithm of predicted over measured, for each point that was held out."""
-    found = fitted(fit_to, variant, swept, rounds=2).with_effects_of(held).slopes(held).parts.log_step
-    return np.asarray(found - np.log([each.step_time_s for each in held]), dtype=np.float64)
+def without_pairs(points: Sequence[MeasuredPoint]) -> Sequence[MeasuredPoint]:
+    """The points but those on two nodes, where three larger numbers of nodes are known."""
+    larger = {each.shape.nodes for each in points if each.shape.nodes > 2}
+    return [each for each in points if each.shape.nodes != 2] if len(larger) >= FEWEST_NODES else points

@@ -5,9 +5,9 @@ AFIPS 30: the speed-up of n devices is 1 / (f + (1 - f) / n), for a fixed amount
 under strong scaling, where the step of a global batch lasts T(n) = T(1) / speed-up. The naive answer is the
 step at the largest measured world size.
 
-The variance of a prediction's logarithm has four parts: that of the parameters and of the effects that were
-never measured (so it depends on what was); a drift away from the model with every doubling beyond the largest
-measured world size; the disagreement of the variants; the noise of one more measurement.
+The variance of a prediction's logarithm has these parts: that of the fitted values; the error of any form
+where it is extrapolated, which grows with every doubling beyond the largest measured world size, and for a
+batch that was not measured; the noise of one more measurement.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from scipy.optimize import minimize_scalar
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.laws import amdahl_speedup
-from raybench.analysis.simulate.fit import Posterior, chosen, fitted
-from raybench.analysis.simulate.model import Places, swept_lines
+from raybench.analysis.simulate.fit import Places, Posterior, Sweep, fitted
 from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Refusal, Shape
 from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
 from raybench.errors import RequestError
@@ -114,92 +113,20 @@ def _least(error: Callable[[float], float]) -> float:
 
 FEWEST_SIZES = 3
 FARTHEST = 8  # times the largest measured world size
-DRIFT = 0.05  # standard deviation of a logarithm, for each doubling beyond what was measured
-DEGREES = 8.0  # of the quantile: noise and sizes of effects are themselves estimates
-
-
-@dataclass(frozen=True)
-class Joint:
-    """Logarithms at some questions, shape ``(variants, questions)``, and their variances.
-
-    Of ``log_step``, and of ``log_efficiency``: one device's step over it. Noise is not in the variances.
-    """
-
-    log_step: Floats
-    log_efficiency: Floats
-    step_variance: Floats  # (variants, questions)
-    efficiency_variance: Floats  # (variants, questions)
-    one_device_variance: Floats
-    noise: Floats  # (variants,)
-
-    @staticmethod
-    def of(variants: Sequence[Posterior], questions: Sequence[Question], largest: int) -> Joint:
-        """The answers of all variants; ``largest`` is the largest measured world size."""
-        places = Places.of(questions)
-        drift = DRIFT * np.maximum(0.0, np.log2(places.world_size / largest))
-        found = []
-        for variant in variants:
-            known = variant.with_effects_of(questions)
-            at = known.slopes(questions)
-            step = at.matrix(at.step, at.step_by_effects, len(known.groups))
-            one = at.matrix(at.one_device, at.compute_by_effects, len(known.groups))
-            both = one - step
-            found.append(
-                (
-                    at.parts.log_step,
-                    at.parts.log_one_device - at.parts.log_step,
-                    ((step @ known.covariance) * step).sum(axis=1) + drift**2,
-                    ((both @ known.covariance) * both).sum(axis=1) + drift**2,
-                    ((one @ known.covariance) * one).sum(axis=1),
-                    max(known.noise, LEAST_NOISE),
-                )
-            )
-        return Joint(*(np.array(each) for each in zip(*found, strict=True)))
-
-    def steps(self, num_points: int) -> list[Estimate]:
-        """The step times, in s, with intervals for a new measurement.
-
-        No step is shorter than one device's: the interval ends where that one's does.
-        """
-        variance = self.step_variance + self.noise[:, None] ** 2
-        pairs = zip(_estimates(self.log_step, variance, num_points), self._least_s(), strict=True)
-        return [replace(step, low=max(step.low, min(least_s, step.value))) for step, least_s in pairs]
-
-    def efficiencies(self, num_points: int) -> list[Estimate]:
-        """One device's step over the step, with intervals for a new measurement of the step.
-
-        None is above 1 but for noise: the interval ends there.
-        """
-        noise = self.noise[:, None] ** 2
-        found = _estimates(self.log_efficiency, self.efficiency_variance + noise, num_points)
-        most = float(np.exp(t_quantile(DEGREES) * noise.mean() ** 0.5))
-        return [replace(each, high=min(each.high, max(most, each.value))) for each in found]
-
-    def one_device(self, num_points: int) -> list[Estimate]:
-        """One device's step in s, with the interval of the step itself, not of a measurement."""
-        return _estimates(self.log_step + self.log_efficiency, self.one_device_variance, num_points)
-
-    def _least_s(self) -> list[float]:
-        """The shortest that another measurement of one device may be."""
-        variance = self.one_device_variance + self.noise[:, None] ** 2
-        return [each.low for each in _estimates(self.log_step + self.log_efficiency, variance, 0)]
-
-
-def _estimates(logs: Floats, variances: Floats, num_points: int) -> list[Estimate]:
-    """The variants' mean, and the interval that holds their disagreement too."""
-    halves = t_quantile(DEGREES) * np.sqrt(variances.mean(axis=0) + logs.var(axis=0))
-    pairs = zip(logs.mean(axis=0).tolist(), halves.tolist(), strict=True)
-    return [of_log(log, half, num_points) for log, half in pairs]
+# Standard deviation of a logarithm, for each doubling beyond what was measured: with it about 90% of the
+# intervals of generated studies hold (benchmarks/prediction.py)
+GROWTH = 0.055
+NEW_BATCH = 0.05  # the same of a batch that was not measured: compute is not quite a line
+DEGREES = 8.0  # of the quantile: the noise is itself an estimate
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What the measured points say; asks nothing further of them."""
+    """The model through the measured points; asks nothing further of them."""
 
     points: tuple[MeasuredPoint, ...]
     amdahl: AmdahlFit | None  # strong scaling, and a batch at two world sizes
-    variants: tuple[Posterior, ...]  # of the model, as ``chosen``; their mean is the answer
-    held_out_error: float | None  # relative; None where too few world sizes were measured to hold any out
+    posterior: Posterior
     crosses_nodes: bool  # by a measured point, or in a sweep of the network
 
     @property
@@ -209,16 +136,38 @@ class Fitted:
 
     def compute_s(self, batch_size: int) -> Estimate:
         """The step of one device without any other, as a function of the batch, in s."""
-        question = Question(Shape((1,)), batch_size)
-        return Joint.of(self.variants, [question], self.world_sizes[-1]).one_device(len(self.points))[0]
+        log, slopes = self.posterior.log_one_device(Places.of([Question(Shape((1,)), batch_size)]))
+        return self._estimates(log, self.posterior.variance(slopes))[0]
 
     def predict(self, questions: Sequence[Question]) -> list[Prediction]:
         """An answer to each question, in order; what the points cannot say is refused, with the reason."""
         if not questions:
             return []
-        joint = Joint.of(self.variants, questions, self.world_sizes[-1])
-        steps, efficiencies = joint.steps(len(self.points)), joint.efficiencies(len(self.points))
-        return [self._answer(*each) for each in zip(questions, steps, efficiencies, strict=True)]
+        at, of = Places.of(questions), self.posterior
+        (log_step, by_step), (log_one, by_one) = of.log_step(at), of.log_one_device(at)
+        repeat = max(of.noise, LEAST_NOISE) ** 2
+        beyond = np.maximum(0.0, np.log2(at.world_size / self.world_sizes[-1]))
+        is_new = ~np.isin(at.batch, [each.batch_size for each in self.points])
+        again = repeat + (GROWTH * beyond) ** 2 + (NEW_BATCH * is_new) ** 2
+        steps = self._estimates(log_step, of.variance(by_step) + again)
+        efficiencies = self._estimates(log_one - log_step, of.variance(by_one - by_step) + again)
+        # more devices are neither faster than one nor more efficient, but for noise
+        alone = self._estimates(log_one, of.variance(by_one) + repeat)
+        most = math.exp(t_quantile(DEGREES) * math.sqrt(repeat))
+        return [
+            self._answer(
+                question,
+                replace(step, low=max(step.low, min(one.low, step.value))),
+                replace(efficiency, high=min(efficiency.high, most)),
+            )
+            for question, step, efficiency, one in zip(questions, steps, efficiencies, alone, strict=True)
+        ]
+
+    def _estimates(self, logs: Floats, variances: Floats) -> list[Estimate]:
+        halves = t_quantile(DEGREES) * np.sqrt(variances)
+        return [
+            of_log(float(log), float(half), len(self.points)) for log, half in zip(logs, halves, strict=True)
+        ]
 
     def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Prediction:
         naive = naive_step_time_s(self.points, question.batch_size)
@@ -253,12 +202,10 @@ def fit(
         raise RequestError(
             f"predict: a step time and a batch above 0 are needed (received {len(points)} without)"
         )
-    swept = swept_lines(link)
-    names, error = chosen(usable, swept)
-    variants = tuple(fitted(usable, name, swept) for name in names)
-    crosses = any(each.shape.nodes > 1 for each in usable) or (swept is not None and swept.crosses_nodes)
+    sweep = Sweep.of(link)
+    crosses = any(each.shape.nodes > 1 for each in usable) or (sweep is not None and sweep.crosses_nodes)
     amdahl = fit_amdahl(usable) if scaling == "strong" else None
-    return Fitted(usable, amdahl, variants, error, crosses)
+    return Fitted(usable, amdahl, fitted(usable, sweep), crosses)
 
 
 def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:

@@ -13,8 +13,8 @@ from tests.support.planted.simulated_scaling import LAWS, draw
 
 MEASURED = [(Shape.even(n, -(-n // 4)), batch) for n in (1, 2, 4, 8, 16) for batch in (32, 128)]
 ASKED = [Question(Shape((4,) * m), batch) for m in (8, 16) for batch in (32, 128)]
-COVERED = 0.87  # of intervals of 95%, four of a study hanging together
-WIDEST = 0.60  # their mean half-width, relative: wider ones would cover anything
+COVERED = 0.80  # of intervals of 95%, four of a study hanging together
+WIDEST = 0.35  # their mean half-width, relative: wider ones would cover anything
 
 
 def test_intervals_hold_for_laws_that_are_not_the_model() -> None:
@@ -38,7 +38,7 @@ def check_laws(studies: int) -> None:
                 naive.append(abs(np.log(answer.naive_step_time_s / truth_s)))
     assert np.mean(held) >= COVERED
     assert np.mean(halves) <= WIDEST
-    assert np.mean(errors) < 0.9 * np.mean(naive)
+    assert np.mean(errors) < np.mean(naive)
 
 
 def test_measured_training_at_twice_the_devices(data_dir: Path) -> None:
@@ -56,9 +56,9 @@ def check_traces(data_dir: Path, model: str) -> None:
     assert len(steps) == len(held)  # nothing is refused
     errors = [abs(step.value / each.step_time_s - 1) for step, each in zip(steps, held, strict=True)]
     holds = [not step.excludes(each.step_time_s) for step, each in zip(steps, held, strict=True)]
-    assert np.mean(errors) < 0.10
-    assert np.mean(holds) >= 0.90
-    assert np.mean([step.relative_half_width for step in steps]) < 0.40
+    assert np.mean(errors) < 0.15
+    assert np.mean(holds) >= 0.80
+    assert np.mean([step.relative_half_width for step in steps]) < 0.30
 
 
 def read(directory: Path, model: str) -> list[MeasuredPoint]:
