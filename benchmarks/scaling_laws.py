@@ -1,4 +1,4 @@
-"""Others' laws of scaling, fitted to the same points: what raybench's predictions are held against.
+"""Others' laws of scaling, fitted to the same points as raybench's model.
 
 Each takes the measured points and returns a function from questions to step times, in s.
 """
@@ -66,6 +66,44 @@ def ernest(points: Sequence[MeasuredPoint]) -> Answers:
     return lambda asked: [float(each) for each in _of_ernest(asked) @ found]
 
 
+def ernest_by_nodes(points: Sequence[MeasuredPoint]) -> Answers:
+    """Ernest's form with one logarithm for the nodes and one for the devices of a node."""
+    found = _relative(_of_nodes(points), points)
+    return lambda asked: [float(each) for each in _of_nodes(asked) @ found]
+
+
+def extra_p(points: Sequence[MeasuredPoint]) -> Answers:
+    """Calotoiu et al. (2013), SC, "Using automated performance modeling to find scalability bugs".
+
+    Its normal form with one term of n for a constant and the batch: c + d b + e n^i log2(n)^j, the exponents
+    with the least relative error when every world size is left out once.
+    """
+    sizes = np.array([each.shape.world_size for each in points])
+    groups = list(np.unique(sizes)) if len(np.unique(sizes)) > 2 else []
+
+    def left_out_error(exponents: tuple[float, int]) -> float:
+        errors = []
+        for size in groups:
+            kept = [each for each, n in zip(points, sizes, strict=True) if n != size]
+            held = [each for each, n in zip(points, sizes, strict=True) if n == size]
+            found_s = _of_extra_p(held, exponents) @ _relative(_of_extra_p(kept, exponents), kept)
+            errors.append(np.mean(np.abs(found_s / np.array([each.step_time_s for each in held]) - 1)))
+        return float(np.mean(errors)) if errors else 0.0
+
+    best = min(EXTRA_P, key=left_out_error)
+    found = _relative(_of_extra_p(points, best), points)
+    return lambda asked: [float(each) for each in _of_extra_p(asked, best) @ found]
+
+
+# the exponents that Extra-P tries by default, of those whose terms grow
+EXTRA_P = [
+    (power, log)
+    for power in (0, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 1, 5 / 4, 4 / 3, 3 / 2, 2)
+    for log in (0, 1, 2)
+    if power or log
+]
+
+
 def adaptdl(points: Sequence[MeasuredPoint]) -> Answers:
     """Qiao et al. (2021), OSDI, equations 9 to 11: both logarithms' root mean squares, gamma from 1 to 10.
 
@@ -107,7 +145,9 @@ LAWS: dict[str, Callable[[Sequence[MeasuredPoint]], Answers]] = {
     "Amdahl": amdahl,
     "USL": universal,
     "Ernest": ernest,
+    "Ernest by nodes": ernest_by_nodes,
     "AdaptDL": adaptdl,
+    "Extra-P": extra_p,
 }
 
 
@@ -134,6 +174,18 @@ def _of_universal(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats
 def _of_ernest(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats:
     n, b, _ = _columns(asked)
     return np.column_stack([np.ones_like(n), b, np.log(n), n])
+
+
+def _of_nodes(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats:
+    n, b, _ = _columns(asked)
+    nodes = np.array([each.shape.nodes for each in asked], dtype=np.float64)
+    most = np.array([max(each.shape.workers) for each in asked], dtype=np.float64)
+    return np.column_stack([np.ones_like(n), b, np.log2(nodes), np.log2(most)])
+
+
+def _of_extra_p(asked: Sequence[MeasuredPoint] | Sequence[Question], exponents: tuple[float, int]) -> Floats:
+    n, b, _ = _columns(asked)
+    return np.column_stack([np.ones_like(n), b, n ** exponents[0] * np.log2(n) ** exponents[1]])
 
 
 def _relative(matrix: Floats, points: Sequence[MeasuredPoint]) -> Floats:
