@@ -18,8 +18,9 @@ count by their relative error, under the soft l1 loss, so that an outlier counts
 Points on exactly two nodes are left out where three larger numbers of nodes are known: all traffic then has
 one pair of links, which made two nodes slower than three on the traces of Pollux.
 
-Form and priors are those with the least errors on studies that other laws generate; on traces
-``benchmarks/prediction.py`` compares a handful of forms by leaving out whole models.
+The priors are those with the least errors on studies that other laws generate. ``benchmarks/prediction.py``
+compares a handful of forms by leaving out whole models of the traces; none has a term for devices that slow
+all others down (Gunther's law), whose growth such a fit underestimates.
 """
 
 from __future__ import annotations
