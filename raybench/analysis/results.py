@@ -39,6 +39,7 @@ from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
 from raybench.analysis.resolve import Facts, as_counted, resolve
 from raybench.analysis.settings import ShownSetting, shown_settings
+from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
@@ -79,6 +80,7 @@ class StudyResults(Facts):
     device_advice: DeviceAdvice | None  # what is compared with one device
     trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
+    more_devices: MoreDevices | None  # the same as if measured, and what a network must bring
     by_law: ByLaw | None  # the same where nothing could be predicted
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
@@ -146,6 +148,7 @@ def analyse(
         device_advice=device_advice(base, use),
         trained_times=trained_times(base, training),
         outlook=more,
+        more_devices=more_devices(base),
         by_law=_by_law(base, more),
         strategies=compare_strategies(base),
         training=training,

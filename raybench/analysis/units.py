@@ -11,7 +11,7 @@ from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import Array, Unit, Visit
 from raybench.analysis.stats.rounds import mean_rank_s, slowest_rank_s, slowest_step_s
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, Variant
+from raybench.records.requests import AS_IF, AsIf, Configuration, Variant
 from raybench.records.results import Block
 from raybench.spec.knobs import Setting
 from raybench.spec.workloads import ScriptSpec
@@ -54,6 +54,11 @@ def level_unit(config: Configuration, buckets: KnownBuckets, name: str) -> Unit:
     return name, buckets.key(config)
 
 
+def as_if_unit(config: Configuration, buckets: KnownBuckets, asked: AsIf) -> Unit:
+    """The step as if on more devices, joined by one network."""
+    return "as if", asked.world_size, asked.network, asked.lines, buckets.key(config)
+
+
 def with_setting(config: Configuration, setting: Setting) -> Configuration:
     """The same place with another setting."""
     return config.model_copy(update={"setting": setting})
@@ -90,6 +95,8 @@ def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[
     for name, variant, value in LEVELS:
         add(level_unit(config, buckets, name), variant, value)
     add(step_unit(config, buckets), "ddp")
+    for asked, as_if_variant in zip(request.as_if if request.kind == "steps" else (), AS_IF, strict=False):
+        add(as_if_unit(config, buckets, asked), as_if_variant)
     if request.kind == "steps" and request.anchor is not None:
         add(step_unit(with_setting(config, request.anchor), buckets), "anchor")
     return found

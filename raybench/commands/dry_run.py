@@ -47,6 +47,10 @@ def plan_lines(
         )
     yield from (_search_lines if study.search.method == "optuna" else _grid_lines)(plan, known)
     yield from _batch_lines(plan)
+    if study.scaling.as_if:
+        over = f" over {study.network.name}" if study.network else ", joined like those here"
+        sizes = ", ".join(f"{size:,}" for size in study.scaling.as_if)
+        yield f"as if on {sizes} devices{over}: a block each in the rounds of the curve at {plan.target}"
     for request in filter(is_open, training_requests(plan)):
         factor = request.training.learning_rate_factor(
             request.config.global_batch_size, request.reference_batch

@@ -90,6 +90,11 @@ def parse_world_sizes(text: str, option: str = "--world-sizes") -> Literal["all"
     return parse_list(text, whole_above_0, option, 'whole numbers above 0 with commas between them, or "all"')
 
 
+def parse_device_counts(text: str, option: str = "--as-if") -> tuple[int, ...]:
+    """``16,64``."""
+    return parse_list(text, whole_above_0, option, "whole numbers above 0 with commas between them")
+
+
 def parse_node_counts(text: str, option: str = "--nodes") -> tuple[int, ...]:
     """``2,4,4``: several world sizes may stand on equally many."""
     rule = "whole numbers above 0 with commas between them"

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from raybench.commands import options as parsed
+from raybench.commands.networks import parse_network
 from raybench.commands.options import (
     PricePerDevice,
     PricePerNode,
@@ -20,6 +21,7 @@ from raybench.commands.options import (
 )
 from raybench.commands.process import one_blas_thread
 from raybench.errors import RequestError
+from raybench.spec.network import Network
 
 MOST_DEVICES = 10**6
 
@@ -98,6 +100,15 @@ class PredictOptions:
             "PATH",
             parse_path,
             "The network: results of the command communication, or logs of nccl-tests (a file or a folder).",
+        ),
+    ] = None
+    network: Annotated[
+        Network | None,
+        option(
+            "--network",
+            "TEXT",
+            parse_network,
+            "What joins them: 8x400Gbit/s, a preset, a TOML file or a sweep; by one trial's gradients.",
         ),
     ] = None
     price_per_device_hour: PricePerDevice = None

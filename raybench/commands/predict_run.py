@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +24,12 @@ from raybench.errors import RequestError
 from raybench.records.other_tools import read_measured, read_nccl_tests
 from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
+from raybench.report.format import sentence
 from raybench.report.imported import imported_answer, print_imported, write_imported_report
-from raybench.report.prediction import prediction_rows, print_outlooks
+from raybench.report.more_devices import more_rows, more_sentences, on_more_table, required_table
+from raybench.report.prediction import prediction_rows, print_outlooks, print_table
+from raybench.spec.knobs import KnobValue
+from raybench.spec.network import Network, bits_per_s
 from raybench.spec.plural import plural
 from raybench.spec.user_input import received
 
@@ -82,6 +85,7 @@ class Source:
     epochs: int | None = None
     notes: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
+    facts: Facts | None = None  # of a results directory
 
 
 def run_predict(options: PredictOptions, console: Console) -> int:
@@ -97,16 +101,62 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     work, link = _work(options, source), None
     if options.communication is not None:
         link = swept_links(options.communication, source.devices)
+    if options.network is not None:
+        rows = _on_network(options.network, options, source, work[-1], prices, console)
+    else:
+        rows = prediction_rows(_by_fit(options, source, work, prices, link, console))
+    if options.output is not None:
+        path = _write(options.output, render.rows_csv(rows))
+        say_to_copy(console, f"Predictions: {shown_path(path)}")
+    return DONE
+
+
+def _on_network(
+    network: Network, options: PredictOptions, source: Source, work: Work, prices: Prices, console: Console
+) -> list[dict[str, KnobValue]]:
+    """Print what more devices on a network would bring; the rows of the file."""
+    from raybench.analysis.simulate.as_if import more_devices
+
+    try:
+        more = source.facts and more_devices(source.facts, network, options.world_sizes)
+    except ValueError as error:
+        raise RequestError(f"--{error}") from None
+    if not more or not more.points:
+        raise RequestError(
+            "--network: a results directory whose headline is a trial of ddp on several devices under weak "
+            "scaling, with the timeline of its gradients (report says what the headline is)"
+        )
+    if not options.quiet:
+        for table in (on_more_table(more, work, prices), required_table(more)):
+            if table.rows:
+                print_table(table, console)
+                console.print(f"{table.caption}\n", highlight=False, markup=False)
+    for line in more_sentences(more):
+        say(console, f"{sentence(line)}.")
+    return more_rows(None, more)
+
+
+def _by_fit(
+    options: PredictOptions,
+    source: Source,
+    work: Sequence[Work],
+    prices: Prices,
+    link: Mapping[LinkKey, Link] | None,
+    console: Console,
+) -> list[Outlook]:
+    """Print what a fit to several world sizes predicts, and where there is none what a network must bring."""
+    from raybench.analysis.simulate.as_if import more_devices
+
     outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
+    if source.facts is not None and not any(each.forecast.answered for each in outlooks):
+        for line in more_sentences(more_devices(source.facts, None, options.world_sizes)):
+            say(console, f"{sentence(line)}.")
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
     for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
         say(console, f"note: {note}")
-    if options.output is not None:
-        path = _write(options.output, render.rows_csv(prediction_rows(outlooks)))
-        say_to_copy(console, f"Predictions: {shown_path(path)}")
-    return DONE
+    return outlooks
 
 
 def read_source(paths: Sequence[Path], scaling: ScalingMode | None, setting: Mapping[str, str]) -> Source:
@@ -149,6 +199,7 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         epochs=study.training.epochs if study.training else None,
         notes=notes,
         devices=tuple((each.config.device, each.device_name) for each in results.references),
+        facts=results,
     )
 
 
@@ -228,8 +279,6 @@ def _write(path: Path, text: str) -> Path:
 
 OPTION = "--what-if"
 COMPRESSIONS = ("none", "fp16", "bf16")
-_RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT]?bit)/s", re.ASCII | re.IGNORECASE)
-_BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 
 
 def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
@@ -302,10 +351,10 @@ def run_what_if(
 
 def _rates(text: str, option: str) -> tuple[float, ...]:
     def convert(word: str) -> float:
-        match = _RATE.fullmatch(word)
-        if match is None or float(match["number"]) == 0:
+        rate = bits_per_s(word)
+        if rate is None:
             raise ValueError(word)
-        return float(match["number"]) * _BITS[match["unit"].lower()]
+        return rate
 
     return parse_list(text, convert, option, "rates above 0 such as 10Gbit/s")
 

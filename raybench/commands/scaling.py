@@ -12,6 +12,7 @@ import psutil
 import typer
 
 from raybench.commands import options as parsed
+from raybench.commands.networks import network_field
 from raybench.commands.options import (
     FieldOption,
     Options,
@@ -111,6 +112,8 @@ FIELDS = (
     FieldOption("--scaling", "scaling.mode"),
     FieldOption("--trials", "search.trials"),
     FieldOption("--time-budget", "time_budget_seconds", "10m", parsed.parse_duration),
+    FieldOption("--as-if", "scaling.as_if", "16,64", parsed.parse_device_counts),
+    FieldOption("--network", "network", "8x400Gbit/s", network_field),
     FieldOption("--device", "resources.device"),
     FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),
     FieldOption("--oversubscribe", "resources.oversubscribe"),

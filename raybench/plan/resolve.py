@@ -37,6 +37,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         raise RequestError(
             f"scaling.target_world_size: one of the world sizes {list(listed)} (received {plan.target})"
         )
+    _refuse_fewer_as_if(plan)
     _refuse_too_large(plan)
     _refuse_idle_placements(plan)
     refuse_too_many(plan.group_size, resources, study.resources, "scaling.world_sizes")
@@ -164,6 +165,16 @@ def _refuse_too_large(plan: Plan) -> None:
 
 def _shown(number: int) -> str:
     return f"{number:,}" if number < 10**15 else f"more than 10^{len(str(number)) - 1}"
+
+
+def _refuse_fewer_as_if(plan: Plan) -> None:
+    """Devices that there are need not be emulated, and one device has no collectives to hold."""
+    asked = plan.study.scaling.as_if
+    if asked and (plan.target == 1 or min(asked) < plan.target):
+        raise RequestError(
+            f"scaling.as_if: at least the target world size, {plan.target}, which is 2 or more (received "
+            f"{', '.join(map(str, asked))})"
+        )
 
 
 def _refuse_idle_placements(plan: Plan) -> None:

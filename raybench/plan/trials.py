@@ -12,10 +12,13 @@ from typing import Any, Generic, TypeVar
 
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
+from raybench.analysis.simulate.as_if import as_if_on
 from raybench.analysis.stats.stopping import LEAST_MEASURED, asked_half_width
 from raybench.records.record import TrialRecord
 from raybench.records.requests import (
+    AS_IF,
     COMPARED_ROLES,
+    AsIf,
     Configuration,
     ProbeRequest,
     StepsRequest,
@@ -364,12 +367,22 @@ class Plan:
         is_possible = not is_script and anchor.fault(self.device) is None
         has_anchor = is_possible and 1 < world_size == self.target and setting != anchor
         variants = self._variants(role, world_size, suggestion.setting.strategy)
+        as_if = self.as_if if "replay" in variants and world_size == self.target else ()
         return StepsRequest(
             role=role,
             config=self.config(suggestion, world_size, placement),
-            variants=(*variants, "anchor") if has_anchor else variants,
+            variants=(*variants, *AS_IF[: len(as_if)], *(("anchor",) if has_anchor else ())),
             measure=self._measure(role, setting, anchor),
             anchor=anchor if has_anchor else None,
+            as_if=as_if,
+        )
+
+    @cached_property
+    def as_if(self) -> tuple[AsIf, ...]:
+        """The further numbers of devices as which trials of a curve are measured at the target."""
+        network, sizes = self.study.network, self.study.scaling.as_if
+        return tuple(
+            as_if_on(network, size, self.device) if network else AsIf(world_size=size) for size in sizes
         )
 
     def _timeout_s(self, *settings: Setting) -> float:

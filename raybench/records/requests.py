@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Hashable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from raybench.records.base import Count, Difference, Finite, Frozen, Whole, Workers
+from raybench.records.base import Count, Difference, Duration, Finite, Frozen, Whole, Workers
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Pruner
@@ -31,6 +31,8 @@ from raybench.spec.workloads import WorkloadSpec
 Role = Literal["search", "scaling", "training", "verification", "communication"]
 COMPARED_ROLES: tuple[Role, ...] = ("scaling", "search")  # trials by which settings are compared
 StepsRole = Literal["search", "scaling", "verification"]
+AsIfVariant = Literal["as_if_1", "as_if_2", "as_if_3", "as_if_4"]
+AS_IF: tuple[AsIfVariant, ...] = get_args(AsIfVariant)
 #: plain: one device alone, without wrapper; another device in each round
 #: base: the same at the global batch (strong scaling)
 #: concurrent: all devices at once, without communication
@@ -38,7 +40,11 @@ StepsRole = Literal["search", "scaling", "verification"]
 #: ddp: the real thing
 #: replay: the all-reduces of the real buckets, without compute
 #: anchor: the real thing with another setting: the study's default; in a verification the unchanged one
-Variant = Literal["plain", "base", "concurrent", "local", "ddp", "replay", "anchor"]
+#: as_if_1: the real thing, its collectives as long as on the first number of devices of `as_if`
+#: as_if_2: the same of the second
+#: as_if_3: the same of the third
+#: as_if_4: the same of the fourth
+Variant = Literal["plain", "base", "concurrent", "local", "ddp", "replay", "anchor", AsIfVariant]
 
 # Evaluated epochs of one training, each with its score, the larger the better: the test accuracy, without
 # one the negative test loss.
@@ -203,6 +209,24 @@ class _Request(Frozen):
         return asked
 
 
+class AsIf(Frozen):
+    """So many devices, as which a trial on fewer is measured too."""
+
+    #: number of devices
+    world_size: Workers
+    #: nodes that they fill; null: they are joined as those of the trial are
+    nodes: Workers | None = None
+    #: what joins them; null: the same
+    network: str | None = None
+    #: of their all-reduce, by each algorithm: latency in s, and time for a byte in s, of which the fastest
+    #: counts; empty: the trial's own, for so many
+    lines: tuple[tuple[Duration, Duration], ...] = ()
+    #: the same where the network is as slow as it may be
+    slow_lines: tuple[tuple[Duration, Duration], ...] = ()
+    #: and as fast
+    fast_lines: tuple[tuple[Duration, Duration], ...] = ()
+
+
 class StepsRequest(_Request):
     """Rounds of blocks of steps, a block of each variant in every round."""
 
@@ -229,12 +253,14 @@ class StepsRequest(_Request):
     visit: Whole = 0
     #: which start of the workers, of `measure.starts`, from 0; of `scaling` only
     start: Whole = 0
+    #: numbers of devices as which it is measured too: `as_if_1` is the first
+    as_if: tuple[AsIf, ...] = ()
 
     def _asked(self) -> dict[str, Any]:
         """The first visit is the trial itself, in the first start; a further one is another trial."""
         asked = super()._asked()
-        for name in ("visit", "start"):
-            if asked[name] == 0:
+        for name in ("visit", "start", "as_if"):
+            if not asked[name]:
                 del asked[name]
         return asked
 

@@ -211,6 +211,15 @@ class PCIeLink(Frozen):
         return self.lanes < self.most_lanes
 
 
+class HeldSteps(Frozen):
+    """What was added to a step to make it one on more devices, on average, in s."""
+
+    #: by how much its collectives together are held longer
+    held_s: Duration
+    #: wait for the slowest device beyond the slowest of the trial's own
+    waited_s: Duration
+
+
 class StepsResult(Frozen):
     """What a complete trial of steps has."""
 
@@ -249,6 +258,8 @@ class StepsResult(Frozen):
     bucket_bytes: tuple[Count, ...] = ()
     #: variants that could not be had, and what is measured after the rounds, each with the reason
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)
+    #: what was added to each step of `as_if_1`, `as_if_2`, ...
+    held: tuple[HeldSteps, ...] = ()
     #: phases of a step, timed in blocks of their own
     phases: tuple[PhaseBlock, ...] = ()
     #: when each gradient is ready to be sent, in steps of their own; null: no `local` in the trial, or an

@@ -16,6 +16,7 @@ from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.advice import LARGER_BATCH, opposite, passage_batch, passages_words
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, factor, interval, sentence, times
+from raybench.report.more_devices import more_sentences
 from raybench.report.prediction import refusal_words
 from raybench.report.sections.configurations import measured_words, verdict_cell
 from raybench.report.sections.search import objectives_words
@@ -327,6 +328,9 @@ def _more_devices(results: StudyResults) -> list[str]:
     outlook, headline = results.outlook, results.headline
     if headline is None or headline.config.world_size == 1:
         return []
+    said = more_sentences(results.more_devices)
+    if said and ((results.more_devices and results.more_devices.points) or outlook is None):
+        return said
     batch = int(headline.config.setting.batch_size)
     later = [each for each in outlook.forecast.predicted if each.batch_size == batch] if outlook else []
     known = [each for each in later if each.efficiency is not None and each.efficiency.high > 0]

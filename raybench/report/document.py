@@ -11,6 +11,7 @@ from typing import Any
 
 from raybench.analysis.findings.compute import OtherProcesses
 from raybench.analysis.history import SHOWN
+from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.advice import when_to_use
@@ -19,6 +20,13 @@ from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
+from raybench.report.more_devices import (
+    draw_required,
+    more_rows,
+    on_more_table,
+    required_plot,
+    required_table,
+)
 from raybench.report.pages import (
     Level,
     Section,
@@ -116,6 +124,11 @@ def write_report(
         "diagnosis.md": exploratory_once(diagnosis_markdown(results, answer_of(results), findings)),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
+        **(
+            {"predictions.csv": render.rows_csv(rows)}
+            if (rows := more_rows(results.outlook, results.more_devices))
+            else {}
+        ),
         "summary.json": summary_json(results, said, environment),
         "summary.tex": render.to_tex(tables.summary, results.study.name),
     }
@@ -170,6 +183,7 @@ def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[Dra
     step_times = step_time_plot(results, samples_dir)
     return [
         *_drawn_scaling(results),
+        *drawn("required", "What the network must bring", required_plot(results.more_devices), draw_required),
         *drawn("prediction", "More devices", prediction_plot(results.outlook), draw_prediction),
         *_drawn_waterfall(results),
         *drawn("step_times", "Distribution of step times", step_times, draw_step_times),
@@ -196,8 +210,10 @@ def make_tables(results: StudyResults) -> ReportTables:
         "scaling": Section("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
         "predictions": Section(
             "More devices",
-            ("prediction",),
+            ("required", "prediction"),
             (
+                on_more_table(results.more_devices, results.work[-1], prices_of(results.study)),
+                required_table(results.more_devices),
                 prediction_table(results.outlook, refusals=True),
                 tradeoff_table(results.outlook),
                 law_table(results),

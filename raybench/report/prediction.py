@@ -266,6 +266,7 @@ def refusal_words(row: Expected, forecast: Forecast) -> str:
 #: efficiency: efficiency over one device, of the throughput or, under strong scaling, of the step time
 #: cost: cost of the run in the price's currency; empty without a price
 #: refused: why there is no prediction; else empty
+#: how: `fit` to several world sizes, measured `as_if` there were so many, or `simulated` over a network
 PREDICTION_COLUMNS = (
     "model",
     "nodes",
@@ -278,6 +279,7 @@ PREDICTION_COLUMNS = (
     "efficiency",
     "cost",
     "refused",
+    "how",
 )
 CAPTION = (
     "95% intervals for a new measurement. Naive: the step stays as at the largest measured world size. "
@@ -336,7 +338,8 @@ def law_table(results: StudyResults) -> Table:
     """What a law makes of more devices, where nothing could be predicted."""
     found, headline = results.by_law, results.headline
     title = f"By {found.law}'s law" if found else "By a law"
-    if found is None or headline is None:
+    known_better = results.more_devices is not None and results.more_devices.points
+    if found is None or headline is None or known_better:
         return empty_table(title)
     batch = int(headline.config.setting.batch_size)
     is_strong, f = headline.config.scaling == "strong", found.fraction
@@ -462,6 +465,7 @@ def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
                 each.efficiency.value if each.efficiency else None,
                 paid.value if paid and step_s else None,
                 refusal_words(each, outlook.forecast) or None,
+                "fit",
             )
             rows.append(dict(zip(PREDICTION_COLUMNS, values, strict=True)))
     return rows

@@ -23,12 +23,14 @@ from raybench.spec.base import (
     no_repeats,
 )
 from raybench.spec.knobs import MAX, Knobs, KnobValue, Setting
+from raybench.spec.network import NetworkOrName
 from raybench.spec.placement import Placement
 from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import ScriptSpec, WorkloadSpec
 
 MOST_STARTS = 20  # of the workers, for one study
 MOST_VISITS = 100  # of one setting at one world size
+MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
 LONGEST_NAME = 100  # characters: the results directory is called after the study
 
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
@@ -66,6 +68,14 @@ class ScalingSpec(Model):
         ("pack",),
         description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
         "is itself",
+    )
+
+    as_if: Annotated[
+        tuple[PositiveInt, ...], Field(max_length=MOST_AS_IF), ListOrValue, AfterValidator(no_repeats)
+    ] = Field(
+        (),
+        description="further numbers of devices, measured in the rounds of the target world size as if there "
+        "were so many: collectives last as long as on them",
     )
 
     @field_validator("world_sizes", mode="before")
@@ -219,6 +229,10 @@ class Study(Model):
     workload: WorkloadSpec = Field(description="the model and its data")
     optimizer: OptimizerSpec = Field(OptimizerSpec(), description="how weights are updated")
     scaling: ScalingSpec = Field(ScalingSpec(), description="over which devices")
+    network: NetworkOrName | None = Field(
+        None,
+        description="what joins the devices of scaling.as_if; unset: they are joined as those here are",
+    )
     knobs: Knobs = Field(default_factory=lambda: Knobs(), description="the settings to explore")
     environment: dict[str, Annotated[tuple[str, ...], Field(min_length=1), ListOrValue]] = Field(
         default_factory=dict, description="process knobs: environment variables and the values to explore"
@@ -254,6 +268,7 @@ class Study(Model):
                 'search.pruner: needs training.settings = "measured", as the default is never stopped '
                 f"(received {self.search.pruner!r})"
             )
+        self._as_if_can_be()
         target, sizes = self.scaling.target_world_size, self.scaling.world_sizes
         if target is not None and sizes != "all" and target not in sizes:
             raise ValueError(
@@ -283,6 +298,26 @@ class Study(Model):
             raise ValueError('knobs.batch_size: numbers for a script, which is not probed for "max"')
         if self.measure.profile or self.measure.memory_snapshot:
             raise ValueError("measure: a script is neither profiled nor its memory recorded")
+
+    def _as_if_can_be(self) -> None:
+        asked = self.scaling.as_if
+        if not asked:
+            if self.network is not None:
+                raise ValueError("network: goes with scaling.as_if, the numbers of devices that it joins")
+            return
+        if isinstance(self.workload, ScriptSpec):
+            raise ValueError("scaling.as_if: not of a script, whose collectives are its own")
+        if "ddp" not in self.knobs.values("strategy"):
+            raise ValueError("scaling.as_if: of strategy ddp alone, which knobs.strategy does not hold")
+        for size in asked:
+            if self.network is not None:
+                self.network.nodes(size)
+            uneven = self.uneven_batch(size)
+            if uneven is not None:
+                raise ValueError(
+                    "scaling.as_if: under strong scaling the global batch must be divisible by world size x "
+                    f"gradient_accumulation = {size} x {uneven[1]} (received {uneven[0]})"
+                )
 
     def with_own_knobs(self, own: Mapping[str, KnobValue]) -> Study:
         """The study, with the values of ``own`` for the knobs that it does not name.

@@ -117,12 +117,12 @@ def _listen(gpu: GpuLike) -> None:
     Team.broadcast = heard_broadcast  # type: ignore[method-assign, assignment]
     dist.all_reduce = heard_all_reduce
 
-    class HeldBucket(replay._ReplayBucket):
+    class HeldBucket(replay.ReplayBucket):
         def __init__(self, *fields: Any) -> None:
             super().__init__(*fields)
             gpu_like.hold(self, self._buffer.nbytes * gpu.gib_per_byte)
 
-    replay._ReplayBucket = HeldBucket  # type: ignore[assignment, misc]
+    replay.ReplayBucket = HeldBucket  # type: ignore[assignment, misc]
 
 
 def _serve_all() -> tuple[dict[str, list[Outcome]], dict[str, Seen]]:

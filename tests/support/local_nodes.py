@@ -105,6 +105,8 @@ class LocalNodes:
     cpus: int = 1  # that Ray counts on each node
     rate: str | None = None  # of every link, as tc writes it (100mbit, 1gbit); none: as fast as the kernel is
     private: Sequence[Path] = ()  # directories that all nodes but the first have empty, for themselves
+    has_ray: bool = True
+    burst_bytes: int = LEAST_BURST_BYTES  # that a link lets through at once after a pause, at least
     nodes: list[LocalNode] = field(default_factory=list)
     _switch: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
@@ -122,7 +124,8 @@ class LocalNodes:
             self._in_switch("ip link set switch up")
             for number in range(1, self.number + 1):
                 self.add_node(number)
-            self.await_joined(self.number)
+            if self.has_ray:
+                self.await_joined(self.number)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -162,7 +165,8 @@ class LocalNodes:
             self.run(shlex.split(command), node)
         if self.rate is not None:
             self.set_rate(node, self.rate)
-        self._start_raylet(node)
+        if self.has_ray:
+            self._start_raylet(node)
         return node
 
     def end(self, node: LocalNode) -> None:
@@ -174,7 +178,7 @@ class LocalNodes:
 
     def set_rate(self, node: LocalNode, rate: str) -> None:
         """Of both directions of its link; of what the wire carries, headers included."""
-        burst = max(LEAST_BURST_BYTES, int(BURST_S * bits_per_s(rate) / 8))
+        burst = max(self.burst_bytes, int(BURST_S * bits_per_s(rate) / 8))
         bucket = f"root tbf rate {rate} burst {burst} latency 100ms"
         self.run(shlex.split(f"tc qdisc replace dev {LINK} {bucket}"), node)
         self._in_switch(f"tc qdisc replace dev {node.port_of_switch} {bucket}")

@@ -8,6 +8,7 @@ and a schedule do can be measured where cores are busy. A study names it as ``fa
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,8 +59,19 @@ class _Layers(nn.Module):
 class Waits:
     """Layers with so many KiB of gradient each; the backward pass waits twice as long as the forward one."""
 
-    def __init__(self, kib: Sequence[int], layer_s: float, sample_s: float, shortage: str = "") -> None:
+    def __init__(
+        self,
+        kib: Sequence[int],
+        layer_s: float,
+        sample_s: float,
+        shortage: str = "",
+        straggler_s: float = 0.0,
+        jitter_s: float = 0.0,
+    ) -> None:
         self._kib, self._layer_s, self._sample_s = tuple(kib), layer_s, sample_s
+        rank = dist.get_rank() if dist.is_initialized() else 0
+        self._straggler_s, self._jitter_s = straggler_s * (rank == 1), jitter_s
+        self._random = random.Random(rank)
         self._shortage = Path(shortage) if shortage else None
         self._is_rank_1 = dist.is_initialized() and dist.get_rank() == 1
 
@@ -76,15 +88,22 @@ class Waits:
         if self._shortage is not None and self._is_rank_1 and self._shortage.exists():
             self._shortage.unlink()
             torch.empty(NO_MACHINE_HAS, dtype=torch.uint8)
+        time.sleep(self._straggler_s + self._random.expovariate(1) * self._jitter_s)
         loss: torch.Tensor = model(batch)
         return loss
 
 
 def build(
-    kib: Sequence[int] = (1024,) * 8, layer_s: float = 0.002, sample_s: float = 0.0, shortage: str = ""
+    kib: Sequence[int] = (1024,) * 8,
+    layer_s: float = 0.002,
+    sample_s: float = 0.0,
+    shortage: str = "",
+    straggler_s: float = 0.0,
+    jitter_s: float = 0.0,
 ) -> Waits:
     """The factory; ``layer_s`` and ``sample_s`` are of one layer's forward pass, in s.
 
     ``shortage``: a file; when it appears rank 1 deletes it and asks for more memory than there is.
+    ``straggler_s``: what rank 1 waits longer in each step; ``jitter_s``: mean of exponential waits of all.
     """
-    return Waits(kib, layer_s, sample_s, shortage)
+    return Waits(kib, layer_s, sample_s, shortage, straggler_s, jitter_s)

@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (8946, 58),
-    "commands": (2952, 22),
+    "analysis": (9207, 59),
+    "commands": (3060, 23),
     "driver": (1211, 7),
     "launch": (2172, 18),
     "machine": (1042, 7),
-    "plan": (1127, 9),
-    "records": (1604, 12),
-    "report": (6264, 29),
-    "spec": (1612, 12),
-    "worker": (5872, 46),
+    "plan": (1148, 9),
+    "records": (1618, 12),
+    "report": (6459, 30),
+    "spec": (1777, 13),
+    "worker": (6155, 47),
     "workloads": (2337, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer

@@ -22,6 +22,7 @@ from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, simulate
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
+from raybench.spec.network import Network
 
 # of a small all-reduce between two devices, where nothing measured it: within a factor of ten either way
 USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
@@ -29,6 +30,7 @@ KNOWN_WITHIN = math.log(10)
 LARGEST_LATENCY_SHARE = 0.5  # of a replay
 PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
 LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other messages than those swept
+UNKNOWN_WITHIN = 2.0  # a factor, of what a sweep's messages do not show
 LEAST_RATIO = 1.2  # of messages for each byte, between the replays that separate latency from bandwidth
 
 
@@ -74,6 +76,46 @@ class KnownWire:
             *(replace(wire, latency_s=each) for each in latencies),
             *(replace(wire, s_per_byte=each) for each in rates),
         ]
+
+
+def network_of(links: Mapping[LinkKey, Link], name: str) -> Network | None:
+    """The network whose all-reduces a sweep has timed; None without two nodes.
+
+    By the most nodes, of these by the most devices; within a node by the most devices of one. All of the
+    latency between nodes is of the steps between them.
+    """
+    found = {
+        key: each for key, each in links.items() if key.collective == "all_reduce" and key.world_size > 1
+    }
+    across = max(((key.nodes or 1, key.world_size, key) for key in found), default=None)
+    if across is None or across[0] == 1:
+        return None
+    nodes, size, key = across
+    far = _ends(found[key], 2 * nodes)
+    alone = max(((each.world_size, each) for each in found if each.nodes == 1), default=None)
+    local: dict[str, tuple[float, float]] = {}
+    if alone is not None:
+        near = _ends(found[alone[1]], 2 * (alone[0] - 1))
+        local = {"local_bytes_per_s": near[0], "local_latency_s": near[1]}
+    return Network(
+        name=name,
+        devices_per_node=-(-size // nodes),
+        bytes_per_s=far[0],
+        latency_s=far[1],
+        algorithms=("ring",) if found[key].place.backend == "gloo" else ("ring", "tree"),
+        source=f"a sweep of {size} devices on {nodes} nodes",
+        **local,
+    )
+
+
+def _ends(link: Link, steps: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Bus bandwidth in bytes/s and the latency of one of so many steps in s, each from worst to best."""
+    latency_s, s_per_byte = link.line
+    bus, latency = link.bus_bandwidth_bytes_per_s, link.latency_s
+    rate = bus_factor("all_reduce", link.place.world_size) / s_per_byte
+    rates = (bus.low, bus.high) if bus else (rate / UNKNOWN_WITHIN, rate)
+    latencies = (latency.high, latency.low) if latency else (latency_s, latency_s / UNKNOWN_WITHIN)
+    return rates, (latencies[0] / steps, latencies[1] / steps)
 
 
 def link_s_per_byte(bits_per_s: float, world_size: int) -> float:

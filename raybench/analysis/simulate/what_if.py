@@ -263,6 +263,14 @@ def what_if(
     )
 
 
+def step_model(record: TrialRecord, others: Sequence[TrialRecord], fit: Measured) -> StepModel | None:
+    """The step of ``record`` as its trial and the wire that others show have it; None without a timeline."""
+    wire = wire_of(record, [each for each in others if each.trial_id != record.trial_id])
+    if wire is None or compute_of(record) is None:
+        return None
+    return _Trial.of(record, wire, fit).models[0]
+
+
 def _check(config: Configuration, setting: Setting) -> None:
     own, passes = config.setting, setting.gradient_accumulation
     is_own = (setting.batch_size, passes) == (own.batch_size, own.gradient_accumulation)

@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 
 import numpy as np
 import psutil
@@ -63,6 +63,12 @@ class CPUDevice:
     def moment(self) -> CPUMoment:
         """Now: the work is done."""
         return CPUMoment()
+
+    def pause(self, seconds: float) -> float:
+        """Sleep; the system adds to it."""
+        began = perf_counter()
+        sleep(seconds)
+        return perf_counter() - began
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generator may be used; afterwards it is as it was."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -22,6 +23,8 @@ from raybench.machine.host import host_id
 from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
+
+PAUSE_CYCLES = 20_000_000  # by which the clock of a pause is known: some 10 ms
 
 UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
 MOST_ALLOCATIONS = 100_000  # that a history of memory keeps
@@ -81,6 +84,24 @@ class CUDADevice:
     def moment(self) -> CUDAMoment:
         """An event on the current stream."""
         return CUDAMoment(self.torch_device)
+
+    def pause(self, seconds: float) -> float:
+        """A kernel that counts cycles of its clock, on the current stream."""
+        torch.cuda._sleep(round(seconds * self._cycles_per_s))  # type: ignore[no-untyped-call]
+        return seconds
+
+    @cached_property
+    def _cycles_per_s(self) -> float:
+        """Of the clock that a pause counts, while the GPU is at work."""
+        event: Any = torch.cuda.Event
+        began, ended = (event(enable_timing=True) for _ in range(2))
+        for _ in range(2):  # the first one wakes it
+            began.record()
+            torch.cuda._sleep(PAUSE_CYCLES)  # type: ignore[no-untyped-call]
+            ended.record()
+            self.synchronize()
+        milliseconds: float = began.elapsed_time(ended)
+        return PAUSE_CYCLES / (milliseconds / 1e3)
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generators may be used; afterwards the CPU's and this GPU's are as they were."""

@@ -125,6 +125,10 @@ class Device(Protocol):
         """The end of all work given so far."""
         ...
 
+    def pause(self, seconds: float) -> float:
+        """Have the device idle for so long; how long it does, in s, as far as that is known."""
+        ...
+
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generators may be used and seeded; afterwards they are as they were."""
         ...

@@ -16,13 +16,13 @@ from raybench.worker.strategies.models import StrategyModels
 
 
 @dataclass
-class _ReplayBucket:
+class ReplayBucket:
     """The interface of DDP's bucket, without DDP."""
 
     _buffer: torch.Tensor
-    _index: int
-    _last: bool
-    _parameters: Sequence[torch.Tensor]
+    _index: int = 0
+    _last: bool = True
+    _parameters: Sequence[torch.Tensor] = ()
 
     def buffer(self) -> torch.Tensor:
         return self._buffer
@@ -64,16 +64,16 @@ class Replay:
         # what a hook of the workload's own keeps of the real gradients is left alone
         own = communication.own() if communication.own is not None else None
         self._state, self._hook = own or (communication.state, communication.hook)
-        self._buckets: list[_ReplayBucket] = []
+        self._buckets: list[ReplayBucket] = []
 
     def make_buckets(self) -> None:
         """Take their memory; not a collective call."""
         self._buckets = [self._bucket(index, size) for index, size in enumerate(self._sizes)]
 
-    def _bucket(self, index: int, size_bytes: int) -> _ReplayBucket:
+    def _bucket(self, index: int, size_bytes: int) -> ReplayBucket:
         parameters = self._communication.parameters.get(index, ())
         buffer = _zeros(size_bytes, parameters, self._device)
-        return _ReplayBucket(buffer, index, index == len(self._sizes) - 1, parameters)
+        return ReplayBucket(buffer, index, index == len(self._sizes) - 1, parameters)
 
     def activate(self) -> None:
         """Step as often as DDP has: a hook may change with its calls, as PowerSGD begins to compress."""

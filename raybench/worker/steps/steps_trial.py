@@ -86,6 +86,7 @@ class StepsTrial:
         self._refuse_if_nothing_compiled(num_compiled)
         periods = quota_periods()
         loop = self._measure(warm, on_progress)
+        variants.close()
         on_progress(Progress("collect"))
         reports = self._reports(warm, loop, num_compiled, quota_used_up(periods))
         result = None
@@ -96,6 +97,7 @@ class StepsTrial:
                 **self._of_model(),
                 memory_limit_bytes=limits,
                 missing=dict(variants.missing),
+                held=variants.held,
                 setup_s=set_up - began - stepped_alone_s,
                 warmup_s=warmed_up - set_up + stepped_alone_s,
                 warmup_steps=warm.num_steps,
@@ -136,7 +138,8 @@ class StepsTrial:
         peaks = self._team.gather(self._device.peaks_of(devices))
         others = variants.others()
         step_s |= warm_up(self._team, others, requested, self._device)[1]
-        runs = variants.with_replay(variants.with_twin([*others, measured], step_s), step_s)
+        runs = variants.with_as_if(variants.with_twin([*others, measured], step_s), step_s)
+        runs = variants.with_replay(runs, step_s)
         runs = variants.with_anchor(runs, step_s)
         # before the rounds: a batch that cannot be read or counted must not cost them
         samples, tokens = self._team.agreed(self._count)

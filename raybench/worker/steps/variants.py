@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.errors import CODE_FAILS
-from raybench.records.requests import StepsRequest, Variant
+from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
+from raybench.records.results import HeldSteps
 from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames, is_out_of_memory
+from raybench.worker.steps.as_if import (
+    LEAST_STEPS,
+    MOST_STEPS,
+    SPREAD_S,
+    AsIfSteps,
+    Floats,
+)
 from raybench.worker.steps.replay import Replay
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.strategies.ddp import bucket_bytes
+from raybench.worker.strategies.ddp import bucket_bytes, compressed_share, no_transfer
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 
@@ -161,6 +170,8 @@ class Variants:
         self._trial_models, self._models, self._workload = models, models.measured, models.workload
         self._warm_up = WarmUp.of(request.measure)
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
+        self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
+        self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
             self.missing["plain"] = models.too_large
 
@@ -210,6 +221,86 @@ class Variants:
         self._models.activate()
         stepper.step()
         self._device.synchronize()
+
+    def with_as_if(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
+        """``runs`` with the steps as if on more devices, their times added to ``step_s``.
+
+        After the twin, whose buckets they share.
+        """
+        asked, models = self._request.as_if, self._models
+        why = self._why_no_as_if()
+        if not asked or why:
+            self.missing |= dict.fromkeys(AS_IF[: len(asked)], why or "")
+            return runs
+        assert models.wrapped is not None
+        sizes = bucket_bytes(models.wrapped.module)  # type: ignore[arg-type]
+        on = self._device.torch_device
+        failures, _ = self._unless_out_of_memory(lambda: torch.zeros(max(sizes) // 4, device=on))
+        if failures:
+            reason = f"no memory for one more bucket: {failures[0]}"
+            self.missing |= dict.fromkeys(AS_IF[: len(asked)], reason)
+            return runs
+        local = next(run for run in runs if run.variant == "local")
+        steps = AsIfSteps(
+            self._team,
+            self._device,
+            models.communication,
+            sizes,
+            self._residuals(local, step_s["local"]),
+            share=compressed_share(models.wrapped.module, models.setting.gradient_compression),
+            step_s=step_s["local"],
+            seed=self._request.config.seed,
+        )
+        self.close = steps.close
+        made = [self._as_if_run(name, each, steps) for name, each in zip(AS_IF, asked, strict=False)]
+        self.held = tuple(
+            HeldSteps(held_s=steps.held_s(each, sizes), waited_s=float(steps.waits_s(each).mean()))
+            for each in asked
+        )
+        step_s.update(warm_up(self._team, made, self._warm_up, self._device)[1])
+        return [*runs, *made]
+
+    def _why_no_as_if(self) -> str | None:
+        if self._models.twin is None:
+            return self.missing.get("local", "needs the steps without transfers")
+        if self._models.communication.own is not None:
+            return "the workload sends by a hook of its own"
+        return None
+
+    def _residuals(self, local: VariantRun, step_s: float) -> list[Floats]:
+        """Of each rank, the times of its steps without transfers over their mean, less 1."""
+        number = min(max(math.ceil(SPREAD_S / step_s), LEAST_STEPS), MOST_STEPS)
+        local.activate()
+        stopwatch = self._device.stopwatch()
+        self._team.barrier()
+        stopwatch.start()
+        for _ in range(number):
+            local.step()
+            stopwatch.lap()
+        times = stopwatch.read()
+        return self._team.gather(times / times.mean() - 1)
+
+    def _as_if_run(self, name: AsIfVariant, asked: AsIf, steps: AsIfSteps) -> VariantRun:
+        models, config = self._models, self._request.config
+        batches = models.batches
+        if config.scaling == "strong":
+            as_many = config.model_copy(update={"world_size": asked.world_size})
+            batches = make_batches(self._workload, config, as_many.batch_size, self._team.rank, self._device)
+        stepper = models.twin_with(batches, self._team)
+        divisor = steps.divisor * models.setting.gradient_accumulation
+        stepper.weigh_loss = lambda loss, batch: loss / divisor
+        hook, twin = steps.hook_of(asked), models.twin_hook
+        module: Any = stepper.module
+
+        def activate() -> None:
+            models.activate()
+            twin.now, module.broadcast_buffers = hook, models.setting.broadcast_buffers
+
+        def release() -> None:
+            twin.now, module.broadcast_buffers = no_transfer, False
+
+        run = run_of(name, models, stepper)
+        return replace(run, step=steps.step_of(asked, stepper.step), activate=activate, release=release)
 
     def with_replay(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
         """``runs`` with the all-reduces alone, their time added to ``step_s``."""

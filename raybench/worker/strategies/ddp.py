@@ -84,15 +84,15 @@ def _recorded(communication: Communication) -> Hook:
     return recorded
 
 
-def wrap_without_transfers(
-    module: nn.Module, team: Team, setting: Setting, device: Device
+def wrap_twin(
+    module: nn.Module, team: Team, setting: Setting, device: Device, switch: HookSwitch
 ) -> DistributedDataParallel:
-    """DDP with a hook that sends nothing, not even when it is made: the weights are those of another copy.
+    """DDP with the hook of ``switch``; nothing is sent when it is made: the weights are another copy's.
 
     The first steps of all ranks agree on the order of the buckets.
     """
     wrapper = _ddp(module, team, setting, device, sync_buffers=False, init_sync=False)
-    wrapper.register_comm_hook(None, no_transfer)
+    wrapper.register_comm_hook(None, switch.hook)
     return wrapper
 
 
@@ -141,6 +141,18 @@ def no_transfer(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annot
     return future
 
 
+class HookSwitch:
+    """A communication hook that may be another one from step to step; at first it sends nothing."""
+
+    def __init__(self) -> None:
+        self.now: Hook = no_transfer
+
+        def hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
+            return self.now(state, bucket)
+
+        self.hook: Hook = hook
+
+
 NANOSECONDS = 1e-9
 COMPRESSED_BYTES = 2  # of an element
 
@@ -160,12 +172,17 @@ def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
         return None
     data = _logging_data(module)
     sizes = _bucket_bytes(data)
-    travelling = sum(sizes)
-    if compression != "none":  # each element as fp16 or bf16, whatever it was
-        trained = [each for each in module.module.parameters() if each.requires_grad]
-        elements, own_bytes = sum(each.numel() for each in trained), sum(each.nbytes for each in trained)
-        travelling = travelling * COMPRESSED_BYTES * elements // own_bytes
+    travelling = round(sum(sizes) * compressed_share(module, compression))
     return DDPReport(sizes, travelling, _logger_times(data))
+
+
+def compressed_share(module: nn.Module, compression: str) -> float:
+    """Bytes that travel over those of the gradients: compressed, each element is one of fp16 or bf16."""
+    if compression == "none":
+        return 1.0
+    trained = [each for each in module.parameters() if each.requires_grad]
+    elements, own_bytes = sum(each.numel() for each in trained), sum(each.nbytes for each in trained)
+    return COMPRESSED_BYTES * elements / own_bytes
 
 
 def bucket_bytes(module: DistributedDataParallel) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ class StrategyModels:
         self._bare: Stepper | None = None
         self.wrapped: Stepper | None = None  # under the strategy
         self.twin: Stepper | None = None  # under DDP without transfers
+        self.twin_hook = ddp.HookSwitch()  # what it sends
         self.communication = ddp.Communication()  # of the wrapped model under DDP
         self.dp_devices: list[int] = []  # that dp drives from this process
 
@@ -117,10 +118,18 @@ class StrategyModels:
         module = self.copies.sharing_storage()
         if self.setting.compile:
             compile_module(module)
-        wrapper = ddp.wrap_without_transfers(module, team, self.setting, self.device)
+        wrapper = ddp.wrap_twin(module, team, self.setting, self.device, self.twin_hook)
         self.twin = self._stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
+
+    def twin_with(self, batches: Batches, team: Team) -> Stepper:
+        """The twin once more, whose passes may communicate with the team, at another batch."""
+        assert self.twin is not None
+        twin, device = self.twin, self.device.torch_device
+        return Stepper(
+            twin.module, twin.optimizer, self.workload, batches, self.setting, device, group=team.data
+        )
 
     def release(self) -> None:
         """Drop the wrappers: a reducer that outlives its process group aborts the process at its end."""

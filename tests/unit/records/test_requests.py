@@ -37,6 +37,7 @@ def test_a_further_visit_is_another_trial_and_the_first_one_is_the_trial_itself(
             "start": True,
             "visit": True,
             "anchor_failure": True,
+            "as_if": True,
         },
     )
     text = json.dumps(before_there_were_starts, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,197 @@
+"""A network of equal nodes as data: what an all-reduce of any size takes on so many devices of it.
+
+The forms are those of NCCL's own tuning (src/graph/tuning.cc): with n devices on m nodes, w = n / m on each,
+
+- ring: 2 (n - m) steps within nodes and 2 m between them, one after the other; each link carries
+  2 (n - 1) / n of the message;
+- tree: 2 (w - 1) steps within nodes and 2 log2 m between them, as many bytes;
+- hierarchical: rings within the nodes and one between them for each device, one after the other: 2 (w - 1)
+  and 2 (m - 1) steps, 2 (w - 1) / w of the message within a node and 2 (m - 1) / m over its links.
+
+NCCL takes the faster of ring and tree for each message; gloo has the ring alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from raybench.spec.base import Model, PositiveFloat, PositiveInt
+from raybench.spec.user_input import received
+
+Algorithm = Literal["ring", "tree", "hierarchical"]
+Range = Annotated[
+    tuple[PositiveFloat, PositiveFloat],
+    BeforeValidator(lambda value: (value, value) if isinstance(value, int | float) else value),
+]
+Line = tuple[float, float]  # of an all-reduce: s, and s for each byte
+End = Literal["slow", "middle", "fast"]
+TOWARDS: dict[End, float] = {"slow": 0.0, "middle": 0.5, "fast": 1.0}
+
+
+class Network(Model):
+    """Equal nodes, and the links between them; each figure a value or a range from worst to best."""
+
+    name: str = Field("network", description="what it is called")
+    devices_per_node: PositiveInt = Field(description="devices of each node")
+    bytes_per_s: Range | None = Field(
+        None,
+        description="bus bandwidth of all links of a node, as nccl-tests counts it, in bytes/s; unset: there "
+        "is one node",
+    )
+    latency_s: Range = Field((50e-6, 5e-6), description="of one step between two nodes, in s")
+    local_bytes_per_s: Range | None = Field(
+        None, description="bus bandwidth within a node, in bytes/s; unset: that of the links limits"
+    )
+    local_latency_s: Range = Field((6e-6, 3e-6), description="of one step within a node, in s")
+    algorithms: tuple[Algorithm, ...] = Field(
+        ("ring", "tree"), min_length=1, description="of an all-reduce; the fastest is taken for each message"
+    )
+    oversubscription: PositiveFloat = Field(
+        1.0, ge=1, description="by which switches divide what all links of all nodes could carry"
+    )
+    source: str = Field("", description="where the figures are from")
+
+    @model_validator(mode="after")
+    def _carries(self) -> Network:
+        if self.bytes_per_s is None and self.local_bytes_per_s is None:
+            raise ValueError("bytes_per_s of the links, or local_bytes_per_s of the one node")
+        return self
+
+    def nodes(self, world_size: int) -> int:
+        """Nodes that so many devices fill.
+
+        Raises ``ValueError`` where there is one node, and it has fewer.
+        """
+        nodes = -(-world_size // self.devices_per_node)
+        if nodes > 1 and self.bytes_per_s is None:
+            raise ValueError(
+                f"network: {self.name} has {self.devices_per_node} devices on its one node "
+                f"(received {world_size} devices)"
+            )
+        return nodes
+
+    def lines(self, world_size: int, end: End = "middle") -> tuple[Line, ...]:
+        """Of an all-reduce over so many devices by each algorithm; the fastest for a message counts."""
+        nodes, w = self.nodes(world_size), min(self.devices_per_node, world_size)
+        return tuple(
+            self._line(algorithm, world_size, nodes, w, TOWARDS[end]) for algorithm in self.algorithms
+        )
+
+    def _line(self, algorithm: Algorithm, n: int, m: int, w: int, towards: float) -> Line:
+        near_s, far_s = (_at(each, towards) for each in (self.local_latency_s, self.latency_s))
+        near = 1 / _at(self.local_bytes_per_s, towards) if self.local_bytes_per_s else 0.0
+        far = self.oversubscription / _at(self.bytes_per_s, towards) if m > 1 and self.bytes_per_s else 0.0
+        if algorithm == "hierarchical":
+            steps_s = 2 * (w - 1) * near_s + 2 * (m - 1) * far_s
+            return steps_s, 2 * (w - 1) / w * near + 2 * (m - 1) / m * far
+        if algorithm == "tree":
+            steps_s = 2 * (w - 1) * near_s + 2 * math.log2(m) * far_s
+        else:
+            between = 2 * m if m > 1 else 0
+            steps_s = (2 * (n - 1) - between) * near_s + between * far_s
+        return max(steps_s, 0.0), 2 * (n - 1) / n * max(near, far)
+
+
+def all_reduce_s(lines: tuple[Line, ...], message_bytes: float) -> float:
+    """The fastest of ``lines`` for a message, in s."""
+    return min(latency_s + message_bytes * s_per_byte for latency_s, s_per_byte in lines)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What links of a kind reach of their rate in an all-reduce, worst and best, and what a step takes."""
+
+    share: tuple[float, float]
+    latency_s: tuple[float, float]
+    source: str
+
+
+# nccl-tests, issue 29: 12.2 of 12.5 GB/s; issue 290: 46 to 48 of 50 GB/s; issue 100: 91 of 100 GB/s. A step
+# over a network takes 14 us in NCCL's tuning.cc (protocol Simple), 2.7 us with the protocol LL.
+_INFINIBAND = _Kind((0.90, 0.97), (14e-6, 5e-6), "nccl-tests issues 29, 100, 290; NCCL's tuning.cc")
+# nccl, issue 450: 4 to 6 of 12.5 GB/s untuned; payload of TCP over Ethernet is 0.956 of the rate
+_TCP = _Kind((0.40, 0.93), (60e-6, 20e-6), "nccl issue 450; TCP's payload")
+# nccl, issue 235: 10 of 12.5 GB/s on 2 nodes, 6 to 8 on 8 to 32
+_EFA = _Kind((0.50, 0.80), (40e-6, 15e-6), "nccl issue 235")
+_ANY = _Kind((0.50, 0.95), (50e-6, 5e-6), "any link: half of its rate to all of its payload")
+
+PRESETS: dict[str, tuple[_Kind, float]] = {
+    "tcp-25": (_TCP, 25e9),
+    "tcp-100": (_TCP, 100e9),
+    "infiniband-200": (_INFINIBAND, 200e9),
+    "infiniband-400": (_INFINIBAND, 400e9),
+    "efa-100": (_EFA, 100e9),
+    "efa-400": (_EFA, 400e9),
+    "efa-3200": (_EFA, 3200e9),
+}
+# bus bandwidth in bytes/s, of A100 and of H100
+NVLINKS: dict[str, tuple[Range, str]] = {
+    "nvlink-3": ((200e9, 231e9), "nccl-tests issue 149, nccl issue 527"),
+    "nvlink-4": ((370e9, 480e9), "nccl issue 1374, nccl-tests issue 290"),
+}
+
+_TEXT = re.compile(r"(?P<devices>\d+)x(?:(?P<links>\d+)x)?(?P<link>[^x]+)", re.ASCII)
+_RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT]?bit)/s", re.ASCII | re.IGNORECASE)
+_BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
+
+
+def bits_per_s(text: str) -> float | None:
+    """``10Gbit/s``; None where it is no rate above 0."""
+    match = _RATE.fullmatch(text)
+    rate = float(match["number"]) * _BITS[match["unit"].lower()] if match else 0.0
+    return rate or None
+
+
+def named_network(text: str) -> Network | None:
+    """``8x400Gbit/s``, ``8x8xinfiniband-400`` or ``8xnvlink-4``; None where it looks like none of them.
+
+    Devices of a node, links of a node (1 unless said), and the rate or the preset of a link.
+
+    Raises ``ValueError`` for no device, no link, or a preset that there is not.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return None
+    devices, links, link = int(match["devices"]), int(match["links"] or 1), match["link"]
+    if not devices or not links:
+        raise ValueError("at least one device and one link of a node")
+    if link in NVLINKS:
+        local, source = NVLINKS[link]
+        return Network(name=text, devices_per_node=devices, local_bytes_per_s=local, source=source)
+    kind, rate = PRESETS.get(link, (_ANY, bits_per_s(link)))
+    if rate is None:
+        there = ", ".join((*PRESETS, *NVLINKS))
+        raise ValueError(f"of a link a rate such as 400Gbit/s, or {there} (received {received(link)})")
+    worst, best = (links * share * rate / 8 for share in kind.share)
+    return Network(
+        name=text,
+        devices_per_node=devices,
+        bytes_per_s=(worst, best),
+        latency_s=kind.latency_s,
+        source=kind.source,
+    )
+
+
+def _of_text(value: Any) -> Any:
+    """A network by its name, as a study has it."""
+    if not isinstance(value, str):
+        return value
+    found = named_network(value)
+    if found is None:
+        raise ValueError(f"{FORM} (received {received(value)})")
+    return found
+
+
+FORM = "a network such as 8x400Gbit/s, 8xinfiniband-400 or 8x8xinfiniband-400, or a table of its own"
+NetworkOrName = Annotated[Network, BeforeValidator(_of_text)]
+
+
+def _at(ends: Range, towards: float) -> float:
+    """Between the worst (0) and the best (1), on a logarithmic scale."""
+    worst, best = ends
+    return float(worst ** (1 - towards) * best**towards)

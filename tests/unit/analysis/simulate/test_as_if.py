@@ -1,0 +1,132 @@
+"""More devices: as if measured, simulated, and what a network must bring; the truth is planted."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.simulate.as_if import MoreDevices, as_if_on, more_devices
+from raybench.records.record import TrialRecord
+from raybench.records.requests import AS_IF, AsIf
+from raybench.records.results import Block, HeldSteps
+from raybench.spec.network import Network
+from tests.unit.analysis.simulate.planted import AFTER_S, BEFORE_S, BYTES, READY_S, exposed_s, trial
+from tests.unit.studies import study
+
+LOCAL_S = BEFORE_S + READY_S[-1] + AFTER_S
+WAITED_S = 0.003
+FACTOR = 1.4  # of the step as if on more devices, to the real one
+
+
+def with_as_if(record: TrialRecord, asked: AsIf, factor: float = FACTOR) -> TrialRecord:
+    """The record, had it been measured as if too: ``factor`` times its steps."""
+    steps, request = record.steps, record.request
+    assert steps is not None
+    assert request.kind == "steps"
+
+    def slower(block: Block) -> Block:
+        times = tuple(factor * each for each in block.step_time_s)
+        changed = {"variant": AS_IF[0], "step_time_s": times, "slowest_s": factor * block.slowest_s}
+        return block.model_copy(update=changed)
+
+    rounds = []
+    for each in steps.rounds:
+        real = each.block("ddp")
+        assert real is not None
+        rounds.append(each.model_copy(update={"blocks": (*each.blocks, slower(real))}))
+    held = (HeldSteps(held_s=0.01, waited_s=WAITED_S),)
+    return record.model_copy(
+        update={
+            "request": request.model_copy(update={"as_if": (asked,)}),
+            "result": steps.model_copy(update={"rounds": tuple(rounds), "held": held}),
+        }
+    )
+
+
+def facts(record: TrialRecord) -> Facts:
+    return resolve(study(knobs={"batch_size": [record.config.setting.batch_size]}), [record])
+
+
+def found(
+    record: TrialRecord, network: Network | None = None, sizes: tuple[int, ...] | None = None
+) -> MoreDevices:
+    more = more_devices(facts(record), network, sizes)
+    assert more is not None
+    return more
+
+
+def exact(bytes_per_s: float, **more: object) -> Network:
+    given = {"name": "exact", "devices_per_node": 1, "bytes_per_s": bytes_per_s, "latency_s": 1e-9}
+    return Network.model_validate(given | more)
+
+
+def test_measured_as_if_the_step_is_the_variants_and_the_efficiency_is_over_one_device() -> None:
+    record = trial()
+    (point,) = found(with_as_if(record, AsIf(world_size=8))).points
+    step_s = FACTOR * (LOCAL_S + exposed_s("default"))
+    assert point.how == "as if"
+    assert point.step_time_s.value == pytest.approx(step_s, rel=1e-3)
+    assert point.efficiency is not None
+    assert point.speedup is not None
+    assert point.efficiency.value == pytest.approx(LOCAL_S / step_s, rel=1e-3)
+    assert point.speedup.value == pytest.approx(8 * point.efficiency.value)
+    assert point.waited_s == WAITED_S
+    assert point.network_share == 0.0
+
+
+def test_the_interval_holds_the_network_from_slow_to_fast() -> None:
+    network = exact(0.0 + 50e6).model_copy(update={"bytes_per_s": (25e6, 100e6)})
+    asked = as_if_on(network, 8, "cpu")
+    (certain,) = found(
+        with_as_if(trial(), asked.model_copy(update={"slow_lines": (), "fast_lines": ()}))
+    ).points
+    (unsure,) = found(with_as_if(trial(), asked)).points
+    assert unsure.step_time_s.value == pytest.approx(certain.step_time_s.value)
+    assert unsure.step_time_s.low < certain.step_time_s.low
+    assert unsure.step_time_s.high > certain.step_time_s.high
+    assert unsure.network_share > 0.9
+
+
+@pytest.mark.parametrize("bytes_per_s", [1e9, 300e6])
+def test_simulated_over_a_known_network_it_is_the_step_in_closed_form(bytes_per_s: float) -> None:
+    (point,) = found(trial(), exact(bytes_per_s), (8,)).points
+    truth_s = LOCAL_S + exposed_s("default", 2 * 7 / 8 / bytes_per_s)
+    assert point.how == "simulated"
+    assert point.step_time_s.value == pytest.approx(truth_s, rel=0.03)
+    assert point.step_time_s.low <= truth_s <= point.step_time_s.high
+
+
+def test_the_required_bandwidth_reaches_the_efficiency() -> None:
+    (required,) = found(trial(), None, (8,)).requirements
+    assert required.ceiling.value == pytest.approx(1.0, rel=1e-3)
+    assert required.target == pytest.approx(0.95)
+    assert required.bus_bytes_per_s is not None
+    step_s = LOCAL_S + exposed_s("default", 2 * 7 / 8 / required.bus_bytes_per_s)
+    assert LOCAL_S / step_s == pytest.approx(0.95, rel=0.02)
+    bandwidths, efficiencies = zip(*required.curve, strict=True)
+    assert list(bandwidths) == sorted(bandwidths)
+    assert list(efficiencies) == sorted(efficiencies)
+
+
+def test_waiting_for_the_slowest_lowers_the_ceiling() -> None:
+    (required,) = found(with_as_if(trial(), AsIf(world_size=8))).requirements
+    assert required.ceiling.value == pytest.approx(LOCAL_S / (LOCAL_S + WAITED_S), rel=1e-3)
+
+
+def test_without_a_timeline_nothing_is_simulated_or_required() -> None:
+    record = trial()
+    assert record.steps is not None
+    bare = record.model_copy(update={"result": record.steps.model_copy(update={"gradient_timeline": None})})
+    assert more_devices(facts(bare)) is None
+    (point,) = found(with_as_if(bare, AsIf(world_size=8))).points
+    assert math.isclose(point.step_time_s.value, FACTOR * (LOCAL_S + exposed_s("default")), rel_tol=1e-3)
+
+
+def test_messages_are_those_of_the_buckets() -> None:
+    """A latency for each of nine buckets is nine times that of one, where nothing hides it."""
+    network = exact(1e12, latency_s=0.02)
+    few, many = (found(trial(cap), network, (8,)).points[0].step_time_s.value for cap in (25.0, 0.001))
+    assert many > few + 0.1
+    assert len(BYTES) == 9

@@ -1,0 +1,55 @@
+"""What is added to a step to make it one on more devices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raybench.records.requests import AsIf
+from raybench.worker.steps.as_if import DRAWS, Alone, longer_s, waits_s
+
+ALONE = Alone(np.array([4096.0, 1e6]), np.array([1e-3, 11e-3]))  # 1 ms, and 10 ms for a megabyte
+STEP_S = 0.1
+
+
+def test_over_a_named_network_it_lasts_as_long_as_there() -> None:
+    asked = AsIf(world_size=64, nodes=8, network="n", lines=((2e-3, 20e-9), (30e-3, 1e-9)))
+    assert longer_s(asked, ALONE, 1e6, 1.0, 8, "nccl") == pytest.approx(0.022 - 0.011)
+    assert longer_s(asked, ALONE, 1e6, 0.5, 8, "nccl") == pytest.approx(0.012 - 0.011)  # compressed
+
+
+def test_what_is_slower_here_is_not_made_faster() -> None:
+    assert longer_s(AsIf(world_size=64, lines=((0.0, 0.0),)), ALONE, 1e6, 1.0, 8, "nccl") == 0.0
+
+
+@pytest.mark.parametrize(("backend", "steps"), [("gloo", 7.0), ("nccl", 3.0)])
+def test_without_a_network_steps_and_bytes_grow_as_the_algorithm_has_them(backend: str, steps: float) -> None:
+    found_s = longer_s(AsIf(world_size=8), ALONE, 1e6, 1.0, 2, backend)
+    assert found_s == pytest.approx(1e-3 * (steps - 1) + 10e-3 * (1.75 - 1))
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_as_many_as_there_are_take_nothing_more(backend: str) -> None:
+    assert longer_s(AsIf(world_size=4), ALONE, 1e6, 1.0, 4, backend) == 0.0
+
+
+def test_the_wait_is_for_the_largest_of_so_many_draws_beyond_those_that_are_there() -> None:
+    random = np.random.default_rng(1)
+    residuals = [random.exponential(0.05, 4000) for _ in range(2)]
+    found = waits_s(residuals, STEP_S, 2, 16, 0)
+    # the mean of the largest of n exponential draws is the n-th harmonic number
+    harmonic = sum(1 / n for n in range(3, 17))
+    assert len(found) == DRAWS
+    assert found.min() >= 0
+    assert found.mean() == pytest.approx(STEP_S * 0.05 * harmonic, rel=0.05)
+
+
+def test_ranks_draw_alike_and_as_many_as_there_are_wait_for_nobody() -> None:
+    residuals = [np.array([0.0, 0.1, -0.1]), np.array([0.2, -0.2])]
+    assert (waits_s(residuals, STEP_S, 2, 8, 3) == waits_s(residuals, STEP_S, 2, 8, 3)).all()
+    assert (waits_s(residuals, STEP_S, 2, 2, 3) == 0).all()
+
+
+def test_a_slow_device_is_not_multiplied() -> None:
+    """Only what a rank's steps differ by among themselves is drawn: steady ranks wait for nobody."""
+    assert (waits_s([np.zeros(5), np.zeros(5)], STEP_S, 2, 64, 0) == 0).all()
