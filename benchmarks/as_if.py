@@ -38,6 +38,7 @@ CAPS_MB = (0.4, 1.0, 25.0)
 LATE = {"even": {}, "straggler": {"straggler_s": 0.006, "jitter_s": 0.004}}
 KIB = (512,) * 8  # 4 MiB of gradients
 LAYER_S = 0.006
+BURST_BYTES = 32 * 1024  # a bucket of tokens that fills while nothing is sent is no property of networks
 HERE, MORE = 2, (4, 8)
 
 
@@ -86,7 +87,7 @@ def _outcomes(rate: str, size: int) -> dict[tuple[float, str], tuple[StepsReques
     variants: tuple[Variant, ...] = ("local", "ddp", *AS_IF[: len(asked)]) if here else ("ddp",)
     keys = [(cap, late) for cap in CAPS_MB for late in LATE]
     requests = [_request(size, cap, late, variants, asked) for cap, late in keys]
-    with tempfile.TemporaryDirectory() as folder, LocalNodes(size, rate=rate, has_ray=False) as nodes:
+    with tempfile.TemporaryDirectory() as folder, LocalNodes(size, rate=rate, has_ray=False, burst_bytes=BURST_BYTES) as nodes:
         found = run_on(nodes, requests, Path(folder))
     return dict(zip(keys, zip(requests, found, strict=True), strict=True))
 

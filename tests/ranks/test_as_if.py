@@ -58,6 +58,7 @@ def _requests(stamps: str) -> dict[str, StepsRequest]:
         "planted": _request(plant, {"bucket_cap_mb": SMALL_BUCKET_MB}, NETWORKS),
         "strong": _request(by_batch, {"batch_size": 16}, (FREE,), "strong"),
         "compressed": _request(mlp, {"gradient_compression": "bf16", "gradient_accumulation": 2}, four),
+        "buffers": _request({"factory": "tests.ranks.planted:faulty", "kind": "buffers"}, {}, four),
         "unused": _request(mlp, {"find_unused_parameters": True}, four),
     }
 
@@ -104,8 +105,9 @@ def test_under_strong_scaling_each_device_has_the_batch_of_so_many(outcomes: dic
     assert shorter_s == pytest.approx(0.004, abs=MOST_ERROR_S)
 
 
-def test_it_goes_with_compression_and_accumulation(outcomes: dict[str, Outcome]) -> None:
-    found = complete(outcomes["compressed"])
+@pytest.mark.parametrize("name", ["compressed", "buffers"])
+def test_it_goes_with_compression_accumulation_and_buffers(outcomes: dict[str, Outcome], name: str) -> None:
+    found = complete(outcomes[name])
     assert found.missing == {}
     assert all(each.block("as_if_1") for each in found.rounds)
 

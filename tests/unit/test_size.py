@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
     "analysis": (9207, 59),
-    "commands": (3060, 23),
+    "commands": (3064, 23),
     "driver": (1211, 7),
     "launch": (2172, 18),
     "machine": (1042, 7),
@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1618, 12),
     "report": (6459, 30),
     "spec": (1777, 13),
-    "worker": (6155, 47),
+    "worker": (6159, 47),
     "workloads": (2337, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer

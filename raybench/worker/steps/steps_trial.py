@@ -69,6 +69,7 @@ class StepsTrial:
         """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
         self._request, self._team, self._device = request, team, device
         self._cache, self._keep = cache, keep
+        self._variants: Variants | None = None
         self._models = TrialModels(request.config, team, device, cache, anchor=request.anchor)
 
     def run(self, on_progress: OnProgress) -> Outcome:
@@ -77,7 +78,7 @@ class StepsTrial:
         on_progress(Progress("set up"))
         limits = memory_limits_of_ranks(self._team, self._cache, self._device)
         stepped_alone_s = self._models.set_up(self._first_step)
-        variants = Variants(self._request, self._models, self._team, self._device)
+        variants = self._variants = Variants(self._request, self._models, self._team, self._device)
         measured = variants.measured()
         set_up = perf_counter()
         on_progress(Progress("warm up"))
@@ -86,7 +87,6 @@ class StepsTrial:
         self._refuse_if_nothing_compiled(num_compiled)
         periods = quota_periods()
         loop = self._measure(warm, on_progress)
-        variants.close()
         on_progress(Progress("collect"))
         reports = self._reports(warm, loop, num_compiled, quota_used_up(periods))
         result = None
@@ -119,6 +119,8 @@ class StepsTrial:
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
+        if self._variants is not None:
+            self._variants.close()
         self._models.release()
 
     def _first_step(self, models: StrategyModels) -> None:
