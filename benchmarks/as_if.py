@@ -23,7 +23,6 @@ from raybench.analysis.scaling import Measured
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.units import as_if_unit
 from raybench.records.messages import Outcome
-from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf, StepsRequest, Variant
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
@@ -87,13 +86,12 @@ def _outcomes(rate: str, size: int) -> dict[tuple[float, str], tuple[StepsReques
     variants: tuple[Variant, ...] = ("local", "ddp", *AS_IF[: len(asked)]) if here else ("ddp",)
     keys = [(cap, late) for cap in CAPS_MB for late in LATE]
     requests = [_request(size, cap, late, variants, asked) for cap, late in keys]
-    with tempfile.TemporaryDirectory() as folder, LocalNodes(size, rate=rate, has_ray=False, burst_bytes=BURST_BYTES) as nodes:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalNodes(size, rate=rate, has_ray=False, burst_bytes=BURST_BYTES) as nodes,
+    ):
         found = run_on(nodes, requests, Path(folder))
     return dict(zip(keys, zip(requests, found, strict=True), strict=True))
-
-
-def _record(request: StepsRequest, outcome: Outcome) -> TrialRecord:
-    return to_record(request, outcome)
 
 
 def cases(rate: str) -> Iterator[Case]:
@@ -101,7 +99,7 @@ def cases(rate: str) -> Iterator[Case]:
     here = _outcomes(rate, HERE)
     for size in MORE:
         for key, (request, outcome) in _outcomes(rate, size).items():
-            record, seen = _record(request, outcome), _record(*here[key])
+            record, seen = to_record(request, outcome), to_record(*here[key])
             fit = Measured([seen])
             unit = as_if_unit(seen.config, fit.buckets, AsIf(world_size=size))
             real = Measured([record])

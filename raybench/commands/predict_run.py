@@ -117,10 +117,12 @@ def _on_network(
     """Print what more devices on a network would bring; the rows of the file."""
     from raybench.analysis.simulate.as_if import more_devices
 
-    try:
-        more = source.facts and more_devices(source.facts, network, options.world_sizes)
-    except ValueError as error:
-        raise RequestError(f"--{error}") from None
+    for size in options.world_sizes or ():
+        try:
+            network.nodes(size)
+        except ValueError as error:
+            raise RequestError(f"--{error}") from None
+    more = source.facts and more_devices(source.facts, network, options.world_sizes)
     if not more or not more.points:
         raise RequestError(
             "--network: a results directory whose headline is a trial of ddp on several devices under weak "

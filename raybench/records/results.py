@@ -214,8 +214,12 @@ class PCIeLink(Frozen):
 class HeldSteps(Frozen):
     """What was added to a step to make it one on more devices, on average, in s."""
 
-    #: by how much its collectives together are held longer
+    #: by how much its all-reduces together are held longer
     held_s: Duration
+    #: the same on the network where it is as slow as it may be
+    slow_held_s: Duration
+    #: and as fast
+    fast_held_s: Duration
     #: wait for the slowest device beyond the slowest of the trial's own
     waited_s: Duration
 

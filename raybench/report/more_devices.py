@@ -46,7 +46,7 @@ def on_more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table
             work,
             inverse(each.throughput_samples_per_s).scaled(work.samples),
             each.asked.world_size,
-            each.asked.nodes or 1,
+            each.asked.nodes or _nodes_like_here(more, each),
             prices,
             None,
         )
@@ -68,14 +68,17 @@ def on_more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table
         Column(f"step, {unit}", lambda each: interval(each.step_time_s.scaled(per_s)), right=True),
         Column("speed-up", lambda each: known(each.speedup, times), right=True),
         Column("efficiency", lambda each: known(each.efficiency, percent), right=True),
-        Column(
-            f"run, {run_unit}",
-            lambda each: plain_interval(runs[each].time_s.scaled(1 / run_unit_s)),
-            right=True,
-        ),
+        Column(f"run, {run_unit}", run_time, right=True),
         *([Column[OnMore]("cost", cost, right=True)] if prices.are_known else []),
     ]
     return make_table(ON_MORE, f"{how_words(more)} A run is {work.name}.", columns, more.points)
+
+
+def _nodes_like_here(more: MoreDevices, each: OnMore) -> int:
+    """Nodes as full as those of the trial."""
+    record = more.record
+    per_node = -(-record.config.world_size // (record.nodes or 1))
+    return -(-each.asked.world_size // per_node)
 
 
 def how_words(more: MoreDevices) -> str:
@@ -93,6 +96,12 @@ def how_words(more: MoreDevices) -> str:
         )
     if any(each.asked.network is None for each in more.points):
         found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")
+    slow = [each for each in more.points if each.asked.lines and each.held_s == 0]
+    if slow:
+        found.append(
+            f"All-reduces here already take longer than over {slow[0].asked.network}: such a step is an "
+            "upper bound."
+        )
     widest = max(more.points, key=lambda each: each.network_share)
     if widest.network_share >= HALF:
         found.append(
@@ -110,13 +119,13 @@ def required_table(more: MoreDevices | None) -> Table:
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
         Column("at best", lambda each: percent(each.ceiling), right=True),
         Column("for", lambda each: known(each.target, lambda target: f"{target:.0%}"), right=True),
-        Column("bus bandwidth a device", lambda each: _gigabytes(each), right=True),
+        Column("bus bandwidth", lambda each: _gigabytes(each), right=True),
         Column("that is", lambda each: _gigabits(each), right=True),
     ]
     caption = (
-        "At best: efficiency over a network that takes no time; the slowest device's lag is what is left. "
-        "Bus bandwidth: of all-reduces, as nccl-tests counts it, that reaches the efficiency beside it, "
-        "latency aside."
+        "At best: efficiency over a network that takes no time; what the slowest device, DDP's copies and "
+        "contention within a node take is left. Bus bandwidth: of all-reduces, as nccl-tests counts it, "
+        "which is what all links of a node carry together; latency aside."
     )
     return make_table(REQUIRED, caption, columns, more.requirements)
 
@@ -152,7 +161,7 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     assert required.bus_bytes_per_s is not None
     return [
         f"{required.world_size} devices reach at most {plain_percent(required.ceiling)} efficiency; "
-        f"{required.target:.0%} takes a network of {rate_words(required.bus_bytes_per_s)} a device"
+        f"{required.target:.0%} takes {rate_words(required.bus_bytes_per_s)} over the links of each node"
     ]
 
 
@@ -160,6 +169,7 @@ def _point_words(each: OnMore) -> str:
     assert each.speedup is not None
     _, low, high = aligned(each.speedup.value, each.speedup.low, each.speedup.high)
     over = "joined like these" if each.asked.network is None else f"over {each.asked.network}"
+    over += " (simulated, without stragglers)" if each.how == "simulated" else ""
     return f"{each.asked.world_size} devices {over} would train {low} to {high} times as fast as one"
 
 
@@ -186,7 +196,7 @@ def draw_required(more: MoreDevices) -> Figure:
     axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
     axes.set_xscale("log")
     axes.set_ylim(0, 105)
-    axes.set_xlabel("bus bandwidth of all-reduces (GB/s a device)")
+    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s)")
     axes.set_ylabel("scaling efficiency (%)")
     write_title(figure, _plot_title(more))
     legend_below(figure, axes)
@@ -197,7 +207,7 @@ def _plot_title(more: MoreDevices) -> str:
     *_, found = (each for each in more.requirements if each.bus_bytes_per_s)
     assert found.bus_bytes_per_s is not None
     rate = rate_words(found.bus_bytes_per_s)
-    return f"{found.world_size:,} devices at {found.target:.0%} efficiency need {rate} each"
+    return f"{found.world_size:,} devices at {found.target:.0%} efficiency need {rate} over each node's links"
 
 
 def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str, KnobValue]]:

@@ -2,7 +2,7 @@
 
 The forms are those of NCCL's own tuning (src/graph/tuning.cc): with n devices on m nodes, w = n / m on each,
 
-- ring: 2 (n - m) steps within nodes and 2 m between them, one after the other; each link carries
+- ring: 2 (n - 1) steps, 2 m of them between nodes, one after the other; the links of a node carry
   2 (n - 1) / n of the message;
 - tree: 2 (w - 1) steps within nodes and 2 log2 m between them, as many bytes;
 - hierarchical: rings within the nodes and one between them for each device, one after the other: 2 (w - 1)
@@ -45,7 +45,7 @@ class Network(Model):
     )
     latency_s: Range = Field((50e-6, 5e-6), description="of one step between two nodes, in s")
     local_bytes_per_s: Range | None = Field(
-        None, description="bus bandwidth within a node, in bytes/s; unset: that of the links limits"
+        None, description="bus bandwidth within a node, in bytes/s; unset: as fast as it is here, or faster"
     )
     local_latency_s: Range = Field((6e-6, 3e-6), description="of one step within a node, in s")
     algorithms: tuple[Algorithm, ...] = Field(
@@ -92,9 +92,9 @@ class Network(Model):
         if algorithm == "tree":
             steps_s = 2 * (w - 1) * near_s + 2 * math.log2(m) * far_s
         else:
-            between = 2 * m if m > 1 else 0
+            between = min(2 * m, 2 * (n - 1)) if m > 1 else 0
             steps_s = (2 * (n - 1) - between) * near_s + between * far_s
-        return max(steps_s, 0.0), 2 * (n - 1) / n * max(near, far)
+        return steps_s, 2 * (n - 1) / n * max(near, far)
 
 
 def all_reduce_s(lines: tuple[Line, ...], message_bytes: float) -> float:

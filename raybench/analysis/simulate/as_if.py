@@ -59,7 +59,7 @@ class Requirement:
     world_size: int
     ceiling: Estimate  # efficiency over a free network: the slowest device alone
     target: float | None  # efficiency below it; None: communication leaves nothing to require
-    bus_bytes_per_s: float | None  # that reaches it, of each device; None: none does, or any
+    bus_bytes_per_s: float | None  # that reaches it, of all links of a node; None: none does, or any
     curve: tuple[tuple[float, float], ...]  # bus bandwidth in bytes/s, and efficiency; around what is needed
 
 
@@ -84,19 +84,17 @@ def more_devices(
         return None
     seen = _Seen(results, headline)
     measured = list(seen.measured())
-    known = {(each.asked.world_size, each.asked.network) for each in measured}
+    known = {each.asked for each in measured}
     asked = (
         []
         if network is None
         else [as_if_on(network, size, headline.config.device) for size in sizes or seen.next_sizes]
     )
     simulated = [
-        seen.simulated(each)
-        for each in asked
-        if (each.world_size, each.network) not in known and seen.can_simulate
+        seen.simulated(each) for each in asked if each.lines and each not in known and seen.can_simulate
     ]
     if network is not None:
-        measured = [each for each in measured if each.asked.network == network.name]
+        measured = [each for each in measured if each.asked in asked]
     points = sorted((*measured, *simulated), key=lambda each: each.asked.world_size)
     required = sizes or [each.asked.world_size for each in points] or seen.next_sizes
     requirements = (
@@ -108,8 +106,10 @@ def more_devices(
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
     """So many devices of a kind on a network. Raises ``ValueError`` where it has fewer.
 
-    gloo's all-reduce is a ring.
+    gloo's all-reduce is a ring. On one node whose own links are not known they are joined as those here are.
     """
+    if network.nodes(world_size) == 1 and network.local_bytes_per_s is None:
+        return AsIf(world_size=world_size)
     if device == "cpu":
         network = network.model_copy(update={"algorithms": ("ring",)})
     return AsIf(
@@ -148,7 +148,7 @@ class _Seen:
 
     def measured(self) -> Iterator[OnMore]:
         """What was measured as if on more devices, in any visit."""
-        found: dict[object, tuple[AsIf, list[tuple[float, float]]]] = {}
+        found: dict[object, tuple[AsIf, list[tuple[float, ...]]]] = {}
         for record in self._visits:
             request, steps = record.request, record.steps
             if request.kind != "steps" or steps is None:
@@ -156,9 +156,10 @@ class _Seen:
             for asked, held in zip(request.as_if, steps.held, strict=False):
                 unit = as_if_unit(self._config, self._buckets, asked)
                 if self._pool.has(unit):
-                    found.setdefault(unit, (asked, []))[1].append((held.held_s, held.waited_s))
-        for unit, (asked, added) in found.items():
-            held_s, waited_s = np.mean(added, axis=0).tolist()
+                    added = held.held_s, held.slow_held_s, held.fast_held_s, held.waited_s
+                    found.setdefault(unit, (asked, []))[1].append(added)
+        for unit, (asked, of_visits) in found.items():
+            held_s, slow_s, fast_s, waited_s = np.mean(of_visits, axis=0).tolist()
             step_s = self._pool.time(unit)
             over = self._pool.contrast({self._base: 1.0, unit: -1.0}) if self._pool.has(self._base) else None
             share = 1.0 if self._config.scaling == "weak" else 1 / asked.world_size
@@ -167,22 +168,19 @@ class _Seen:
                 "as if",
                 step_s,
                 over.ratio(share) if over else None,
-                self._network_ends(asked),
+                self._network_ends(asked, step_s.value, (slow_s - held_s, fast_s - held_s)),
                 held_s=held_s,
                 waited_s=waited_s,
             )
 
     def simulated(self, asked: AsIf) -> OnMore:
         """The step over a network, by its schedule alone."""
-        step_s = self._step_s(asked.lines)
+        step_s = self._step_s(self._no_faster(asked.lines, asked))
         own = self._pool.time(self._fit.unit(self._visits[0]))
         half = math.hypot(own.log_half_width, MODEL_ERROR)
         estimate = Estimate(step_s, step_s * math.exp(-half), step_s * math.exp(half), own.n)
-        base_s = self._pool.time(self._base)
-        ratio = Estimate(
-            base_s.value / step_s, base_s.value / estimate.high, base_s.value / estimate.low, own.n
-        )
-        return self._on_more(asked, "simulated", estimate, ratio, self._network_ends(asked))
+        ratio = inverse(estimate).scaled(self._pool.time(self._base).value)
+        return self._on_more(asked, "simulated", estimate, ratio, self._network_ends(asked, step_s))
 
     def requirement(self, world_size: int) -> Requirement:
         """What so many devices need."""
@@ -193,7 +191,7 @@ class _Seen:
         local_s = self._pool.time(slowest).value
         share = local_s / (local_s + (waited_s or 0.0))
         ceiling = self._pool.contrast({self._base: 1.0, slowest: -1.0}).ratio(share)
-        target = math.floor((ceiling.value - NEAR_CEILING) / TARGET_STEP) * TARGET_STEP
+        target = math.floor((ceiling.value - NEAR_CEILING) / TARGET_STEP + 1e-9) * TARGET_STEP
         base_s, factor = self._pool.time(self._base).value, bus_factor("all_reduce", world_size)
 
         free_s, simulated_free_s = base_s / ceiling.value, self._step_s(((0.0, 0.0),))
@@ -239,15 +237,32 @@ class _Seen:
             waited_s=waited_s,
         )
 
-    def _network_ends(self, asked: AsIf) -> tuple[float, float]:
-        """The logarithm of the step over the slowest network over the middle one's, and over the fastest."""
-        if not asked.slow_lines or self._model is None:
+    def _network_ends(
+        self, asked: AsIf, step_s: float, more_s: tuple[float, float] = (0.0, 0.0)
+    ) -> tuple[float, float]:
+        """The logarithm of the step over the slowest network over the middle one's, and over the fastest.
+
+        ``more_s``: by how much all-reduces are held longer there, all of it in the step if none is simulated.
+        """
+        if not asked.slow_lines:
             return 0.0, 0.0
-        middle_s = self._step_s(asked.lines)
-        return (
-            math.log(self._step_s(asked.slow_lines) / middle_s),
-            math.log(self._step_s(asked.fast_lines) / middle_s),
+        if not self.can_simulate:
+            slow, fast = (math.log(max(step_s + each, step_s / 2) / step_s) for each in more_s)
+            return slow, fast
+        middle_s, slow_s, fast_s = (
+            self._step_s(self._no_faster(lines, asked))
+            for lines in (asked.lines, asked.slow_lines, asked.fast_lines)
         )
+        return math.log(slow_s / middle_s), math.log(fast_s / middle_s)
+
+    def _no_faster(self, lines: Sequence[Line], asked: AsIf) -> tuple[Line, ...]:
+        """``lines``, where devices share nodes no faster than these share theirs."""
+        assert self._model is not None
+        if asked.nodes == asked.world_size:
+            return tuple(lines)
+        n, here = self._config.world_size, self._model.wire.s_per_byte
+        least = here * bus_factor("all_reduce", asked.world_size) / bus_factor("all_reduce", n)
+        return tuple((latency_s, max(s_per_byte, least)) for latency_s, s_per_byte in lines)
 
     def _step_s(self, lines: Sequence[Line]) -> float:
         """The simulated step whose all-reduces take what the fastest of ``lines`` does for a bucket."""

@@ -30,6 +30,7 @@ KNOWN_WITHIN = math.log(10)
 LARGEST_LATENCY_SHARE = 0.5  # of a replay
 PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
 LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other messages than those swept
+NO_LATENCY_S = 1e-7  # as good as none, of a step
 UNKNOWN_WITHIN = 2.0  # a factor, of what a sweep's messages do not show
 LEAST_RATIO = 1.2  # of messages for each byte, between the replays that separate latency from bandwidth
 
@@ -91,12 +92,14 @@ def network_of(links: Mapping[LinkKey, Link], name: str) -> Network | None:
     if across is None or across[0] == 1:
         return None
     nodes, size, key = across
-    far = _ends(found[key], 2 * nodes)
     alone = max(((each.world_size, each) for each in found if each.nodes == 1), default=None)
-    local: dict[str, tuple[float, float]] = {}
+    local: dict[str, tuple[float, float]] = {"local_latency_s": (NO_LATENCY_S, NO_LATENCY_S)}
     if alone is not None:
         near = _ends(found[alone[1]], 2 * (alone[0] - 1))
         local = {"local_bytes_per_s": near[0], "local_latency_s": near[1]}
+    between = min(2 * nodes, 2 * (size - 1))
+    within_s = [(2 * (size - 1) - between) * each for each in local["local_latency_s"]]
+    far = _ends(found[key], between, within_s)
     return Network(
         name=name,
         devices_per_node=-(-size // nodes),
@@ -108,14 +111,22 @@ def network_of(links: Mapping[LinkKey, Link], name: str) -> Network | None:
     )
 
 
-def _ends(link: Link, steps: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Bus bandwidth in bytes/s and the latency of one of so many steps in s, each from worst to best."""
+def _ends(
+    link: Link, steps: int, others_s: Sequence[float] = (0.0, 0.0)
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Bus bandwidth in bytes/s and the latency of one of so many steps in s, each from worst to best.
+
+    ``others_s``: of the latency, what steps of another kind take.
+    """
     latency_s, s_per_byte = link.line
     bus, latency = link.bus_bandwidth_bytes_per_s, link.latency_s
     rate = bus_factor("all_reduce", link.place.world_size) / s_per_byte
     rates = (bus.low, bus.high) if bus else (rate / UNKNOWN_WITHIN, rate)
     latencies = (latency.high, latency.low) if latency else (latency_s, latency_s / UNKNOWN_WITHIN)
-    return rates, (latencies[0] / steps, latencies[1] / steps)
+    worst_s, best_s = (
+        max((each - other_s) / steps, NO_LATENCY_S) for each, other_s in zip(latencies, others_s, strict=True)
+    )
+    return rates, (worst_s, best_s)
 
 
 def link_s_per_byte(bits_per_s: float, world_size: int) -> float:

@@ -64,6 +64,9 @@ class CPUDevice:
         """Now: the work is done."""
         return CPUMoment()
 
+    def tune_pause(self) -> None:
+        """Nothing: a clock tells."""
+
     def pause(self, seconds: float) -> float:
         """Sleep; the system adds to it."""
         began = perf_counter()

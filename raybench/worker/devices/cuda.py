@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -56,6 +55,7 @@ class CUDADevice:
         self._nvml: Any = None
         self._handle: Any = None
         self._nccl_log = nccl_log
+        self._cycles_per_s = 1e9  # until it is timed
         self._open_nvml()
 
     def name(self) -> str:
@@ -85,23 +85,21 @@ class CUDADevice:
         """An event on the current stream."""
         return CUDAMoment(self.torch_device)
 
-    def pause(self, seconds: float) -> float:
-        """A kernel that counts cycles of its clock, on the current stream."""
-        torch.cuda._sleep(round(seconds * self._cycles_per_s))  # type: ignore[no-untyped-call]
-        return seconds
-
-    @cached_property
-    def _cycles_per_s(self) -> float:
-        """Of the clock that a pause counts, while the GPU is at work."""
+    def tune_pause(self) -> None:
+        """Time the cycles that a pause counts, at the clock of now."""
         event: Any = torch.cuda.Event
         began, ended = (event(enable_timing=True) for _ in range(2))
-        for _ in range(2):  # the first one wakes it
-            began.record()
-            torch.cuda._sleep(PAUSE_CYCLES)  # type: ignore[no-untyped-call]
-            ended.record()
-            self.synchronize()
+        began.record()
+        torch.cuda._sleep(PAUSE_CYCLES)  # type: ignore[no-untyped-call]
+        ended.record()
+        self.synchronize()
         milliseconds: float = began.elapsed_time(ended)
-        return PAUSE_CYCLES / (milliseconds / 1e3)
+        self._cycles_per_s = PAUSE_CYCLES / (milliseconds / 1e3)
+
+    def pause(self, seconds: float) -> float:
+        """A kernel that counts cycles of its clock, on the current stream; after ``tune_pause``."""
+        torch.cuda._sleep(round(seconds * self._cycles_per_s))  # type: ignore[no-untyped-call]
+        return seconds
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generators may be used; afterwards the CPU's and this GPU's are as they were."""

@@ -125,6 +125,10 @@ class Device(Protocol):
         """The end of all work given so far."""
         ...
 
+    def tune_pause(self) -> None:
+        """Time what a pause counts, while the device is as fast as it is at work."""
+        ...
+
     def pause(self, seconds: float) -> float:
         """Have the device idle for so long; how long it does, in s, as far as that is known."""
         ...

@@ -1,12 +1,12 @@
 """Steps as if on more devices: the real ones, whose collectives last as long as they would on so many.
 
-The buckets, their order, what overlaps with them and the optimizer are real. Assumed is only how long a
-collective takes: each bucket's all-reduce is done, and then holds the channel for what more devices would
-take longer, so that the next begins after it. What the all-reduce takes here is measured alone before the
-rounds. Each step begins with the wait for the slowest of so many devices, drawn from what the steps of each
-rank differ by among themselves (the variant ``local``): every rank waits for the same, the largest of N draws
-less the largest of as many as there are ranks, which these have already. What a rank is always slower by
-stays, and is not multiplied.
+The buckets, their order, what overlaps with them and the optimizer are real. Assumed is how long a bucket's
+all-reduce takes; collectives of the forward pass (buffers, SyncBatchNorm) are as here. Each bucket is
+all-reduced, and then holds the channel for what more devices would take longer, so that the next begins after
+it. What an all-reduce takes here is measured alone before the rounds. Each step begins with the wait for the
+slowest of so many devices, drawn from what the steps of each rank differ by among themselves (the variant
+``local``): every rank waits for the same, the largest of N draws less the largest of as many as there are
+ranks, which these have already. What a rank is always slower by stays, and is not multiplied.
 """
 
 from __future__ import annotations
@@ -28,21 +28,26 @@ from numpy.typing import NDArray
 
 from raybench.analysis.simulate.timeline import AT_ONCE
 from raybench.records.requests import AsIf
-from raybench.spec.network import all_reduce_s
+from raybench.records.results import HeldSteps
+from raybench.spec.network import Line, all_reduce_s
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.steps.replay import ReplayBucket
 from raybench.worker.strategies.ddp import Communication, Hook
 
 Floats = NDArray[np.float64]
+Lines = tuple[Line, ...]
 Send = Callable[[torch.Tensor], torch.futures.Future[Any]]
 
 SMALL_BYTES = 4096  # of a message that is all latency
 MOST_SIZES = 8  # that are timed; between them times are interpolated
+IN_A_ROW = 5  # messages, where a device is given them ahead
 TIMED_S, LEAST_TIMES, MOST_TIMES = 0.06, 3, 15  # of a size
 IDLE_S = 0.002  # before each, as between the buckets of a step: threads that wait have fallen asleep
-SPREAD_S, LEAST_STEPS, MOST_STEPS = 0.5, 20, 300  # of the steps by which ranks differ from themselves
+# of the steps by which ranks differ from themselves, and how many before them are thrown away
+SPREAD_S, LEAST_STEPS, MOST_STEPS, FIRST_STEPS = 0.5, 30, 300, 3
 DRAWS = 4096
+ENDS_S = 1.0  # a thread that waits for nothing
 SHORTEST_PAUSE_S = 100e-6  # the system wakes a thread later than that
 
 
@@ -81,25 +86,30 @@ class Alone:
         return float(self.times_s[0])
 
 
-def time_alone(team: Team, device: Device, send: Send, bucket_bytes: Sequence[int]) -> Alone:
-    """Time a message of hardly any bytes, and at most eight sizes of the buckets. A collective call."""
-    sizes = np.unique(np.array([SMALL_BYTES, *bucket_bytes]))
+def time_alone(team: Team, device: Device, message_bytes: Sequence[float]) -> Alone:
+    """Time a message of hardly any bytes, and at most eight sizes of those sent. A collective call.
+
+    What a hook does besides, as casting, is in the step as it is.
+    """
+    sizes = np.unique(np.array([SMALL_BYTES, *message_bytes]))
     if len(sizes) > MOST_SIZES:
         sizes = sizes[np.linspace(0, len(sizes) - 1, MOST_SIZES).round().astype(int)]
-    times = [_time_alone(team, device, send, int(size)) for size in sizes]
+    times = [_time_alone(team, device, int(size)) for size in sizes]
     return Alone(sizes.astype(np.float64), np.maximum.accumulate(times))
 
 
-def _time_alone(team: Team, device: Device, send: Send, size: int) -> float:
+def _time_alone(team: Team, device: Device, size: int) -> float:
     buffer = torch.zeros(size // 4, device=device.torch_device)
+    number = IN_A_ROW if device.kind == "cuda" else 1  # the host's part of a launch is hidden within a step
 
     def timed() -> float:
         device.pause(IDLE_S)
         device.synchronize()
         began = perf_counter()
-        send(buffer).wait()
+        for _ in range(number):
+            dist.all_reduce(buffer, group=team.data)
         device.synchronize()
-        return perf_counter() - began
+        return (perf_counter() - began) / number
 
     timed()
     first_s = max(team.gather(timed()))
@@ -109,20 +119,43 @@ def _time_alone(team: Team, device: Device, send: Send, size: int) -> float:
     return float(median(map(min, *by_rank)))
 
 
-def longer_s(asked: AsIf, alone: Alone, message_bytes: float, share: float, size: int, backend: str) -> float:
-    """By how much an all-reduce takes longer than here on ``size`` devices, in s.
+def longer_s(
+    asked: AsIf, alone: Alone, message_bytes: float, size: int, backend: str, lines: Lines | None = None
+) -> float:
+    """By how much an all-reduce takes longer than here on ``size`` devices, in s; never shorter.
 
-    ``share`` of ``message_bytes`` travels. Without a network the further devices are joined as those here
-    are: the steps of gloo's ring grow with the devices, those of NCCL's trees with their logarithm, and each
-    link carries 2 (n - 1) / n of a message.
+    ``lines``: of a network, in place of the middle of that asked for. Without a network the further devices
+    are joined as those here are: the steps of gloo's ring grow with the devices, those of NCCL's trees with
+    their logarithm, and each link carries 2 (n - 1) / n of a message.
     """
-    here_s, n = alone(message_bytes), asked.world_size
-    if asked.lines:
-        return max(all_reduce_s(asked.lines, share * message_bytes) - here_s, 0.0)
+    here_s, n, lines = alone(message_bytes), asked.world_size, lines or asked.lines
+    if lines:
+        return max(all_reduce_s(lines, message_bytes) - here_s, 0.0)
     steps = math.log2(n) / math.log2(size) if backend == "nccl" else (n - 1) / (size - 1)
     bytes_more = (1 - 1 / n) / (1 - 1 / size)
     latency_s = min(alone.latency_s, here_s)
     return latency_s * (steps - 1) + (here_s - latency_s) * (bytes_more - 1)
+
+
+def rank_spread(
+    team: Team, device: Device, step: Callable[[], None], step_s: float
+) -> tuple[list[Floats], float]:
+    """Of each rank, its steps over what they drift along, less 1; and the slowest rank's mean step in s.
+
+    ``step``: without transfers. A collective call.
+    """
+    number = FIRST_STEPS + min(max(math.ceil(SPREAD_S / step_s), LEAST_STEPS), MOST_STEPS)
+    stopwatch = device.stopwatch()
+    team.barrier()
+    stopwatch.start()
+    for _ in range(number):
+        step()
+        stopwatch.lap()
+    times = stopwatch.read()[FIRST_STEPS:]
+    places = np.arange(len(times))
+    drift = np.polyval(np.polyfit(places, times, 1), places)
+    spreads = team.gather((times / drift - 1, float(times.mean())))
+    return [spread for spread, _ in spreads], max(mean_s for _, mean_s in spreads)
 
 
 def waits_s(residuals: Sequence[Floats], step_s: float, size: int, asked: int, seed: int) -> Floats:
@@ -131,8 +164,9 @@ def waits_s(residuals: Sequence[Floats], step_s: float, size: int, asked: int, s
     ``residuals``: of each rank, its steps over its own mean, less 1. Equal on all ranks for equal arguments.
     """
     random = np.random.default_rng(seed)
-    drawn = np.stack([random.choice(residuals[each % len(residuals)], DRAWS) for each in range(asked)])
-    found: Floats = step_s * (drawn.max(axis=0) - drawn[:size].max(axis=0))
+    drawn = [random.choice(residuals[each % len(residuals)], DRAWS) for each in range(asked)]
+    here = np.max(drawn[:size], axis=0)
+    found: Floats = step_s * (np.maximum(here, np.max(drawn, axis=0)) - here)
     return found
 
 
@@ -168,8 +202,11 @@ class ThreadChannel:
     def __init__(self, device: Device, send: Send) -> None:
         self._send, self._pause = send, Pause(device)
         self._sending, self._arriving = SimpleQueue[Any](), SimpleQueue[Any]()
-        for run in (self._run_sending, self._run_arriving):
-            Thread(target=run, name="raybench-as-if", daemon=True).start()
+        self.failure: Exception | None = None  # of a collective, for the step to raise
+        runs = (self._run_sending, self._run_arriving)
+        self._threads = [Thread(target=run, name="raybench-as-if", daemon=True) for run in runs]
+        for thread in self._threads:
+            thread.start()
 
     def begin(self, buffer: torch.Tensor, hold: Hold) -> torch.futures.Future[torch.Tensor]:
         """Send a bucket after those before it; done when it has arrived."""
@@ -178,16 +215,19 @@ class ThreadChannel:
         return future
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, which hold on to the group while they are there."""
         self._sending.put(None)
+        for thread in self._threads:
+            thread.join(ENDS_S)
 
     def _run_sending(self) -> None:
         while (item := self._sending.get()) is not None:
             buffer, hold, future = item
             try:
                 self._send(buffer).wait()
-            except Exception as error:  # DDP raises it where it waits
-                future.set_exception(error)
+            except Exception as error:  # DDP takes no error from Python: the step raises it
+                self.failure = error
+                future.set_result(buffer)
                 continue
             through = perf_counter()
             self._pause(hold.channel_s)
@@ -209,6 +249,7 @@ class StreamChannel:
 
     def __init__(self, device: Device, send: Send) -> None:
         self._device, self._send = device, send
+        self.failure: Exception | None = None  # NCCL's are raised where the step waits
         self._stream = torch.cuda.Stream(device.torch_device)  # type: ignore[no-untyped-call]
 
     def begin(self, buffer: torch.Tensor, hold: Hold) -> torch.futures.Future[torch.Tensor]:
@@ -234,19 +275,15 @@ class AsIfSteps:
         device: Device,
         communication: Communication,
         bucket_bytes: Sequence[int],
-        residuals: Sequence[Floats],
         *,
         share: float,
-        step_s: float,
-        seed: int,
     ) -> None:
-        """``share`` of a bucket's bytes travels; ``step_s``: of a rank alone. A collective call."""
+        """``share`` of a bucket's bytes travels. A collective call."""
         self._team, self._device, self._share = team, device, share
-        self._residuals, self._step_s, self._seed = residuals, step_s, seed
-        send = sender(team, communication)
+        self._bucket_bytes, send = bucket_bytes, sender(team, communication)
         # of the loss: the buckets' sum is then the mean, unless a hook divides
         self.divisor = team.size if communication.hook is None else 1
-        self._alone = time_alone(team, device, send, bucket_bytes)
+        self._alone = time_alone(team, device, [share * each for each in bucket_bytes])
         self._backend, self._pause = device.data_backend, Pause(device)
         self._channel = StreamChannel(device, send) if device.kind == "cuda" else ThreadChannel(device, send)
 
@@ -262,30 +299,35 @@ class AsIfSteps:
 
         return held
 
-    def step_of(self, asked: AsIf, step: Callable[[], None]) -> Callable[[], None]:
-        """``step``, after the wait for the slowest device."""
-        waits = cycle(self.waits_s(asked).tolist())
+    def step_after(self, waits: Floats, step: Callable[[], None]) -> Callable[[], None]:
+        """``step``, after the wait for the slowest device, of which ``waits`` are draws in s."""
+        drawn = cycle(waits.tolist())
 
         def waiting_step() -> None:
-            self._pause(next(waits))
+            self._pause(next(drawn))
             step()
+            if self._channel.failure is not None:
+                raise self._channel.failure
 
         return waiting_step
 
-    def waits_s(self, asked: AsIf) -> Floats:
-        """Draws of the wait for the slowest device, in s."""
-        return waits_s(self._residuals, self._step_s, self._team.size, asked.world_size, self._seed)
+    def held(self, asked: AsIf, waits: Floats) -> HeldSteps:
+        """What is added to a step, on average."""
+        middle_s, slow_s, fast_s = (
+            sum(self._longer_s(asked, size, lines) for size in self._bucket_bytes)
+            for lines in (asked.lines, asked.slow_lines, asked.fast_lines)
+        )
+        return HeldSteps(
+            held_s=middle_s, slow_held_s=slow_s, fast_held_s=fast_s, waited_s=float(waits.mean())
+        )
 
-    def held_s(self, asked: AsIf, bucket_bytes: Sequence[int]) -> float:
-        """By how much all collectives of a step together take longer, in s."""
-        return sum(self._longer_s(asked, size) for size in bucket_bytes)
+    def _longer_s(self, asked: AsIf, bucket_bytes: float, lines: Lines | None = None) -> float:
+        message_bytes, team = self._share * bucket_bytes, self._team
+        return longer_s(asked, self._alone, message_bytes, team.size, self._backend, lines)
 
-    def _longer_s(self, asked: AsIf, message_bytes: int) -> float:
-        return longer_s(asked, self._alone, message_bytes, self._share, self._team.size, self._backend)
-
-    def _hold(self, asked: AsIf, message_bytes: int) -> Hold:
+    def _hold(self, asked: AsIf, bucket_bytes: int) -> Hold:
         """One of so many messages at once has its share of the channel, where latency is most of its time."""
-        here_s, longer = self._alone(message_bytes), self._longer_s(asked, message_bytes)
+        here_s, longer = self._alone(self._share * bucket_bytes), self._longer_s(asked, bucket_bytes)
         all_s, latency_s = here_s + longer, self._alone.latency_s + self._longer_s(asked, 0)
         if asked.lines:
             latency_s = all_reduce_s(asked.lines, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import RankFile
-from raybench.records.requests import StepsRequest, Variant
+from raybench.records.requests import AS_IF, StepsRequest, Variant
 from raybench.records.results import Beside, StepsResult, TracedRank
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
@@ -86,7 +86,11 @@ class AuxiliaryMeasurements:
         """Those that are requested, in the order in which they are measured."""
         request, models, measured = self._request, self._models, self._models.measured
         team, device, cache, step_s = self._team, self._device, self._cache, self._step_s
-        config, seconds, slowest_s = request.config, request.measure.max_seconds, max(step_s.values())
+        config, seconds, slowest_s = (
+            request.config,
+            request.measure.max_seconds,
+            max(each for name, each in step_s.items() if name not in AS_IF),
+        )
         parts: dict[Beside, Part] = {}
         if request.measures_beside_rounds and device.tells_utilization:  # first: the device is still warm
             parts["device_use"] = partial(use_of_trial, measured, team, device, step_s, seconds)

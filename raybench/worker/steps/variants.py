@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -20,13 +19,7 @@ from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames, is_out_of_memory
-from raybench.worker.steps.as_if import (
-    LEAST_STEPS,
-    MOST_STEPS,
-    SPREAD_S,
-    AsIfSteps,
-    Floats,
-)
+from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
 from raybench.worker.steps.replay import Replay
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.ddp import bucket_bytes, compressed_share, no_transfer
@@ -157,6 +150,7 @@ def _time_steps(run: VariantRun, count: int, device: Device) -> list[float]:
     return times
 
 
+LEAST_AS_IF_STEPS = 40  # of the longest, in a trial: it must not take the others' rounds
 STEPS_UNTIL_REBUILT = 2  # DDP rebuilds its buckets before the second step
 
 Made = TypeVar("Made")
@@ -240,23 +234,29 @@ class Variants:
             reason = f"no memory for one more bucket: {failures[0]}"
             self.missing |= dict.fromkeys(AS_IF[: len(asked)], reason)
             return runs
-        local = next(run for run in runs if run.variant == "local")
         steps = AsIfSteps(
             self._team,
             self._device,
             models.communication,
             sizes,
-            self._residuals(local, step_s["local"]),
             share=compressed_share(models.wrapped.module, models.setting.gradient_compression),
-            step_s=step_s["local"],
-            seed=self._request.config.seed,
         )
         self.close = steps.close
-        made = [self._as_if_run(name, each, steps) for name, each in zip(AS_IF, asked, strict=False)]
-        self.held = tuple(
-            HeldSteps(held_s=steps.held_s(each, sizes), waited_s=float(steps.waits_s(each).mean()))
-            for each in asked
-        )
+        local = next(run for run in runs if run.variant == "local")
+        local.activate()
+        spread = rank_spread(self._team, self._device, local.step, step_s["local"])
+        made = list[VariantRun]()
+        for name, each in zip(AS_IF, asked, strict=False):
+            run, held = self._as_if_run(name, each, steps, spread)
+            longest_s = self._request.measure.max_seconds / LEAST_AS_IF_STEPS
+            if step_s["ddp"] + held.held_s > longest_s:
+                self.missing[name] = (
+                    f"a step would take {step_s['ddp'] + held.held_s:.3g} s, too long for a trial of "
+                    f"{self._request.measure.max_seconds:g} s (measure.max_seconds)"
+                )
+            else:
+                made.append(run)
+            self.held += (held,)
         step_s.update(warm_up(self._team, made, self._warm_up, self._device)[1])
         return [*runs, *made]
 
@@ -267,20 +267,10 @@ class Variants:
             return "the workload sends by a hook of its own"
         return None
 
-    def _residuals(self, local: VariantRun, step_s: float) -> list[Floats]:
-        """Of each rank, the times of its steps without transfers over their mean, less 1."""
-        number = min(max(math.ceil(SPREAD_S / step_s), LEAST_STEPS), MOST_STEPS)
-        local.activate()
-        stopwatch = self._device.stopwatch()
-        self._team.barrier()
-        stopwatch.start()
-        for _ in range(number):
-            local.step()
-            stopwatch.lap()
-        times = stopwatch.read()
-        return self._team.gather(times / times.mean() - 1)
-
-    def _as_if_run(self, name: AsIfVariant, asked: AsIf, steps: AsIfSteps) -> VariantRun:
+    def _as_if_run(
+        self, name: AsIfVariant, asked: AsIf, steps: AsIfSteps, spread: tuple[list[Floats], float]
+    ) -> tuple[VariantRun, HeldSteps]:
+        """``spread``: of the ranks' steps at the trial's own batch."""
         models, config = self._models, self._request.config
         batches = models.batches
         if config.scaling == "strong":
@@ -289,18 +279,22 @@ class Variants:
         stepper = models.twin_with(batches, self._team)
         divisor = steps.divisor * models.setting.gradient_accumulation
         stepper.weigh_loss = lambda loss, batch: loss / divisor
+        if batches is not models.batches:  # smaller ones: nothing is sent yet
+            spread = rank_spread(self._team, self._device, stepper.step, spread[1])
+        waits = waits_s(*spread, self._team.size, asked.world_size, config.seed)
         hook, twin = steps.hook_of(asked), models.twin_hook
         module: Any = stepper.module
 
         def activate() -> None:
             models.activate()
+            self._device.tune_pause()
             twin.now, module.broadcast_buffers = hook, models.setting.broadcast_buffers
 
         def release() -> None:
             twin.now, module.broadcast_buffers = no_transfer, False
 
-        run = run_of(name, models, stepper)
-        return replace(run, step=steps.step_of(asked, stepper.step), activate=activate, release=release)
+        step, run = steps.step_after(waits, stepper.step), run_of(name, models, stepper)
+        return replace(run, step=step, activate=activate, release=release), steps.held(asked, waits)
 
     def with_replay(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
         """``runs`` with the all-reduces alone, their time added to ``step_s``."""

@@ -84,6 +84,9 @@ def test_a_sweep_is_the_network_that_it_has_timed(tmp_path: Path) -> None:
     worst, best = found.bytes_per_s or (0.0, 0.0)
     assert worst <= 1e9 <= best
     assert found.algorithms == ("ring", "tree")
+    latency_s, s_per_byte = found.lines(2)[0]  # of the ring, as it was swept
+    assert latency_s == pytest.approx(200e-6, rel=0.2)
+    assert s_per_byte == pytest.approx(1e-9, rel=0.1)
 
 
 def test_a_study_holds_the_network_itself(tmp_path: Path) -> None:

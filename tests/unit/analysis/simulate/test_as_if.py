@@ -12,7 +12,15 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf
 from raybench.records.results import Block, HeldSteps
 from raybench.spec.network import Network
-from tests.unit.analysis.simulate.planted import AFTER_S, BEFORE_S, BYTES, READY_S, exposed_s, trial
+from tests.unit.analysis.simulate.planted import (
+    AFTER_S,
+    BEFORE_S,
+    BYTES,
+    READY_S,
+    S_PER_BYTE,
+    exposed_s,
+    trial,
+)
 from tests.unit.studies import study
 
 LOCAL_S = BEFORE_S + READY_S[-1] + AFTER_S
@@ -36,7 +44,7 @@ def with_as_if(record: TrialRecord, asked: AsIf, factor: float = FACTOR) -> Tria
         real = each.block("ddp")
         assert real is not None
         rounds.append(each.model_copy(update={"blocks": (*each.blocks, slower(real))}))
-    held = (HeldSteps(held_s=0.01, waited_s=WAITED_S),)
+    held = (HeldSteps(held_s=0.01, slow_held_s=0.03, fast_held_s=0.005, waited_s=WAITED_S),)
     return record.model_copy(
         update={
             "request": request.model_copy(update={"as_if": (asked,)}),
@@ -122,6 +130,32 @@ def test_without_a_timeline_nothing_is_simulated_or_required() -> None:
     assert more_devices(facts(bare)) is None
     (point,) = found(with_as_if(bare, AsIf(world_size=8))).points
     assert math.isclose(point.step_time_s.value, FACTOR * (LOCAL_S + exposed_s("default")), rel_tol=1e-3)
+
+
+def test_without_a_timeline_all_that_a_slow_network_holds_longer_may_be_in_the_step() -> None:
+    record = trial()
+    assert record.steps is not None
+    bare = record.model_copy(update={"result": record.steps.model_copy(update={"gradient_timeline": None})})
+    asked = as_if_on(exact(50e6), 8, "cpu")
+    (point,) = found(with_as_if(bare, asked)).points
+    assert point.step_time_s.high >= point.step_time_s.value + 0.02
+    assert point.step_time_s.low <= point.step_time_s.value - 0.005
+
+
+def test_on_one_node_whose_links_are_not_known_devices_are_joined_as_here() -> None:
+    network = exact(50e6, devices_per_node=8)
+    assert as_if_on(network, 8, "cpu") == AsIf(world_size=8)
+    assert as_if_on(network, 16, "cpu").lines
+
+
+def test_devices_that_share_nodes_are_no_faster_than_here() -> None:
+    """More nodes of the same kind, over links that are faster than what joins the devices of a node."""
+    (alone,), (shared,) = (
+        found(trial(), exact(1e12, devices_per_node=each), (16,)).points for each in (1, 8)
+    )
+    truth_s = LOCAL_S + exposed_s("default", S_PER_BYTE * (15 / 16) / (1 / 2))
+    assert alone.step_time_s.value == pytest.approx(LOCAL_S, rel=0.03)
+    assert shared.step_time_s.value == pytest.approx(truth_s, rel=0.03)
 
 
 def test_messages_are_those_of_the_buckets() -> None:

@@ -14,23 +14,23 @@ STEP_S = 0.1
 
 def test_over_a_named_network_it_lasts_as_long_as_there() -> None:
     asked = AsIf(world_size=64, nodes=8, network="n", lines=((2e-3, 20e-9), (30e-3, 1e-9)))
-    assert longer_s(asked, ALONE, 1e6, 1.0, 8, "nccl") == pytest.approx(0.022 - 0.011)
-    assert longer_s(asked, ALONE, 1e6, 0.5, 8, "nccl") == pytest.approx(0.012 - 0.011)  # compressed
+    assert longer_s(asked, ALONE, 1e6, 8, "nccl") == pytest.approx(0.022 - 0.011)
+    assert longer_s(asked, ALONE, 1e6, 8, "nccl", ((30e-3, 0.0),)) == pytest.approx(0.030 - 0.011)
 
 
 def test_what_is_slower_here_is_not_made_faster() -> None:
-    assert longer_s(AsIf(world_size=64, lines=((0.0, 0.0),)), ALONE, 1e6, 1.0, 8, "nccl") == 0.0
+    assert longer_s(AsIf(world_size=64, lines=((0.0, 0.0),)), ALONE, 1e6, 8, "nccl") == 0.0
 
 
 @pytest.mark.parametrize(("backend", "steps"), [("gloo", 7.0), ("nccl", 3.0)])
 def test_without_a_network_steps_and_bytes_grow_as_the_algorithm_has_them(backend: str, steps: float) -> None:
-    found_s = longer_s(AsIf(world_size=8), ALONE, 1e6, 1.0, 2, backend)
+    found_s = longer_s(AsIf(world_size=8), ALONE, 1e6, 2, backend)
     assert found_s == pytest.approx(1e-3 * (steps - 1) + 10e-3 * (1.75 - 1))
 
 
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 def test_as_many_as_there_are_take_nothing_more(backend: str) -> None:
-    assert longer_s(AsIf(world_size=4), ALONE, 1e6, 1.0, 4, backend) == 0.0
+    assert longer_s(AsIf(world_size=4), ALONE, 1e6, 4, backend) == 0.0
 
 
 def test_the_wait_is_for_the_largest_of_so_many_draws_beyond_those_that_are_there() -> None:
