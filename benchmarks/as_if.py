@@ -1,7 +1,7 @@
 """Steps as if on 4 and 8 nodes, measured on 2, against real steps on 4 and 8.
 
-    python -m benchmarks.as_if                       # as root, half an hour
-    python -m benchmarks.as_if --rates 300mbit       # some minutes
+    python -m benchmarks.as_if                       # as root, an hour and a half
+    python -m benchmarks.as_if --rates 50mbit        # half an hour
 
 Nodes are network namespaces, links are shaped by tc, and the workload waits where others compute, so that
 eight nodes need no more cores than two. A straggler is a rank that is slower in every step, and exponential
