@@ -14,7 +14,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
-from tests.ranks.planted import MAX_RANKS, Plant
+from tests.ranks.planted import MAX_RANKS, SEEN_THREADS, Plant
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, complete, run_trials
 from tests.unit import studies
@@ -67,6 +67,7 @@ def _measured(requests: dict[str, StepsRequest]) -> dict[str, Outcome]:
     communicators, cache = Communicators("gloo"), GroupCache()
     found = run_trials(requests.values(), communicators, cache)
     communicators.drop_team()
+    SEEN_THREADS.clear()  # of these processes, which other modules use after this one
     return dict(zip(requests, found, strict=True))
 
 
