@@ -17,7 +17,7 @@ from raybench.analysis.simulate.sources import groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_bucket_sizes, parse_list, parse_words, whole_above_0
+from raybench.commands.options import parse_bucket_sizes, parse_device_counts, parse_list, parse_words
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
@@ -361,18 +361,14 @@ def _rates(text: str, option: str) -> tuple[float, ...]:
     return parse_list(text, convert, option, "rates above 0 such as 10Gbit/s")
 
 
-def _whole(text: str, option: str) -> tuple[int, ...]:
-    return parse_list(text, whole_above_0, option, "whole numbers above 0 with commas between them")
-
-
 def _compressions(text: str, option: str) -> tuple[str, ...]:
     return parse_words(text, COMPRESSIONS, option)
 
 
 _PARSERS: dict[str, tuple[str, Any]] = {
     "bucket_cap_mb": ("bucket_cap_mb", parse_bucket_sizes),
-    "batch_size": ("batch_size", _whole),
-    "gradient_accumulation": ("gradient_accumulation", _whole),
+    "batch_size": ("batch_size", parse_device_counts),
+    "gradient_accumulation": ("gradient_accumulation", parse_device_counts),
     "gradient_compression": ("gradient_compression", _compressions),
     "link": ("link_bits_per_s", _rates),
 }

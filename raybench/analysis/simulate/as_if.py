@@ -85,6 +85,7 @@ def more_devices(
     seen = _Seen(results, headline)
     measured = list(seen.measured())
     known = {each.asked for each in measured}
+    waits = {each.asked.world_size: each.waited_s or 0.0 for each in reversed(measured)}
     asked = (
         []
         if network is None
@@ -98,7 +99,9 @@ def more_devices(
     points = sorted((*measured, *simulated), key=lambda each: each.asked.world_size)
     required = sizes or [each.asked.world_size for each in points] or seen.next_sizes
     requirements = (
-        tuple(seen.requirement(size) for size in dict.fromkeys(required)) if seen.can_simulate else ()
+        tuple(seen.requirement(size, waits.get(size, 0.0)) for size in dict.fromkeys(required))
+        if seen.can_simulate
+        else ()
     )
     return MoreDevices(headline, tuple(points), requirements) if points or requirements else None
 
@@ -182,14 +185,11 @@ class _Seen:
         ratio = inverse(estimate).scaled(self._pool.time(self._base).value)
         return self._on_more(asked, "simulated", estimate, ratio, self._network_ends(asked, step_s))
 
-    def requirement(self, world_size: int) -> Requirement:
-        """What so many devices need."""
-        waited_s = next(
-            (each.waited_s for each in self.measured() if each.asked.world_size == world_size), None
-        )
+    def requirement(self, world_size: int, waited_s: float) -> Requirement:
+        """What so many devices need that wait so long for the slowest."""
         slowest = level_unit(self._config, self._buckets, "local slowest")
         local_s = self._pool.time(slowest).value
-        share = local_s / (local_s + (waited_s or 0.0))
+        share = local_s / (local_s + waited_s)
         ceiling = self._pool.contrast({self._base: 1.0, slowest: -1.0}).ratio(share)
         target = math.floor((ceiling.value - NEAR_CEILING) / TARGET_STEP + 1e-9) * TARGET_STEP
         base_s, factor = self._pool.time(self._base).value, bus_factor("all_reduce", world_size)
