@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from raybench.report.document import write_report
 from tests.unit.studies import grid, study
 
 BLOCK = 1 << 15  # of W&B's file, a log as LevelDB's
+WRITTEN_S = 60.0
 pytestmark = pytest.mark.filterwarnings("default")  # those of the libraries are theirs
 
 
@@ -90,7 +92,7 @@ def test_wandb_has_a_group(
     }.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
     assert log_study("wandb", results, directory) is None
-    runs = [wandb_run(path) for path in tmp_path.glob("wandb/offline-run-*/*.wandb")]
+    runs = [ended_wandb_run(path) for path in tmp_path.glob("wandb/offline-run-*/*.wandb")]
     assert {(each["project"], each["group"]) for each in runs} == {("ours", "tracked-1")}
     (of_study,) = [each for each in runs if each["job_type"] == "study"]
     trials = [each for each in runs if each["job_type"] == "trial"]
@@ -101,11 +103,19 @@ def test_wandb_has_a_group(
     assert {round(each["metrics"]["efficiency"], 5) for each in trials} == efficiencies(results)
 
 
+def ended_wandb_run(path: Path) -> dict[str, Any]:
+    """What W&B would send of a run, once its own process has written the end, maybe after ``finish``."""
+    deadline = time.monotonic() + WRITTEN_S
+    while not (found := wandb_run(path))["has_ended"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
 def wandb_run(path: Path) -> dict[str, Any]:
-    """What W&B would send of a run, from the file that it keeps while it is offline."""
+    """What the file holds by now that W&B keeps while it is offline."""
     from wandb.proto import wandb_internal_pb2
 
-    found: dict[str, Any] = {"config": {}, "metrics": {}, "files": []}
+    found: dict[str, Any] = {"config": {}, "metrics": {}, "files": [], "has_ended": False}
     for data in wandb_records(path.read_bytes()):
         record = wandb_internal_pb2.Record.FromString(data)
         kind = record.WhichOneof("record_type")
@@ -118,6 +128,8 @@ def wandb_run(path: Path) -> dict[str, Any]:
             found["metrics"] |= {
                 each.key or each.nested_key[0]: json.loads(each.value_json) for each in record.history.item
             }
+        elif kind == "exit":
+            found["has_ended"] = True
         elif kind == "artifact":
             found["files"] += [each.path for each in record.artifact.manifest.contents]
     return found
