@@ -1,4 +1,4 @@
-"""How much each knob changes the scaling efficiency, one at a time and together, against the default.
+"""How much each setting changes the scaling efficiency against the default, and all changes of an ablation.
 
 An effect is a ratio to the default: a contrast of the pool, simultaneous over all effects, as the largest of
 many is flattered by chance. Where knobs were changed together and each alone as well, the interaction is what
@@ -7,13 +7,12 @@ is left: together over the product of the single effects.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.labels import difference_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import Estimate, ratio_of_runs
+from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue
@@ -23,26 +22,23 @@ Factor = tuple[str, KnobValue]  # one change
 
 @dataclass(frozen=True)
 class Effect:
-    """One setting beside the default: ratios, 1 is no change; intervals simultaneous over all effects."""
+    """One setting against the default: ratios, 1 is no change; intervals simultaneous over all effects."""
 
     changes: dict[str, KnobValue]  # knobs, and variables, that differ from the default
-    label: str
     record: TrialRecord
-    efficiency: Estimate  # its own
     efficiency_ratio: Estimate
-    throughput_ratio: Estimate
     interaction: Estimate | None  # of several changes; None: not each of them was measured alone
 
 
 @dataclass(frozen=True)
-class Attribution:
-    """The default and what each measured change of it does, the largest effect first."""
+class CombinedEffect:
+    """All changes of an ablation together, against the default."""
 
-    world_size: int
-    default: TrialRecord
-    default_efficiency: Estimate
-    singles: tuple[Effect, ...]
-    together: tuple[Effect, ...]
+    together: Effect
+    speedup: Estimate | None  # over one device, with all changes
+    default_speedup: Estimate | None
+    batch_ratio: float  # samples of an optimizer step over the default's
+    trained: Comparison | None  # with all changes and without, on equally many devices
 
 
 @dataclass(frozen=True)
@@ -59,29 +55,24 @@ class ModelChange:
     same_setting: str  # at which the workloads are compared
 
 
-def attribution(results: Facts) -> Attribution | None:
-    """What each knob does at the target world size; None without the default or anything beside it."""
-    default, fit = results.default, results.fit
-    base = results.scaling(default).efficiency if default else None
-    if default is None or base is None or not 1 < default.config.world_size == results.target_world_size:
-        return None
+def effects(results: Facts) -> dict[str, Effect]:
+    """What each setting does at the target world size, by trial id; empty without the default there."""
+    default = results.default
+    if default is None or not 1 < default.config.world_size == results.target_world_size:
+        return {}
+    if results.scaling(default).efficiency is None:
+        return {}
     others = [
         record
         for record in results.rivals
         if record is not default and results.scaling(record).efficiency is not None
     ]
-    if not others:
-        return None
-    pairs = [(record, default) for record in others]
-    efficiencies, rates = fit.efficiency_ratios(pairs), fit.rate_ratios(pairs)
+    ratios = results.fit.efficiency_ratios([(record, default) for record in others])
     interactions = _interactions(results, default, others)
-    effects = [
-        _effect(results, default, *each)
-        for each in zip(others, efficiencies, rates, interactions, strict=True)
-    ]
-    singles = sorted((each for each in effects if len(each.changes) == 1), key=_size)
-    together = sorted((each for each in effects if len(each.changes) > 1), key=_size)
-    return Attribution(default.config.world_size, default, base, tuple(singles), tuple(together))
+    return {
+        record.trial_id: Effect(record.config.differences(default.config), record, ratio, interaction)
+        for record, ratio, interaction in zip(others, ratios, interactions, strict=True)
+    }
 
 
 def _interactions(
@@ -91,19 +82,52 @@ def _interactions(
 
     None of a single change, and where not each was measured alone.
     """
+    changed = [_factors(record.config, default.config) for record in others]
     alone = dict[Factor, TrialRecord]()
-    for record in others:
-        factors = _factors(record.config, record.config.differences(default.config))
+    for record, factors in zip(others, changed, strict=True):
         if len(factors) == 1:
             alone.setdefault(next(iter(factors)), record)
     found = list[Estimate | None]()
-    for record in others:
-        factors = _factors(record.config, record.config.differences(default.config))
+    for record, factors in zip(others, changed, strict=True):
         parts = [alone[each] for each in factors if each in alone]
         is_known = len(factors) > 1 and len(parts) == len(factors)
         rest = [default] * (len(parts) - 1)
         found.append(results.fit.efficiency_product([record, *rest], parts) if is_known else None)
     return found
+
+
+def _factors(config: Configuration, default: Configuration) -> set[Factor]:
+    """The changes; of the batch, that of a pass, as accumulation changes the batch of a step as well."""
+    passes = config.samples_per_pass
+    return {
+        (name, passes if name == "batch_size" else value)
+        for name, value in config.differences(default).items()
+    }
+
+
+def combined_effect(
+    results: Facts, found: Mapping[str, Effect], training: TrainingResults | None
+) -> CombinedEffect | None:
+    """Of a study whose search is an ablation; None where its changes together were not measured."""
+    several = [each for each in found.values() if len(each.changes) > 1]
+    default = results.default
+    if default is None or results.study.search.method != "ablation" or not several:
+        return None
+    together = max(several, key=lambda each: len(each.changes))
+    record, changed = together.record, training.changed if training else ()
+    return CombinedEffect(
+        together=together,
+        speedup=results.scaling(record).speedup,
+        default_speedup=results.scaling(default).speedup,
+        batch_ratio=record.config.global_batch_size / default.config.global_batch_size,
+        trained=next((each for each in changed if _is_of(each, record)), None),
+    )
+
+
+def _is_of(comparison: Comparison, record: TrialRecord) -> bool:
+    """Whether the trained setting is that of ``record``, on as many devices."""
+    config = comparison.group.config
+    return config.world_size == record.config.world_size and config.same_setting(record.config)
 
 
 def between(before: Facts, after: Facts) -> ModelChange | None:
@@ -149,44 +173,9 @@ def _key(config: Configuration) -> Hashable:
     return config.key(config.world_size, config.ANY_USE)
 
 
-def _effect(
-    results: Facts,
-    default: TrialRecord,
-    record: TrialRecord,
-    efficiency_ratio: Estimate,
-    rate_ratio: Estimate,
-    interaction: Estimate | None,
-) -> Effect:
-    efficiency = results.scaling(record).efficiency
-    assert efficiency is not None
-    return Effect(
-        changes=record.config.differences(default.config),
-        label=difference_words(results.study, record.config),
-        record=record,
-        efficiency=efficiency,
-        efficiency_ratio=efficiency_ratio,
-        throughput_ratio=rate_ratio,
-        interaction=interaction,
-    )
-
-
-def factors_of(effect: Effect) -> set[Factor]:
-    """The changes; of the batch, that of a pass, as accumulation changes the batch of a step as well."""
-    return _factors(effect.record.config, effect.changes)
-
-
-def _factors(config: Configuration, changes: Mapping[str, KnobValue]) -> set[Factor]:
-    passes = config.samples_per_pass
-    return {(name, passes if name == "batch_size" else value) for name, value in changes.items()}
-
-
 def efficiency_ratio(
     numerator: tuple[Facts, TrialRecord], denominator: tuple[Facts, TrialRecord]
 ) -> Estimate | None:
     """One study's efficiency over another's; None where one has no baseline."""
     over, under = (facts.scaling(record).efficiency for facts, record in (numerator, denominator))
     return ratio_of_runs(over, under) if over and under else None
-
-
-def _size(effect: Effect) -> float:
-    return -abs(math.log(effect.efficiency_ratio.value))

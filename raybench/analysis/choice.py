@@ -1,4 +1,4 @@
-"""The default, the best, and what counts as the same setting: asked by plan, run and report alike.
+"""The default, the best, and what counts as the same setting, for plan, run and report.
 
 Every question that two stages ask of the same records is answered here, once.
 """
@@ -27,8 +27,6 @@ class Best:
     is_default: bool
     num_suggestions: int
     num_failed: int
-    chance: float  # that no other is faster
-    regret: float  # by how much the fastest is expected to be faster, relative
 
 
 def default_setting(study: Study, largest: LargestBatch | None = None) -> Setting:
@@ -95,23 +93,6 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
         and record.config.placement == placement
     ]
     return one_of_equal(there, known_buckets(study, there))
-
-
-def default_failure(study: Study, records: Iterable[TrialRecord], target: int) -> TrialRecord | None:
-    """The default's last trial at the target world size, where none of those that were asked has numbers.
-
-    What cannot be measured there is nothing to measure another setting against.
-    """
-    placement = default_placement(study, target)
-    tried = [
-        record
-        for record in records
-        if record.request.role in COMPARED_ROLES
-        and record.config.world_size == target
-        and record.config.placement == placement
-        and is_default(study, record.config)
-    ]
-    return None if any(record.steps for record in tried) or not tried else tried[-1]
 
 
 def candidate(study: Study, record: TrialRecord, scaled: Scaling) -> Candidate | None:

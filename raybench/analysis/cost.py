@@ -142,28 +142,18 @@ def _one_beside(results: Facts, record: TrialRecord, pieces: Sequence[Work]) -> 
     return [CostPoint(record, 1, label(results.study, config), every, None, None, None, None)]
 
 
-def extra_device_time(results: Facts, record: TrialRecord | None) -> Estimate | None:
-    """Device time of a sample on the record's devices over one device's, less one: 0.25 is 25% more.
+def extra_cost(results: Facts, record: TrialRecord) -> Estimate | None:
+    """What a sample costs on the record's devices over what it costs on one, less one: 0.25 is 25% more.
 
-    None where it has no speed-up over one device, or has more workers than cores.
+    In money where there is a price, else in device time. None where it has no speed-up over one device, or
+    has more workers than cores.
     """
-    if record is None or record.config.oversubscribed:
+    speedup, prices = _over_one_device(results, record), prices_of(results.study)
+    if speedup is None or record.config.oversubscribed:
         return None
-    speedup = _over_one_device(results, record)
-    return less(_device_time_ratio(speedup, record.config.world_size), 1.0) if speedup else None
-
-
-def extra_money(results: Facts, record: TrialRecord) -> Estimate | None:
-    """What a sample costs on the record's devices over what it costs on one, less one.
-
-    None where only device time is paid, which says the same, and where no node has a price.
-    """
-    prices, config = prices_of(results.study), record.config
-    one, many = prices.of_second(1, 1), prices.of_second(config.world_size, record.nodes or 1)
-    speedup = _over_one_device(results, record)
-    if prices.per_node_hour is None or not one or many is None or speedup is None:
-        return None
-    return less(inverse(speedup).scaled(many / one), 1.0)
+    size = record.config.world_size
+    one, many = prices.of_second(1, 1), prices.of_second(size, record.nodes or 1)
+    return less(inverse(speedup).scaled(many / one if many and one else size), 1.0)
 
 
 def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:

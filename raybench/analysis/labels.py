@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
@@ -133,15 +133,13 @@ def _named(study: Study, request: StudyRequest, words: str) -> str:
     return f"{devices_words(config.world_size)}{place}, {words}{seed}{start}"
 
 
-def combination_words(
-    study: Study, combination: Setting, always: Sequence[str] = (), without: Collection[str] = ()
-) -> str:
+def combination_words(study: Study, combination: Setting, always: Sequence[str] = ()) -> str:
     """A combination whose largest batch is looked for: ``always``, and the explored knobs that change memory.
 
-    ``without`` those that stand elsewhere. The precision where there are none.
+    The precision where there are none.
     """
-    knobs = [name for name in _explored_memory_knobs(study) if name not in without]
-    return setting_words(combination, dict.fromkeys([*always, *knobs]) or ["precision"])
+    knobs = dict.fromkeys([*always, *_explored_memory_knobs(study)])
+    return setting_words(combination, knobs or ["precision"])
 
 
 def knob_words(name: str, value: KnobValue) -> str:

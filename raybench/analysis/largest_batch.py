@@ -57,7 +57,6 @@ class Probe:
     memory_bytes: int | None = None  # of the rank that takes the largest share of its own
     limit_bytes: int | None = None
     fixed_bytes: int | None = None  # of that rank: what does not grow with the batch
-    out_of_memory: bool = False
 
     @property
     def share(self) -> float | None:
@@ -76,8 +75,6 @@ class LargestFit:
     bound: Bound
     reason: str  # what the smallest batch says that does not fit
     fitting: Probe | None  # of ``batch_size``
-    num_probes: int
-    num_out_of_memory: int
 
 
 def rules(study: Study, setting: Setting, world_sizes: Sequence[int], device: str) -> Rules:
@@ -95,13 +92,8 @@ def probe_of(record: TrialRecord) -> Probe:
     batch, seconds = record.config.setting.batch_size, record.wall_time_s
     if record.probe is None:
         failures = {"oom": Bound.MEMORY, "timeout": Bound.TIME, "invalid": Bound.INVALID}
-        return Probe(
-            batch,
-            failures.get(record.state, Bound.CRASHED),
-            record.reason or record.state,
-            seconds,
-            out_of_memory=record.state == "oom",
-        )
+        failure = failures.get(record.state, Bound.CRASHED)
+        return Probe(batch, failure, record.reason or record.state, seconds)
     taken = record.probe.device_memory_bytes or ()
     limits = record.probe.memory_limit_bytes or ()
     if not taken or len(taken) != len(limits):
@@ -144,8 +136,6 @@ def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Ru
         bound=bound if candidate is None else Bound.UNFINISHED,
         reason=reason if candidate is None else "",
         fitting=fitting[-1] if fitting else None,
-        num_probes=len(tried),
-        num_out_of_memory=sum(probe.out_of_memory for probe in tried),
     )
 
 

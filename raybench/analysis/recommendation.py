@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from raybench.analysis.choice import is_default
-from raybench.analysis.cost import extra_device_time, extra_money
+from raybench.analysis.cost import extra_cost
 from raybench.analysis.findings.verifications import Verification, Verified
 from raybench.analysis.labels import difference_words
 from raybench.analysis.objectives import OF_SPEED
@@ -149,14 +149,8 @@ class DeviceAdvice:
 
     asked: TrialRecord  # the setting's, on the most devices
     record: TrialRecord  # on the fastest number of several devices
-    extra_device_time: Estimate  # of a sample, over one device's, less one: 0.25 is 25% more
-    extra_money: Estimate | None  # the same of money; None: device time is all that is paid
-    cheapest: tuple[TrialRecord, Estimate] | None  # of several devices by money, and that of it
-
-    @property
-    def no_faster(self) -> TrialRecord | None:
-        """The most devices, where fewer are as fast."""
-        return None if self.asked is self.record else self.asked
+    extra: Estimate  # cost of a sample over one device's, less one: 0.25 is 25% more
+    cheapest: tuple[TrialRecord, Estimate] | None  # of several devices, and that of it; None: one device is
 
 
 def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | None:
@@ -168,18 +162,17 @@ def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | Non
     if use is not None and not use.is_default and use.basis is not Basis.NO_CHOICE:
         records.insert(0, base.reference_of(use.config))
     for record in records:
-        if record is not None and extra_device_time(base, record) is not None:
+        if record is not None and extra_cost(base, record) is not None:
             return _of_setting(base, record)
     return None
 
 
 def _of_setting(base: Facts, asked: TrialRecord) -> DeviceAdvice:
     there = [record for record in base.references if record is asked or _is_on_fewer(record, asked)]
-    known = [(record, more) for record in there if (more := extra_device_time(base, record)) is not None]
-    record, more = max(known, key=lambda one: base.scaling(one[0]).throughput_samples_per_s.value)
-    paid = [(each, money) for each, _ in known if (money := extra_money(base, each)) is not None]
-    cheapest = min(paid, key=lambda one: one[1].value, default=None)
-    return DeviceAdvice(asked, record, more, extra_money(base, record), cheapest)
+    known = [(record, extra) for record in there if (extra := extra_cost(base, record)) is not None]
+    record, extra = max(known, key=lambda one: base.scaling(one[0]).throughput_samples_per_s.value)
+    cheapest = min(known, key=lambda one: one[1].value)
+    return DeviceAdvice(asked, record, extra, cheapest if cheapest[1].high < 0 else None)
 
 
 def _is_on_fewer(record: TrialRecord, asked: TrialRecord) -> bool:

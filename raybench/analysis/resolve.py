@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from raybench.analysis import choice
 from raybench.analysis.choice import Best
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
@@ -29,7 +27,6 @@ from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
 ALIKE = 0.05  # relative, of batches that are one
-MOST_RIVALS = 200  # for being the best: those that look best
 
 
 @dataclass(frozen=True)
@@ -170,24 +167,12 @@ class Facts:
         winner = choice.first_by(self.chosen, self.study.search.objectives[0])
         if winner is None or len(suggested) < 2:
             return None
-        chance, regret = self._chance(winner.record)
         return Best(
             winner.record,
             choice.is_default(self.study, winner.record.config),
             num_suggestions=len(suggested),
             num_failed=sum(record.state != "complete" for record in suggested),
-            chance=chance,
-            regret=regret,
         )
-
-    def _chance(self, record: TrialRecord) -> tuple[float, float]:
-        """How likely a setting is the fastest of all, and by how much it is expected to miss the fastest."""
-        fastest = sorted(self.rivals, key=lambda each: -self.scaling(each).throughput_samples_per_s.value)
-        listed = [record, *(each for each in fastest[:MOST_RIVALS] if each is not record)]
-        rates = np.log([each.steps.samples_per_step for each in listed if each.steps])
-        draws = rates - self.pool.draws([{self.fit.unit(each): 1.0} for each in listed])
-        most = draws.max(axis=1)
-        return float((draws[:, 0] == most).mean()), float(np.expm1((most - draws[:, 0]).mean()))
 
     @cached_property
     def gains(self) -> Mapping[str, Gain]:

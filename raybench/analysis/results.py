@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from raybench.analysis import choice
-from raybench.analysis.attribution import Attribution, attribution
-from raybench.analysis.combined_effect import CombinedEffect, combined_effect
+from raybench.analysis.attribution import CombinedEffect, Effect, combined_effect, effects
 from raybench.analysis.cost import (
     CostPoint,
     TrainedTime,
@@ -59,7 +57,6 @@ class StudyResults(Facts):
     summaries: tuple[Summary, ...]  # of each setting, and of what has no figures
     trials: tuple[Summary, ...]  # of each record, by itself
     best_label: str
-    default_failure: TrialRecord | None  # why there is nothing to hold the best against
     model_buckets: ModelBuckets | None  # in which DDP sends the gradients
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every setting
@@ -67,7 +64,7 @@ class StudyResults(Facts):
     not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
-    attribution: Attribution | None
+    effects: Mapping[str, Effect]  # of each setting at the target on the efficiency, by trial id
     combined_effect: CombinedEffect | None  # of an ablation: all its changes together
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     overlaps: BatchOverlaps
@@ -115,7 +112,7 @@ def analyse(
     training = analyse_training(base)
     diagnosis = diagnose_study(base, around)
     verified = verifications(base, diagnosis.first)
-    attributed = attribution(base)
+    found = effects(base)
     use = recommendation(base, verified)
     phases = None
     if base.headline and base.headline_scaling:
@@ -127,7 +124,6 @@ def analyse(
         summaries=tuple(summarize(every, base.fit)),
         trials=tuple(summarize_trials(every, base.fit)),
         best_label=difference_words(base.study, base.best.record.config) if base.best else "",
-        default_failure=choice.default_failure(base.study, base.records, base.target_world_size),
         model_buckets=model_buckets(base),
         recommendation=use,
         findings=diagnosis.findings,
@@ -135,8 +131,8 @@ def analyse(
         not_examined=diagnosis.not_examined,
         verifications=verified,
         configurations=diagnosis.configurations,
-        attribution=attributed,
-        combined_effect=combined_effect(base, attributed, training),
+        effects=found,
+        combined_effect=combined_effect(base, found, training),
         settings=shown_settings(base, use.config if use else None),
         overlaps=batch_overlaps(base),
         what_if=study_what_if(base),

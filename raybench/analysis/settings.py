@@ -45,13 +45,11 @@ def settings_there(results: Facts) -> list[TrialRecord]:
     ]
 
 
-def shown_settings(
-    results: Facts, use: Configuration | None = None, most: int = MOST_SETTINGS
-) -> tuple[ShownSetting, ...]:
+def shown_settings(results: Facts, use: Configuration | None = None) -> tuple[ShownSetting, ...]:
     """The default, ``use`` and the best, the fastest at each further batch, the curves, then the fastest.
 
-    ``use`` where it was a suggestion or on a curve. ``most`` at most; they stand batch by batch, the
-    default's first. One device is a point where it was measured, alone or in the rounds of several.
+    ``use`` where it was a suggestion or on a curve. They stand batch by batch, the default's first. One
+    device is a point where it was measured, alone or in the rounds of several.
     """
     headline = results.headline
     if headline is None:
@@ -73,7 +71,7 @@ def shown_settings(
             return 2
         return 3 if record.trial_id in on_curves else 4
 
-    chosen = sorted(there, key=rank)[:most]
+    chosen = sorted(there, key=rank)[:MOST_SETTINGS]
     batches = list(dict.fromkeys(record.config.setting.batch_size for record in chosen))
     chosen.sort(key=lambda record: batches.index(record.config.setting.batch_size))
     return tuple(_shown(results, record) for record in chosen)

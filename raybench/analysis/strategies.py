@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from raybench.analysis.choice import default_setting
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
 
 # Relative; of sums in another order, which a few steps amplify, in the type in which they are made.
@@ -73,7 +72,6 @@ class StrategyRow:
     """One strategy at one world size."""
 
     record: TrialRecord
-    scaling: Scaling
     memory_bytes: int | None  # the rank that takes most
     memory_is_of_process: bool  # as the system counts the process: torch does not count on CPUs
     parity: ParityVerdict | None
@@ -88,39 +86,33 @@ def compare_strategies(results: Facts) -> tuple[StrategyRow, ...]:
     listed, measured = results.study.knobs.values("strategy"), results.by_role("scaling", "search")
     if len(listed) < 2:
         return ()
-    rows: list[StrategyRow] = []
-    for size in sorted({record.config.world_size for record in measured}):
-        for strategy in ["single", *listed] if size == 1 else listed:
-            there = [
-                record
-                for record in measured
-                if record.config.world_size == size and record.config.setting.strategy == strategy
-            ]
-            if there and not any(row.record in there for row in rows):
-                rows.append(_row(results, _representative(results, there)))
-    return tuple(rows)
+    groups: dict[tuple[int, str], list[TrialRecord]] = {}
+    for record in measured:
+        groups.setdefault((record.config.world_size, record.config.setting.strategy), []).append(record)
+    order = ["single", *listed]
+    ordered = sorted(groups, key=lambda group: (group[0], order.index(group[1])))
+    return tuple(_row(_representative(results, groups[group])) for group in ordered)
 
 
 def _representative(results: Facts, records: Sequence[TrialRecord]) -> TrialRecord:
-    """The record that speaks for its strategy."""
+    """The record that is shown for its strategy."""
     default = default_setting(results.study)
 
     def rank(record: TrialRecord) -> tuple[bool, float]:
         config = record.config
-        alike = default.model_copy(update={"strategy": config.setting.strategy}).at(config.world_size)
-        return config.setting != alike, -results.scaling(record).throughput_samples_per_s.value
+        closest = default.model_copy(update={"strategy": config.setting.strategy}).at(config.world_size)
+        return config.setting != closest, -results.scaling(record).throughput_samples_per_s.value
 
     return min(records, key=rank)
 
 
-def _row(results: Facts, record: TrialRecord) -> StrategyRow:
+def _row(record: TrialRecord) -> StrategyRow:
     measurement = record.steps
     assert measurement is not None  # it is complete
     counted = measurement.peak_memory_bytes
     memory = counted or measurement.device_memory_bytes
     return StrategyRow(
         record=record,
-        scaling=results.scalings[record.trial_id],
         memory_bytes=max(memory) if memory else None,
         memory_is_of_process=not counted,
         parity=loss_parity(record),

@@ -13,21 +13,21 @@ from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.simulate.outlook import FEWEST_WORLD_SIZES
 from raybench.analysis.stats.verdict import Gain, Verdict
-from raybench.report.advice import LARGER_BATCH, opposite, passage_batch, passages_words
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, factor, interval, sentence, times
 from raybench.report.more_devices import more_sentences
 from raybench.report.prediction import refusal_words
-from raybench.report.sections.configurations import measured_words, verdict_cell
-from raybench.report.sections.search import objectives_words
+from raybench.report.sections.cost import opposite
 from raybench.report.sections.training import changed_words, parity_words, trained_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
+from raybench.report.sections.verification import measured_words, verdict_cell
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
+    from raybench.analysis.curves import Crossover
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.records.requests import Configuration
@@ -37,6 +37,7 @@ USE_ONE = "use one device"
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 3  # of what is lost
+LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
 MOST_TRAINED = 2  # changed settings whose training it has room for
 
 
@@ -85,9 +86,8 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
 
 
 def _sentences(words: Sequence[str]) -> str:
-    """Each with a full stop, and a capital but for what is a value, such as bf16."""
-    begun = (sentence(each) if each.split(maxsplit=1)[0].strip(",:").isalpha() else each for each in words)
-    return " ".join(each if each[-1] in ".!?" else f"{each}." for each in begun)
+    """Each with a capital and a full stop."""
+    return " ".join(each if each[-1] in ".!?" else f"{each}." for each in map(sentence, words))
 
 
 def devices(number: int, config: Configuration) -> str:
@@ -158,7 +158,7 @@ def _other_batches(results: StudyResults) -> list[str]:
         return []
     curve, passage = curves[0], curves[0].crossover
     with_what = "" if curve.is_headline else f" with {curve.label}"
-    if passage is not None and (several := passages_words(passage)):
+    if passage is not None and (several := _passages_words(passage)):
         return [f"{several}{with_what}"]
     if passage is not None and passage.is_slower:
         is_sure = any(each.batch_size == passage.below and each.speedup.high < 1 for each in curve.points)
@@ -169,12 +169,33 @@ def _other_batches(results: StudyResults) -> list[str]:
             return [
                 f"at batch {passage.below:,} they are slower than one, at {passage.above:,} not{with_what}"
             ]
-        return [f"below {passage_batch(passage)} they are slower than one{with_what}"]
+        return [f"below {_passage_batch(passage)} they are slower than one{with_what}"]
     if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
         least, most = curve.points[0].batch_size, curve.points[-1].batch_size
         which = with_what or " with these settings"
         return [f"they are slower at every batch measured{which}, {least:,} to {most:,}"]
     return []
+
+
+def _passage_batch(passage: Crossover) -> str:
+    """The batch at which a speed-up passes 1, with its interval, which may end beyond what was measured."""
+    low = f"below {passage.least:,}" if passage.low is None else _rounded_batch(passage.low)
+    high = f"above {passage.most:,}" if passage.high is None else _rounded_batch(passage.high)
+    return f"about batch {_rounded_batch(passage.batch)} [{low}, {high}]"
+
+
+def _passages_words(passage: Crossover) -> str:
+    """Where a speed-up passes 1 more than once; empty where it does once."""
+    if len(passage.brackets) < 2:
+        return ""
+    places = ", ".join(f"{below:,} and {above:,}" for below, above in passage.brackets)
+    return f"the speed-up passes 1 {len(passage.brackets)} times, between the batches {places}"
+
+
+def _rounded_batch(batch: float) -> str:
+    """A batch between two that were measured: two significant figures, it is interpolated."""
+    digits = max(len(str(int(batch))) - 2, 0)
+    return f"{int(round(batch, -digits)):,}"
 
 
 # --- why not better
@@ -242,11 +263,9 @@ def _choice(results: StudyResults) -> list[str]:
     gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
         rate = interval(results.scaling(best.record).throughput_samples_per_s)
-        failure = results.default_failure
-        why = f": it has no numbers itself ({failure.state})" if failure else ""
-        return [f"{results.best_label} is the {among}, {rate} samples/s, not compared with the default{why}"]
+        return [f"{results.best_label} is the {among}, {rate} samples/s; the default has no numbers there"]
     if not OF_SPEED.issuperset(objectives):  # what is slower may be what was requested
-        chosen = f"{results.best_label} is the {among} for {objectives_words(objectives)}"
+        chosen = f"{results.best_label} is the {among} for {' and '.join(objectives).replace('_', ' ')}"
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
     return [f"keep the default: {results.best_label}, the {among}, {verdict_words(gain)}"]
 

@@ -17,8 +17,8 @@ from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import milliseconds, percent, sentence, times
 from raybench.report.render import markdown_code
 from raybench.report.render import markdown_text as _text
-from raybench.report.sections.configurations import advice_of, configurations_table, verification_table
 from raybench.report.sections.trials import failures_table
+from raybench.report.sections.verification import advice_of, verification_table
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.report.table import Table, without_constant
 from raybench.spec.knobs import KnobValue, Setting
@@ -27,7 +27,7 @@ from raybench.spec.plural import plural
 MOST_CAUSES = 5  # further ones stand with their configuration
 MOST_OF_A_KIND = 5  # trials with the same finding
 LEAST_SHARE = 0.02  # of the step; less is not worth a word
-MOST_CONFIGURATIONS = 20  # further ones are in the table only
+MOST_CONFIGURATIONS = 20  # further ones are in summary.csv
 FindingGroup: TypeAlias = tuple[str, list[Finding]]  # a finding's name, and where it was found
 
 
@@ -36,9 +36,9 @@ def diagnosis_markdown(results: StudyResults, answer: str, findings: Sequence[Fi
     lines = [f"# Diagnosis: {_text(results.study.name)}", "", f"{_text(answer)}.", ""]
     lines += _first_lines(results)
     lines += _table_lines(verification_table(results))
-    lines += _table_lines(configurations_table(results))
-    for each in results.configurations[:MOST_CONFIGURATIONS]:
-        lines += _configuration_lines(each, results.verifications)
+    shown = results.configurations[:MOST_CONFIGURATIONS]
+    configurations = [line for each in shown for line in _configuration_lines(each, results.verifications)]
+    lines += ["## Configurations", "", *configurations] if configurations else []
     lines += _finding_lines(findings, results.verifications, no_findings_words(results))
     lines += _table_lines(failures_table(results))
     return "\n".join(lines).rstrip() + "\n"
@@ -155,7 +155,7 @@ def _advice(each: DiagnosedConfiguration, verified: Sequence[Verification]) -> s
         keep = "Good as it is; what scales better" if each.status is Status.GOOD else "What to change"
         knobs = len(each.nearest[0].changes)
         nearest = "as one change" if knobs == 1 else f"with {knobs} knobs changed, none nearer is better"
-        return f"{keep}, each measured {nearest}, exploratory: {'; '.join(words)}."
+        return f"{keep}, each measured {nearest}: {'; '.join(words)}."
     if each.status is Status.EXCELLENT:
         return "Nothing to change."
     for own in (found for found in each.findings if found.change and found.explains):

@@ -14,7 +14,6 @@ from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
-from raybench.report.advice import when_to_use
 from raybench.report.answer import SMOKE, Clause, answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown, grouped
@@ -30,7 +29,6 @@ from raybench.report.more_devices import (
 from raybench.report.pages import (
     Level,
     Section,
-    exploratory_once,
     make_fragment,
     make_pages,
     quoted,
@@ -45,12 +43,7 @@ from raybench.report.prediction import (
     prediction_table,
     tradeoff_table,
 )
-from raybench.report.sections.configurations import (
-    advice_of,
-    attribution_table,
-    verification_table,
-)
-from raybench.report.sections.cost import cost_table
+from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.overlap import buckets_table, hiding_table, model_buckets_table, overlap_table
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
@@ -60,12 +53,11 @@ from raybench.report.sections.scaling import (
     scaling_plot,
     scaling_table,
 )
-from raybench.report.sections.search import (
+from raybench.report.sections.settings import (
     compression_table,
-    gains_table,
     largest_table,
+    settings_table,
     strategies_table,
-    suggestions_table,
 )
 from raybench.report.sections.training import (
     changes_table,
@@ -78,6 +70,7 @@ from raybench.report.sections.training import (
     training_table,
 )
 from raybench.report.sections.trials import draw_step_times, every_trial_table, failures_table, step_time_plot
+from raybench.report.sections.verification import advice_of, verification_table
 from raybench.report.sections.waterfall import (
     communication_table,
     draw_waterfall,
@@ -86,7 +79,7 @@ from raybench.report.sections.waterfall import (
     waterfall_table,
 )
 from raybench.report.summary_json import summary_json
-from raybench.report.table import MOST_ROWS, Table, without_constant
+from raybench.report.table import Table, without_constant
 
 NO_CAUSES = "No cause is large and certain enough to act on."
 REPORT = "report"  # the folder of a results directory
@@ -116,12 +109,12 @@ def write_report(
         plots=plots,
         trials=without_constant(tables.trials),
         method=method_words(results),
-        use=use_it(results, environment),
+        use=use_it(results),
         **_first_screen(results, environment, said),
     )
     contents: dict[str, str | bytes] = {
         **pages,
-        "diagnosis.md": exploratory_once(diagnosis_markdown(results, answer_of(results), findings)),
+        "diagnosis.md": diagnosis_markdown(results, answer_of(results), findings),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
         **(
@@ -196,15 +189,13 @@ class ReportTables:
     """The tables of a report: those of each section, and those that stand elsewhere too."""
 
     sections: Mapping[str, Section]  # by their anchors, in order
-    summary: Table  # of summary.tex: the scaling trials, else the suggestions
+    summary: Table  # of summary.tex
     trials: Table  # every one
 
 
 def make_tables(results: StudyResults) -> ReportTables:
     """Every table of the study, made once, in the order in which the sections are read."""
     scaling = scaling_table(results)
-    # those that no section shows are made where summary.tex has them
-    suggestions = suggestions_table(results, MOST_ROWS if scaling.rows else None)
     later: Level = "folded" if results.complete else "first"
     sections = {
         "scaling": Section("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
@@ -219,9 +210,7 @@ def make_tables(results: StudyResults) -> ReportTables:
                 law_table(results),
             ),
         ),
-        "cost": Section(
-            "What it costs", tables=(cost_table(results),), sentence=when_to_use(results).strip()
-        ),
+        "cost": Section("What it costs", tables=(cost_table(results),), sentence=when_to_use(results)),
         "training": Section(
             "Training",
             ("training",),
@@ -249,14 +238,13 @@ def make_tables(results: StudyResults) -> ReportTables:
         ),
         "settings": Section(
             "What the settings change",
-            (),
-            (
-                gains_table(results),
+            tables=(
+                settings_table(results),
                 verification_table(results),
-                attribution_table(results),
                 largest_table(results),
+                strategies_table(results),
+                compression_table(results),
             ),
-            (suggestions, strategies_table(results), compression_table(results)),
             level="folded",
         ),
         "what-if": Section(
@@ -268,6 +256,6 @@ def make_tables(results: StudyResults) -> ReportTables:
     }
     return ReportTables(
         sections=sections,
-        summary=scaling if scaling.rows else suggestions,
+        summary=scaling,
         trials=every_trial_table(results),
     )

@@ -215,8 +215,10 @@ def seeds_words(number: int) -> str:
 
 
 def sentence(words: str) -> str:
-    """The words with a capital first, where a sentence begins with them."""
-    return f"{words[:1].upper()}{words[1:]}"
+    """The words with a capital first, where a sentence begins with them; bf16 and static_graph stay."""
+    first = words.split(maxsplit=1)[0] if words else ""
+    is_value = any(each.isdigit() or each in "_=" for each in first)
+    return words if is_value else f"{words[:1].upper()}{words[1:]}"
 
 
 def duration_words(seconds: float) -> str:

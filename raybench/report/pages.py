@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     import jinja2
     from markupsafe import Markup
 
-EXPLORATORY = (
-    "Exploratory: the best of many is flattered by chance. The verdicts against the default hold for all "
-    "settings at once."
-)
-EXPLORATORY_AGAIN = "(Exploratory.)"  # what a report says that has said it
-
 MOST_CAUSES = 3  # further ones are folded
 COMMAND = re.compile("`([^`]*)`")
 SCOPE = "raybench-results"  # the id of a fragment: it weighs more than any class of the page around it
@@ -95,9 +89,9 @@ def make_pages(
         "markdown": render.to_markdown,
     }
     values = _DEFAULTS | more | named
-    html = _template("template.html.j2").render(values)  # its script and style are in it: no network
-    markdown = _template("template.md.j2").render(values)  # the same words and tables
-    return {"report.html": exploratory_once(html), "report.md": exploratory_once(markdown)}
+    html = template("template.html.j2").render(values)  # its script and style are in it: no network
+    markdown = template("template.md.j2").render(values)  # the same words and tables
+    return {"report.html": html, "report.md": markdown}
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -125,7 +119,7 @@ def make_fragment(plots: Sequence[DrawnPlot] = (), **named: Any) -> str:
         "scope": SCOPE,
         "style": style,
     }
-    return exploratory_once(_template("fragment.html.j2").render(_DEFAULTS | own | named))
+    return template("fragment.html.j2").render(_DEFAULTS | own | named)
 
 
 def scoped(css: str, scope: str) -> str:
@@ -183,7 +177,8 @@ def _commands(text: str) -> Markup:
 
 
 @cache
-def _template(name: str) -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """A template of this folder; what it is given must be complete."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -202,9 +197,3 @@ def _template(name: str) -> jinja2.Template:
         commands=_commands,
     )
     return environment.get_template(name)
-
-
-def exploratory_once(text: str) -> str:
-    """A document that says at its first place alone what exploratory means."""
-    before, sentence_, after = text.partition(EXPLORATORY)
-    return f"{before}{sentence_}{after.replace(EXPLORATORY, EXPLORATORY_AGAIN)}"

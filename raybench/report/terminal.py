@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.of_study import FAILED
-from raybench.analysis.labels import combination_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
 from raybench.report.answer import SMOKE, answer
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import factor, figures, percent, relative_words
-from raybench.report.sections.configurations import verification_lines
 from raybench.report.sections.scaling import Row, more_settings, scaling_rows
-from raybench.report.sections.search import batch_cell, bound_words, share_cell
+from raybench.report.sections.settings import batch_cell, bound_words, fit_words, share_cell
+from raybench.report.sections.verification import verification_lines
 from raybench.report.table import NONE, Column, known, make_table, rich_table, width_on
 from raybench.spec.plural import plural
 
@@ -42,7 +41,7 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     for largest in results.largest:
         share = share_cell(largest)
         taken = f", {share} of the memory" if share else ""
-        setting = combination_words(results.study, largest.setting, always=["strategy", "precision"])
+        setting = fit_words(results.study, largest)
         told = f"{batch_cell(largest)}{taken}; {bound_words(largest)}"
         console.print(Text(f"largest batch ({setting}): {told}"))
     if results.records:

@@ -99,7 +99,6 @@ class Shown:
 STEP, RATE, SPEEDUP, EFFICIENCY = "step time, ms", "samples/s", "speed-up", "efficiency"
 ADDED, ADDED_SHARE = "T_comm = T(n) - T(1), ms", "T_comm / T(n)"
 EXPOSED, EXPOSED_SHARE, SKEW = "communication, ms", "communication / T(n)", "skew, ms"
-GAIN, RATIO = "gain in samples/s", "samples/s / default's"
 KINDS = (STEP, RATE, SPEEDUP, EFFICIENCY, ADDED, ADDED_SHARE, EXPOSED, EXPOSED_SHARE)
 SAME_KIND = {"throughput, samples/s": RATE, "measured step, ms": STEP, "step time": STEP}
 SOURCES = re.compile(
@@ -161,10 +160,6 @@ def _of_changes(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
             setting, target = trial["setting"], int(trial["devices"])
         for heading in (EFFICIENCY, SPEEDUP, "measured step, ms"):
             yield from _shown(setting, target, heading, cell_of(row, heading), table)
-        for heading in (GAIN, RATIO):
-            found = figure_of(cell_of(row, heading) or "")
-            if found is not None and cell_of(row, "samples/s measured") != "apart":
-                yield Shown(setting, target, GAIN, _as_percent(found), table.title)
 
 
 def _as_percent(ratio: Figure) -> Figure:
@@ -277,32 +272,13 @@ OF_SUMMARY = (
 OF_TRIALS = frozenset(kind for kind, _, _ in OF_SUMMARY)
 
 
-def different_goodput_ratios(drawn: Drawn) -> list[str]:
-    """Goodput with all changes over the default's: in the answer, and by the table of goodputs."""
-    said, table = re.search(r"[\d.]+x \[[^]]*\] the goodput", drawn.box), drawn.table("Goodput")
-    results = drawn.results
-    if said is None or table is None or results.combined_effect is None or results.headline is None:
-        return []
-    rates = {(row["setting"], cell_of(row, "devices")): row["goodput, samples/s"] for row in table.rows}
-    both = [results.combined_effect.together.record, results.headline]
-    changed, default = (figure_of(rates[results.label(each), str(each.config.world_size)]) for each in both)
-    ratio = figure_of(said[0])
-    assert changed is not None
-    assert default is not None
-    assert ratio is not None
-    room = changed.value / default.value * (changed.slack / changed.value + default.slack / default.value)
-    if abs(changed.value / default.value - ratio.value) <= 1.001 * (room + ratio.slack):
-        return []
-    return [f"{said[0]} in the answer, {changed.value:g} / {default.value:g} in the table"]
-
-
 # --- parts
 
 
 def parts_that_do_not_add_up(drawn: Drawn) -> list[str]:
     """Rows of summary.csv, and tables, of which the parts are not the whole."""
     found = [*_sums_of_summary(drawn), *_sums_of_waterfalls(drawn), *_sums_of_tables(drawn)]
-    return [*found, *_costs(drawn), *_losses_of_answer(drawn), *_shares_of_cure(drawn)]
+    return [*found, *_costs(drawn), *_losses_of_answer(drawn)]
 
 
 WATERFALL = ("ideal_s", "small_batch_s", "contention_s", "wrapper_s", "skew_s", "exposed_communication_s")
@@ -431,15 +407,6 @@ def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
             yield f"{whole}% is lost in the answer, {lost:.2%} in the parts"
 
 
-def _shares_of_cure(drawn: Drawn) -> Iterator[str]:
-    """The shares of what all changes bring, and the rest, are all of it."""
-    cure = drawn.results.combined_effect
-    if cure is not None and cure.rest is not None:
-        total = sum(each.share.value for each in cure.shares) + cure.rest.value
-        if not math.isclose(total, 1.0, rel_tol=CLOSE):
-            yield f"the shares of the cure add up to {total:.9g}"
-
-
 # --- intervals
 
 
@@ -494,7 +461,7 @@ NOWHERE = {
     r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
     r"accuracy changes by [-+.\d]+ points": "of the table of trainings, without its interval",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
-    r"[\d.]+x \[[^]]*\] the (?:goodput|default's)": "a ratio of goodputs: `different_goodput_ratios`",
+    r"[\d.]+x \[[^]]*\] the default's": "a ratio of goodputs",
 }
 
 

@@ -22,7 +22,7 @@ NAMES = (
     "T_comm = T(n) - T(1)", "T_comm / T(n)", "communication", "communication / T(n)", "Amdahl's f",
     "measured", "measured step", "predicted step", "faster by", "buckets", "communication not hidden",
     "batch per device", "share of T(n)", "the share is", "peak memory", "strategy", "seeds", "epochs", "by",
-    "global batch", "throughput", "role", "state", "reason", "verdict", "change", "time", "device-time",
+    "throughput", "visits", "role", "state", "reason", "verdict", "change", "time", "device-time",
 )  # fmt: skip
 
 

@@ -31,11 +31,6 @@ def test_figures_of_a_setting_are_those_of_one_of_its_trials(drawn: Drawn) -> No
     assert invariants.figures_without_a_trial(drawn) == []
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_the_ratio_of_goodputs_is_that_of_the_table(draw: Draw, name: str) -> None:
-    assert invariants.different_goodput_ratios(draw(name)) == []
-
-
 def test_parts_add_up(drawn: Drawn) -> None:
     assert invariants.parts_that_do_not_add_up(drawn) == []
 
@@ -179,15 +174,6 @@ def test_a_cost_that_is_not_time_times_price_is_found(draw: Draw) -> None:
     shown = table.rows[0]["cost"]
     planted = replace(training, markdown=changed(training.markdown, f"| {shown}", "| 9.99"))
     assert any("the table has 9.99" in each for each in invariants.parts_that_do_not_add_up(planted))
-
-
-def test_shares_that_are_not_all_are_found(draw: Draw) -> None:
-    training = draw("training")
-    cure = training.results.combined_effect
-    assert cure is not None
-    half = replace(cure, shares=(), rest=cure.together.efficiency_ratio.scaled(0.5))
-    planted = replace(training, results=replace(training.results, combined_effect=half))
-    assert any("shares of the cure" in each for each in invariants.parts_that_do_not_add_up(planted))
 
 
 def test_a_loss_that_is_not_the_sum_of_its_shares_is_found(default: Drawn) -> None:

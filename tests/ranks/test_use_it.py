@@ -35,7 +35,6 @@ from tests.unit.studies import asked, study
 # the study's synthetic batches do not, moves this gain little.
 ACCUMULATION = 2
 FLOOR, MOST_ERROR = 0.06, 0.04  # in all less than half of the gain, which is near 0.6 as a logarithm
-ENVIRONMENT = {"packages": {"torch": torch.__version__}}
 MEASURE = {"half_width": 0.02, "max_seconds": 5, "min_rounds": 10}
 SPEC = study(
     workload={"factory": "tests.ranks.pasted:build"},
@@ -65,7 +64,7 @@ def records(pair: Ranks) -> list[TrialRecord]:
 
 
 def plain_loop(spec: Study, records: list[TrialRecord]) -> str:
-    section = use_it(analyse(spec, records), ENVIRONMENT)
+    section = use_it(analyse(spec, records))
     assert section is not None
     return section.snippets[0].text
 

@@ -11,14 +11,14 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (9225, 59),
+    "analysis": (9071, 58),
     "commands": (3066, 23),
     "driver": (1211, 7),
     "launch": (2172, 18),
     "machine": (1042, 7),
     "plan": (1148, 9),
     "records": (1620, 12),
-    "report": (6466, 30),
+    "report": (6188, 29),
     "spec": (1777, 13),
     "worker": (6195, 47),
     "workloads": (2337, 22),

@@ -72,20 +72,11 @@ class Verification:
     record: TrialRecord | None = None
     is_paired: bool = True  # in the same processes
     reason: str = ""
-    # the relative gain were all gone that the proposal's findings explain, at most; None: not known
-    causes_cost: float | None = None
 
     @property
     def is_asked_for(self) -> bool:
         """Whether a trial was made for it; else the study has measured the setting anyway."""
         return self.record is not None and self.record.request.role == "verification"
-
-    @property
-    def cures_more(self) -> bool:
-        """Whether it surely brings more than what its findings explain can: something else too is cured."""
-        if self.verdict is not Verified.CONFIRMED or self.causes_cost is None or self.gain is None:
-            return False
-        return self.gain.gain.low > self.causes_cost
 
     @property
     def less_than_predicted(self) -> bool:
@@ -237,15 +228,7 @@ def _verified(
     least = base.study.search.minimum_gain
     found = gain_of(ratio, least)
     verdict = verdict_of(found, proposal.predicted, least)
-    cost = _causes_cost(proposal, base.scaling(base.headline).step_time_s.value)
-    return Verification(proposal, label, verdict, found, record, paired, causes_cost=cost)
-
-
-def _causes_cost(proposal: Proposal, step_s: float) -> float | None:
-    """What a step of ``step_s`` would gain without all that the findings explain; None if not told."""
-    explained = [each.explains for each in proposal.findings if each.explains is not None]
-    left_s = step_s - sum(max(each.high, 0.0) for each in explained)
-    return step_s / left_s - 1 if explained and left_s > 0 else None
+    return Verification(proposal, label, verdict, found, record, paired)
 
 
 def verdict_of(found: Gain, predicted: Estimate | None, least: float) -> Verified:

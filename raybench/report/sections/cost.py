@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 from raybench.analysis.cost import Cost, CostPoint
 from raybench.analysis.curves import Curve
+from raybench.analysis.labels import devices_words
+from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.format import figures, plain_interval, plain_lasting, plain_times
+from raybench.records.record import TrialRecord
+from raybench.report.format import figures, percent, plain_interval, plain_lasting, plain_times, times
 from raybench.report.sections.training import trained_words
 from raybench.report.table import Column, Table, known, make_table
 
@@ -105,3 +108,52 @@ def _trained_words(results: StudyResults) -> str:
     differ = [trained_words(results, each) for each in results.trained_times if each.differs]
     apart = f" Trained and by steps is not the same: {'; '.join(differ)}." if differ else ""
     return f"By the epochs trained, without evaluation; fewer than three seeds have no interval.{apart}"
+
+
+def when_to_use(results: StudyResults) -> str:
+    """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice.
+
+    It is of the recommended setting; where one device was not measured with that, of the headline's.
+    """
+    advice = results.device_advice
+    speedup = results.scaling(advice.record).speedup if advice else None
+    if advice is None or speedup is None:
+        return ""
+    record, unit = advice.record, "device time"
+    if results.study.cost.price_per_node_hour is not None:
+        unit = "money"
+    many, here = devices_words(record.config.world_size), f"({results.label(record)})"
+    fast, extra = f"{times(speedup)} as fast", f"at {percent(advice.extra, sign=True)} {unit} a sample"
+    if (trained := opposite(results, record)) is not None:
+        return (
+            f"Whether to use {many} or one {here} is not known: {plain_times(trained)} as fast in "
+            f"the epochs trained, {times(speedup)} by steps."
+        )
+    if speedup.low <= 1:
+        slower = "slower" if speedup.high < 1 else "not measurably faster"
+        return f"Use one device: {many} {here} are {slower}, {fast}, {extra}."
+    cheap = ""
+    if advice.cheapest is None and advice.extra.low > 0:
+        cheap = " Use one where cost counts."
+    elif advice.cheapest is not None and advice.cheapest[0] is not record:
+        few, least = devices_words(advice.cheapest[0].config.world_size), advice.cheapest[1]
+        cheap = f" Use {few} where cost counts, at {percent(least, sign=True)}."
+    where = " where time counts" if cheap else ""
+    return f"Use {many} {here}{where}: {fast}, {extra}.{cheap}{_no_faster_words(results, advice)}"
+
+
+def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
+    """The most devices, where fewer are as fast."""
+    speedup = results.scaling(advice.asked).speedup
+    if advice.asked is advice.record or speedup is None:
+        return ""
+    return f" {devices_words(advice.asked.config.world_size)} are no faster: {times(speedup)}."
+
+
+def opposite(results: StudyResults, record: TrialRecord) -> Estimate | None:
+    """The speed-up of epochs trained, where it says the opposite of that of steps; else None."""
+    by_steps = results.scaling(record).speedup
+    for each in results.trained_times:
+        if each.record is record and each.differs and each.speedup is not None and by_steps is not None:
+            return each.speedup if (each.speedup.value < 1) != (by_steps.value < 1) else None
+    return None

@@ -400,9 +400,3 @@ def _draw_curves(plot: ScalingPlot) -> Figure:
     write_title(figure, in_lines(plot.title, 100))
     legend_below(figure, left)
     return figure
-
-
-def rounded_batch(batch: float) -> str:
-    """A batch between two that were measured: two significant figures, it is interpolated."""
-    digits = max(len(str(int(batch))) - 2, 0)
-    return f"{int(round(batch, -digits)):,}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role, Variant
 from raybench.records.step_times import slowest_steps
-from raybench.report.format import duration_words, interval, percent
+from raybench.report.format import duration_words, interval, milliseconds, percent
 from raybench.report.plot import (
     COLORS,
     STYLES,
@@ -27,20 +28,15 @@ from raybench.report.plot import (
     make_figure,
     write_title,
 )
-from raybench.report.table import Column, Table, devices, make_table
+from raybench.report.table import Column, Table, devices, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from raybench.analysis.results import StudyResults
-
-LONGEST_CELL = 160  # characters
+LONGEST_CELL, LONGEST_REASON = 160, 300  # characters
 MOST_TRIALS = 2000  # in a document; all are in summary.csv
 MOST_STEPS = 5000  # on a line: more are not seen
-
-
-LONGEST_REASON = 300  # characters
 
 
 def failures_words(records: Sequence[TrialRecord]) -> str:
@@ -77,10 +73,7 @@ def _first_line(reason: str | None) -> str:
 
 
 def every_trial_table(results: StudyResults) -> Table:
-    """Every record of the study, a row each, in the order of measuring; of very many the first.
-
-    Those of the curve before suggestions, so that the first ones tell most.
-    """
+    """Every record of the study, those of the curve first, else in the order of measuring."""
     shown = sorted(results.records, key=lambda each: each.request.role == "search")[:MOST_TRIALS]
     total = len(results.records)
     caption = (
@@ -90,46 +83,42 @@ def every_trial_table(results: StudyResults) -> Table:
     if total > len(shown):
         caption += f" The first {len(shown):,} of {total:,} trials; all are in trials.csv."
 
-    own = {each.trial_id: each for each in results.trials}
+    own = {each.trial_id: each.scaled for each in results.trials}
 
-    def step_time(record: TrialRecord) -> str:
-        found = own[record.trial_id].scaled
-        return interval(found.step_time_s.scaled(1e3)) if found else ""
-
-    def rate(record: TrialRecord) -> str:
-        found = own[record.trial_id].scaled
-        return interval(found.throughput_samples_per_s) if found else ""
-
-    def efficiency(record: TrialRecord) -> str:
-        found = own[record.trial_id].scaled
-        known = found.efficiency if found and record.config.world_size > 1 else None
-        return percent(known) if known else ""
+    def of_own(words: Callable[[Scaling], str]) -> Callable[[TrialRecord], str]:
+        return lambda record: known(own[record.trial_id], words, "")
 
     columns: list[Column[TrialRecord]] = [
         Column("trial", lambda record: record.trial_id),
         Column("role", lambda record: record.request.role),
         Column("state", lambda record: record.state),
-        Column("devices", lambda record: str(record.config.world_size), right=True),
+        Column("devices", devices, right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
         Column("batch per device", lambda record: f"{record.config.batch_size:,}", right=True),
-        Column("step time, ms", step_time, right=True),
-        Column("samples/s", rate, right=True),
-        Column("efficiency", efficiency, right=True),
+        Column("step time, ms", of_own(lambda found: milliseconds(found.step_time_s)), right=True),
+        Column("samples/s", of_own(lambda found: interval(found.throughput_samples_per_s)), right=True),
+        Column(
+            "efficiency",
+            of_own(lambda found: "" if found.is_baseline else known(found.efficiency, percent, "")),
+            right=True,
+        ),
         Column("took", lambda record: duration_words(record.wall_time_s), right=True),
         Column("reason", lambda record: " ".join((record.reason or "").split())[:LONGEST_CELL]),
     ]
     return make_table("Every trial", caption, columns, shown)
 
 
-def in_order(results: StudyResults, *roles: Role) -> list[TrialRecord]:
-    """The complete records of these roles by setting, smallest world size first; the default's first."""
-    chosen = [record for record in results.by_role(*roles) if record.request.role in roles]
+def in_order(results: StudyResults, role: Role) -> list[TrialRecord]:
+    """The complete records of a role by setting, smallest world size first; the default's first."""
     curve_of: dict[str, int] = {}
     for index, curve in enumerate(results.curves):
         for point in curve.points:  # a trial on one device belongs to several: it stands with the first
             curve_of.setdefault(point.trial_id, index)
     last = len(results.curves)
-    return sorted(chosen, key=lambda record: (curve_of.get(record.trial_id, last), record.config.world_size))
+    return sorted(
+        results.by_role(role),
+        key=lambda record: (curve_of.get(record.trial_id, last), record.config.world_size),
+    )
 
 
 def label_and_mark(results: StudyResults, record: TrialRecord) -> str:

@@ -122,9 +122,11 @@ def _gain(gain: Gain | None) -> Row:
 
 
 def _attribution(results: StudyResults) -> dict[str, Row]:
-    effects = (*results.attribution.singles, *results.attribution.together) if results.attribution else ()
-    names = ("changes", "efficiency", "efficiency_ratio", "throughput_ratio", "interaction")
-    return _keyed((each.record.trial_id, {name: getattr(each, name) for name in names}) for each in effects)
+    names = ("changes", "efficiency_ratio", "interaction")
+    return _keyed(
+        (trial_id, {name: getattr(each, name) for name in names})
+        for trial_id, each in results.effects.items()
+    )
 
 
 def _phases(results: StudyResults) -> dict[str, Row]:

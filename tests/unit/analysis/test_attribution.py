@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.attribution import attribution, between
+from raybench.analysis.attribution import Effect, between, effects
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import exactly, grid, planted, study
+
+
+def together(found: Mapping[str, Effect]) -> Effect:
+    """The one effect of several knobs."""
+    (both,) = (each for each in found.values() if len(each.changes) > 1)
+    return both
 
 
 def test_knobs_one_at_a_time_and_together() -> None:
@@ -19,14 +27,11 @@ def test_knobs_one_at_a_time_and_together() -> None:
         (128, 1): exactly(0.6),
         (128, 4): exactly(0.9),
     }
-    found = planted(costs, "batch_size", "gradient_accumulation").attribution
-    assert found is not None
-    assert found.default_efficiency.value == pytest.approx(0.4)
-    assert [(e.label, e.efficiency_ratio.value) for e in found.singles] == [
-        ("batch 128", pytest.approx(1.5)),
-        ("accumulation 4", pytest.approx(1.25)),
-    ]
-    (both,) = found.together
+    found = planted(costs, "batch_size", "gradient_accumulation").effects
+    ratios = {tuple(each.changes): each.efficiency_ratio.value for each in found.values()}
+    assert ratios["batch_size",] == pytest.approx(1.5)
+    assert ratios["gradient_accumulation",] == pytest.approx(1.25)
+    both = together(found)
     assert both.efficiency_ratio.value == pytest.approx(2.25)
     assert both.interaction is not None
     assert both.interaction.value == pytest.approx(0.9 * 0.4 / (0.6 * 0.5))
@@ -39,22 +44,20 @@ def test_accumulation_of_the_same_passes_is_one_change_under_strong_scaling() ->
         scaling={"mode": "strong"},
     )
     plan = make_plan(spec, Resources("cpu", 2, "a cpu"))
-    found = attribution(
-        analyse(spec, run_all(FakeRunner(seed=3), [trial.request for trial in plan.trials()])[0])
-    )
-    assert found is not None
-    assert sorted(effect.label for effect in found.singles) == ["batch 32", "batch 32, accumulation 4"]
-    (both,) = found.together
+    found = effects(analyse(spec, run_all(FakeRunner(seed=3), [trial.request for trial in plan.trials()])[0]))
+    assert sorted(tuple(each.changes) for each in found.values()) == [
+        ("batch_size",),
+        ("batch_size", "gradient_accumulation"),
+        ("gradient_accumulation",),
+    ]
+    both = together(found)
     assert both.changes == {"batch_size": 128, "gradient_accumulation": 4}
-    assert both.label == "batch 128, accumulation 4"
     assert both.interaction is not None
 
 
 def test_an_interaction_holds_the_uncertainty_of_all_its_trials() -> None:
     spec = study(knobs={"batch_size": [32, 64], "gradient_accumulation": [1, 2]})
-    found = attribution(analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0]))
-    assert found is not None
-    (both,) = found.together
+    both = together(effects(analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0])))
     assert both.interaction is not None
     assert both.interaction.relative_half_width > both.efficiency_ratio.relative_half_width
 
@@ -78,9 +81,7 @@ def test_two_studies_tell_the_model_from_the_settings() -> None:
 
 def test_an_interaction_of_several_starts_has_their_degrees_of_freedom() -> None:
     spec = study(knobs={"batch_size": [32, 64], "gradient_accumulation": [1, 2]}, measure={"starts": 2})
-    found = attribution(analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0]))
-    assert found is not None
-    (both,) = found.together
+    both = together(effects(analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0])))
     assert both.interaction is not None
     assert both.interaction.starts == 2
 
@@ -94,25 +95,26 @@ def test_settings_with_other_variables_are_of_other_workers() -> None:
     )
     requests = [t.request for t in make_plan(spec, Resources("cpu", 2, "a cpu")).trials()]
     costs = FakeRunner(lambda config, setting: exactly(0.8), QUIET)
-    found = attribution(analyse(spec, run_all(costs, requests)[0]))
-    assert found is not None
-    halves = {effect.label: effect.throughput_ratio.log_half_width for effect in found.singles}
-    assert halves["OMP_NUM_THREADS=2"] > halves["batch 64"] > 0
+    results = analyse(spec, run_all(costs, requests)[0])
+    halves = {
+        tuple(each.changes): results.gains[name].gain.half_width for name, each in effects(results).items()
+    }
+    assert halves["OMP_NUM_THREADS",] > halves["batch_size",] > 0
 
 
 def test_effects_are_ratios_of_the_figures_beside_them() -> None:
     spec = study(knobs={"batch_size": [32, 64], "gradient_accumulation": [1, 2]})
     results = analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0])
-    found = attribution(results)
-    assert found is not None
-    default = results.scaling(found.default)
-    for effect in (*found.singles, *found.together):
+    assert results.default is not None
+    default, found = results.scaling(results.default), effects(results)
+    assert found
+    for effect in found.values():
         mine = results.scaling(effect.record)
         assert mine.efficiency is not None
         assert default.efficiency is not None
         assert effect.efficiency_ratio.value == pytest.approx(
             mine.efficiency.value / default.efficiency.value, rel=1e-9
         )
-        assert effect.throughput_ratio.value == pytest.approx(
-            mine.throughput_samples_per_s.value / default.throughput_samples_per_s.value, rel=1e-9
-        )
+        gain = results.gains[effect.record.trial_id].gain
+        rate = mine.throughput_samples_per_s.value / default.throughput_samples_per_s.value
+        assert 1 + gain.value == pytest.approx(rate, rel=1e-9)

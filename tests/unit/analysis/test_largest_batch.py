@@ -32,7 +32,7 @@ def affine(largest: int, kills_above: float = math.inf, fixed: int = GIB) -> Law
         memory = fixed + int((0.9 * limit - fixed) * batch / largest)
         assert batch <= kills_above, f"batch {batch} would have killed the machine"
         if memory > limit:
-            return Probe(batch, Bound.MEMORY, "planted", 1.0, out_of_memory=True)
+            return Probe(batch, Bound.MEMORY, "planted", 1.0)
         failure = Bound.MEMORY if batch > largest else None
         return Probe(batch, failure, "over 90%" if failure else "", 1.0, memory, limit, fixed)
 
@@ -70,7 +70,7 @@ def test_the_planted_maximum_is_found_within_the_rounding(largest, rules):
 def test_it_doubles_then_bisects():
     found, tried = search(affine(100))
     assert tried == [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104]
-    assert (found.batch_size, found.num_probes, found.num_out_of_memory) == (96, 11, 2)
+    assert found.batch_size == 96
 
 
 @pytest.mark.parametrize("largest", [1, 5, 77, 1432, 30000])
@@ -136,7 +136,7 @@ def test_a_timeout_that_came_unforeseen_counts_as_too_large():
 
 
 def test_nothing_fits():
-    found, tried = search(lambda batch: Probe(batch, Bound.MEMORY, "planted", 1.0, out_of_memory=True))
+    found, tried = search(lambda batch: Probe(batch, Bound.MEMORY, "planted", 1.0))
     assert (found.batch_size, found.fitting, tried) == (None, None, [1])
 
 

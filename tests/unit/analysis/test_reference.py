@@ -10,7 +10,7 @@ import torch
 import torch.distributed as distributed
 
 from raybench.analysis import analyse
-from raybench.analysis.attribution import attribution
+from raybench.analysis.attribution import effects
 from raybench.analysis.choice import suggestions
 from raybench.analysis.reference import KnownBuckets, bucket_sizes, without_batch
 from raybench.analysis.resolve import resolve
@@ -22,7 +22,6 @@ from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
-from raybench.report.sections.configurations import configurations_table
 from raybench.report.sections.overlap import model_buckets_table, sizes_words
 from raybench.spec import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
@@ -243,11 +242,9 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     assert [r.config.setting.precision for r in suggestions(spec, records, 2)] == ["fp32", "bf16"]
     results = resolve(spec, records)
     assert {r.config.setting.bucket_cap_mb for r in results.references} == {"default"}
-    found = attribution(results)
-    assert found is not None
-    assert [each.label for each in (*found.singles, *found.together)] == ["bf16"]
-    rows = configurations_table(analyse(spec, records)).rows
-    assert sorted(row[0] for row in rows) == ["default buckets, bf16", "default buckets, fp32"]
+    assert [each.changes for each in effects(results).values()] == [{"precision": "bf16"}]
+    configurations = analyse(spec, records).configurations
+    assert sorted(each.label for each in configurations) == ["default buckets, bf16", "default buckets, fp32"]
 
 
 def test_older_records_that_tell_no_parameters_are_left_as_they_are():

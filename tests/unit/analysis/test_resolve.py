@@ -117,23 +117,18 @@ def test_more_visits_make_a_figure_surer() -> None:
 # --- the best
 
 
-def test_the_best_has_a_chance_and_a_regret(visited: Facts) -> None:
+def test_the_best_is_not_the_default(visited: Facts) -> None:
     best = visited.best
     assert best is not None
     assert best.record.config.setting.batch_size == 128
     assert not best.is_default
     assert best.num_suggestions == 3
-    assert best.chance > 0.95
-    assert 0 <= best.regret < 0.02
 
 
-def test_of_equal_settings_none_is_likely_the_best() -> None:
+def test_of_equal_settings_none_is_known_to_be_better() -> None:
     spec = study(knobs={"precision": ["fp32", "bf16", "fp16", "tf32"]})
     equal = FakeRunner(lambda config, setting: StepCosts(plain_s=0.01, exposed_s=0.002), seed=5)
     facts = resolve(spec, grid(spec, (2,), equal)[0])
-    assert facts.best is not None
-    assert facts.best.chance < 0.9
-    assert facts.best.regret > 0
     assert {each.verdict for each in facts.gains.values()} == {Verdict.UNKNOWN}
 
 

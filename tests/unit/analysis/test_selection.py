@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.attribution import attribution
+from raybench.analysis.attribution import effects
 from raybench.analysis.findings.configurations import better_settings, diagnose_configurations
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.stats.statistics import unpaired_ratio
@@ -62,12 +62,12 @@ def wrong_of_a_knob(equal: list[Facts]) -> tuple[int, int]:
     """In how many studies some knob changes something, and would by each pair's own interval."""
     wrong, wrong_alone = 0, 0
     for one in equal:
-        found = attribution(one)
-        assert found is not None
-        effects = (*found.singles, *found.together)
-        wrong += any(each.efficiency_ratio.excludes(1.0) for each in effects)
-        pairs = [unpaired_ratio(each.efficiency, found.default_efficiency) for each in effects]
-        wrong_alone += any(each.excludes(1.0) for each in pairs)
+        assert one.default is not None
+        base, found = one.scaling(one.default).efficiency, effects(one).values()
+        assert base is not None
+        wrong += any(each.efficiency_ratio.excludes(1.0) for each in found)
+        own = [one.scaling(each.record).efficiency for each in found]
+        wrong_alone += any(unpaired_ratio(each, base).excludes(1.0) for each in own if each)
     return wrong, wrong_alone
 
 

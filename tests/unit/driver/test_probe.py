@@ -25,7 +25,7 @@ from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.report.document import write_report
-from raybench.report.sections.search import largest_table
+from raybench.report.sections.settings import largest_table
 from raybench.report.terminal import print_summary
 from tests.support.planted import FakeHardware, FakeRunner, Noise
 from tests.unit.calls import calls
@@ -121,12 +121,12 @@ def test_each_precision_has_its_own(search):
     if search["method"] == "optuna":
         assert results.best.num_suggestions == 2
     table = largest_table(results)
-    assert [(row[1], row[2]) for row in table.rows] == [
-        ("fp32", f"{expected():,}"),
-        ("bf16", f"{expected(1 << 23):,}"),
+    assert [row[:2] for row in table.rows] == [
+        ("ddp, fp32", f"{expected():,}"),
+        ("ddp, bf16", f"{expected(1 << 23):,}"),
     ]
-    assert all(int(row[4].rstrip("%")) in range(87, 91) for row in table.rows)
-    assert all("memory" in row[5] for row in table.rows)
+    assert all(int(row[2].rstrip("%")) in range(87, 91) for row in table.rows)
+    assert all("memory" in row[3] for row in table.rows)
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 4}], ids=str)
@@ -256,7 +256,7 @@ def test_the_limit_is_told():
     store = run(plan)
     assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
     (row,) = largest_table(analyse(plan.study, store.records)).rows
-    assert "stopped at the limit of search.max_batch_size, not at the memory" in row[5]
+    assert "stopped by search.max_batch_size, not by the memory" in row[3]
     with pytest.raises(RequestError, match=r"search.max_batch_size.*= 12 \(received 8\)"):
         planned(6, scaling={"mode": "strong", "world_sizes": [4, 6]}, search={"max_batch_size": 8})
 
@@ -277,8 +277,8 @@ def test_a_data_set_that_is_too_small_bounds_it_and_is_told():
     store = run(plan, fake(fail=fail))
     assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
     (row,) = largest_table(analyse(plan.study, store.records)).rows
-    assert row[5].startswith(
-        "stopped by invalid, not at the memory: batch 104: each of 2 ranks has 100 samples"
+    assert row[3].startswith(
+        "stopped by invalid, not by the memory: batch 104: each of 2 ranks has 100 samples"
     )
 
 

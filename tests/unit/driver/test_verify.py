@@ -35,7 +35,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer
 from raybench.report.code import hint, use_it
 from raybench.report.document import write_report
-from raybench.report.sections.configurations import advice_of, verification_lines, verification_table
+from raybench.report.sections.verification import verification_lines, verification_table
 from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
@@ -354,7 +354,7 @@ def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:
     assert use is not None
     assert (use.basis, use.is_default) == (Basis.VERIFIED, False)
     assert use.config.setting.gradient_compression == "bf16"
-    section = use_it(results, {})
+    section = use_it(results)
     assert section is not None
     assert re.match(
         r"What the diagnosis proposes, bf16 compression, tested against the default \(\+",
@@ -370,7 +370,7 @@ def test_what_is_confirmed_and_not_in_the_code_is_named(propose: Any) -> None:
     plan = planned(knobs={"batch_size": [64], "gradient_compression": ["none", "bf16"]})
     _, store, _ = studied(plan)
     results = analyse(plan.study, store.records)
-    use, section = results.recommendation, use_it(results, {})
+    use, section = results.recommendation, use_it(results)
     assert use is not None
     assert section is not None
     assert use.basis is Basis.BETTER
@@ -392,28 +392,6 @@ def test_a_gain_that_is_far_less_than_was_promised_is_said_to_be(propose: Any) -
         "refuted",
     ]
     assert "bf16 compression: confirmed, less than predicted, +" in verification_lines(results)[0]
-
-
-def test_a_gain_that_its_cause_cannot_have_cost_is_said_to_be_more(propose: Any) -> None:
-    """As "+42%, confirmed" stood under a cause of 7% of the step."""
-    propose((COMMUNICATION, CURE, ratio(1.33)), (BATCH, PLACEBO, ratio(1.2)))
-    plan = planned()
-    _, store, _ = studied(plan)
-    results = analyse(plan.study, store.records)
-    assert results.headline is not None
-    cure, placebo = results.verifications
-    finding = cure.proposal.findings[0]
-    assert cure.gain is not None
-    assert finding.explains is not None
-    step_s = results.scaling(results.headline).step_time_s.value
-    assert cure.causes_cost == pytest.approx(step_s / (step_s - finding.explains.high) - 1)
-    low = cure.gain.gain.low
-    for cost, is_more in ((0.9 * low, True), (1.1 * low, False), (None, False)):
-        words = advice_of(finding, [replace(cure, causes_cost=cost), placebo]).words
-        assert (", more than the cause costs (+" in words) == is_more
-    assert not replace(placebo, causes_cost=0.0).cures_more
-    assert replace(cure, causes_cost=0.0).cures_more
-    assert not replace(cure, causes_cost=0.0, verdict=Verified.REFUTED).cures_more  # less than the least gain
 
 
 def test_a_change_that_a_winner_has_was_tried_and_not_verified(propose: Any) -> None:

@@ -16,7 +16,6 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.results import Epoch
 from raybench.report.answer import answer_of
-from raybench.report.code import use_it
 from raybench.report.sections.training import changed_words, changes_table, training_table
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
@@ -172,18 +171,6 @@ def test_what_was_stopped_is_compared_after_equally_many_epochs():
     assert table.title == "Training with other settings"
     assert any("after epoch 1, against" in cell for row in table.rows for cell in row)
     assert "2 of them stopped early" in answer_of(results)
-
-
-def test_code_to_paste_says_what_its_setting_learned():
-    plan = planned()
-    _, store, _ = run(plan, fake())
-    results = analyse(plan.study, store.records)
-    use = use_it(results, {})
-    assert use is not None
-    assert results.recommendation.config.setting.batch_size == 128  # the fastest, and it learns less
-    (trained_words,) = [line for line in use.sentences if line.startswith("Trained: ")]
-    assert "with batch 128" in trained_words
-    assert "points" in trained_words
 
 
 def test_the_plan_says_what_it_will_train():

@@ -18,10 +18,10 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
-from raybench.report.advice import when_to_use
 from raybench.report.answer import answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.document import write_report
+from raybench.report.sections.cost import when_to_use
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.runs import run
@@ -78,7 +78,7 @@ def test_a_best_that_may_be_no_gain_is_not_called_one(block: float, visits: int)
     assert use.basis in (Basis.AS_GOOD, Basis.UNKNOWN, Basis.DEFAULT_IS_BEST)
     assert words.startswith("Keep the default: ")
     assert ("it is the best of " in words) is (use.basis is Basis.DEFAULT_IS_BEST)
-    section = use_it(results, {})
+    section = use_it(results)
     assert section is not None
     assert section.sentences[0].startswith("This is the default's code: ")
 
@@ -207,7 +207,7 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
     clauses = {each.question: each.words for each in answer(results)}
     assert clauses["What to change"].lower().count("batch 512") == 1
     assert clauses["What to change"].endswith("times as fast as the default.")
-    code = use_it(results, {})
+    code = use_it(results)
     assert code is not None
     assert not any("Not in this code" in sentence for sentence in code.sentences)
 

@@ -20,6 +20,7 @@ from raybench.report.format import (
     plain_share,
     relative_words,
     seeds_words,
+    sentence,
     serial_fraction_words,
     times,
     times_over_seeds,
@@ -95,6 +96,16 @@ def test_an_interval_that_ends_far_away_says_so_and_no_number() -> None:
     assert percent(Estimate(0.27, 0.14, 0.9, 4)) == "27% [14, 90]"
     assert relative_words(Estimate(1.0, 0.97, 1.03, 10)) == "±3%"
     assert percent(Estimate(0.001, -0.2, 0.2, 4), sign=True) == "+0% [-20, 20]"
+
+
+def test_a_sentence_begins_with_a_capital_but_for_a_value() -> None:
+    assert [sentence(each) for each in ("batch 64 is faster", "all-reduce, alone", "")] == [
+        "Batch 64 is faster",
+        "All-reduce, alone",
+        "",
+    ]
+    for value in ("bf16 is faster", "tf32, batch 64", "static_graph helps", "50 MiB buckets"):
+        assert sentence(value) == value
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.requests import Configuration
-from raybench.report.advice import when_to_use
-from raybench.report.answer import answer_of
-from raybench.report.sections.scaling import rounded_batch
+from raybench.report.answer import _rounded_batch, answer_of
+from raybench.report.sections.cost import when_to_use
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, grid, planted, study, without_intervals
@@ -27,7 +26,7 @@ def test_several_devices_of_one_node_that_is_paid_are_cheaper() -> None:
     """1.6 times as fast at 12 an hour in place of 11: 32% less; it said to use one where cost counts."""
     prices = {"price_per_node_hour": 10.0, "price_per_device_hour": 1.0}
     words = without_intervals(when_to_use(planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost=prices)))
-    assert "Use 2 devices (batch 32, fp32): 1.60x as fast, and each sample costs -32%" in words
+    assert "Use 2 devices (batch 32, fp32): 1.60x as fast, at -32% money" in words
     assert "Use one" not in words
     prices["price_per_node_hour"] = 1e-9
     dear = without_intervals(when_to_use(planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost=prices)))
@@ -55,7 +54,7 @@ def test_more_devices_that_are_slower_than_fewer_are_not_advised() -> None:
     assert words.startswith("Use 4 devices (batch 32, fp32) where time counts: 2.50x")
     assert words.endswith("Use one where cost counts. 8 devices are no faster: 2.00x.")
     paid = without_intervals(when_to_use(on_two_nodes(2.0, {"price_per_node_hour": 4.0})))
-    assert paid.startswith("Use 4 devices (batch 32, fp32): 2.50x as fast, and each sample")
+    assert paid.startswith("Use 4 devices (batch 32, fp32): 2.50x as fast, at ")
 
 
 def test_the_cheapest_number_of_devices_is_named_where_nodes_are_paid() -> None:
@@ -80,8 +79,8 @@ def test_a_batch_between_two_is_rounded_as_its_interval_allows(results: StudyRes
     passage = results.batch_curves[0].crossover
     assert passage is not None
     assert 32 < passage.batch < 128
-    words = f"elow about batch {rounded_batch(passage.batch)} ["
+    words = f"elow about batch {_rounded_batch(passage.batch)} ["
     assert words in answer_of(results)
-    assert rounded_batch(104.4) == "100"
-    assert rounded_batch(1_849) == "1,800"
-    assert rounded_batch(7.4) == "7"
+    assert _rounded_batch(104.4) == "100"
+    assert _rounded_batch(1_849) == "1,800"
+    assert _rounded_batch(7.4) == "7"

@@ -6,9 +6,8 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
-from raybench.report.advice import when_to_use
 from raybench.report.answer import answer
-from raybench.report.sections.cost import cost_table
+from raybench.report.sections.cost import cost_table, when_to_use
 from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, trained
 

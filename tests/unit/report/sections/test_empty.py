@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from raybench.analysis import analyse
-from raybench.report.advice import when_to_use
-from raybench.report.sections.configurations import attribution_table
-from raybench.report.sections.cost import cost_table
+from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.overlap import hiding_table
 from raybench.report.sections.scaling import overheads_table
+from raybench.report.sections.settings import settings_table
 from raybench.report.sections.waterfall import phases_table
 from raybench.spec import Setting
 from tests.unit.studies import SIXTEEN_TENTHS, measured, study
@@ -21,7 +20,7 @@ def test_one_device_or_nothing_has_no_such_table() -> None:
             overheads_table(found),
             hiding_table(found),
             cost_table(found),
-            attribution_table(found),
+            settings_table(found),
         )
         assert [table.rows for table in tables] == [()] * 5
         assert when_to_use(found) == ""

@@ -1,0 +1,90 @@
+"""The changes that a diagnosis proposes, tested by experiment: a table, and the advice that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.findings.verifications import Verification, Verified, verification_of
+from raybench.analysis.results import StudyResults
+from raybench.report.finding_texts import next_step
+from raybench.report.format import percent
+from raybench.report.table import NONE, Column, Table, known, make_table
+
+
+def verification_table(results: StudyResults) -> Table:
+    """One row a change, those of the most time first; empty where none was tested."""
+    columns: list[Column[Verification]] = [
+        Column("finding", lambda each: ", ".join(found.name for found in each.proposal.findings) or NONE),
+        Column("change", lambda each: each.label or NONE),
+        Column("predicted", predicted_words, right=True),
+        Column("gain", measured_words, right=True),
+        Column("verdict", verdict_cell),
+    ]
+    caption = (
+        "Gain in samples/s over the default in the same rounds; 95% intervals for all at once. Confirmed: by "
+        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or below the prediction."
+    )
+    return make_table("Verified by experiment", caption, columns, results.verifications)
+
+
+def predicted_words(each: Verification) -> str:
+    """The gain that was predicted; empty where none was."""
+    return known(each.predicted_gain, lambda gain: percent(gain, sign=True), "")
+
+
+def measured_words(each: Verification) -> str:
+    """The gain that was measured; empty where it was not."""
+    if each.gain is None:
+        return ""
+    apart = "" if each.is_paired else ", in other processes"
+    return percent(each.gain.gain, sign=True) + apart
+
+
+def verdict_words(each: Verification) -> str:
+    """The verdict, and whether it falls short of the prediction."""
+    return f"{each.verdict}, less than predicted" if each.less_than_predicted else str(each.verdict)
+
+
+def verdict_cell(each: Verification) -> str:
+    """The same, and why there is no number."""
+    reason = each.reason
+    if each.verdict is Verified.NEEDS_YOU and not reason:
+        reason = next_step(each.proposal.findings[0])
+    return verdict_words(each) + (f": {' '.join(reason.split())}" if reason else "")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What follows from a finding: its next step, or what taking it has shown."""
+
+    label: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.words}"
+
+
+def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
+    """The finding's next step, under the verdict and with the measured gain where it was tried."""
+    test = verification_of(finding, verified)
+    if test is None:
+        return Advice("Next step", next_step(finding))
+    measured = f"{measured_words(test)} samples/s" if test.gain else " ".join(test.reason.split())
+    return Advice(verdict_words(test).capitalize(), f"{next_step(finding)}: {measured}")
+
+
+def verification_lines(results: StudyResults) -> list[str]:
+    """A line for each change that was tested or tried, for the terminal."""
+    tried = (Verified.CONFIRMED, Verified.REFUTED, Verified.UNDECIDED, Verified.FAILED)
+    lines = []
+    for each in results.verifications:
+        if each.verdict not in tried:
+            continue
+        found = each.proposal.findings[0].name if each.proposal.findings else "an earlier finding"
+        promised = f" (predicted {predicted_words(each)})" if predicted_words(each) else ""
+        measured = f", {measured_words(each)} samples/s{promised}" if each.gain else ""
+        told = "verified" if each.is_asked_for else "tried"
+        lines.append(f"{told}: {found} -> {each.label}: {verdict_cell(each)}{measured}")
+    return lines

@@ -1,0 +1,59 @@
+"""Each setting against the default: one row, one figure for one thing."""
+
+from __future__ import annotations
+
+from raybench.analysis import analyse
+from raybench.analysis.results import StudyResults
+from raybench.report.sections.settings import settings_table
+from raybench.report.table import NONE
+from raybench.spec import Setting
+from tests.support.planted import FakeRunner, StepCosts
+from tests.unit.studies import exactly, grid, planted, study
+
+
+def cells(results: StudyResults, heading: str) -> dict[str, str]:
+    """A column by the settings' names."""
+    table = settings_table(results)
+    place = [each.heading for each in table.columns].index(heading)
+    return {row[0]: row[place] for row in table.rows}
+
+
+def test_every_setting_has_one_row_with_its_verdict_the_fastest_first(results: StudyResults) -> None:
+    gains, verdicts, visits = (cells(results, each) for each in ("gain", "verdict", "visits"))
+    assert len(settings_table(results).rows) == len(results.rivals) == len(results.gains) + 1
+    for record in results.rivals:
+        gain, name = results.gain(record), results.label(record)
+        assert visits[name] == str(len(results.visits(record)))
+        assert verdicts[name] == (str(gain.verdict) if gain else "the default")
+        assert (gains[name] == NONE) == (gain is None)
+    rates = [float(each.split()[0].replace(",", "")) for each in cells(results, "samples/s").values()]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_changes_together_have_their_interaction() -> None:
+    costs = {(8, 1): exactly(0.4), (8, 4): exactly(0.5), (128, 1): exactly(0.6), (128, 4): exactly(0.9)}
+    found = planted(costs, "batch_size", "gradient_accumulation")
+    ratios, interactions = cells(found, "efficiency / default's"), cells(found, "interaction")
+    assert ratios["batch 128, accumulation 4"].startswith("2.25x [")
+    assert interactions["batch 128, accumulation 4"].startswith("1.20x [")
+    assert interactions["batch 128, accumulation 1"] == NONE
+
+
+def test_several_objectives_have_their_front_and_memory_its_column() -> None:
+    spec = study(knobs={"batch_size": [32, 64, 128]}, search={"objectives": ["throughput", "peak_memory"]})
+
+    def costs(request: object, setting: Setting) -> StepCosts:
+        step_s = {32: 0.010, 64: 0.012, 128: 0.040}[setting.batch_size]
+        return StepCosts(plain_s=step_s, memory_bytes=setting.batch_size << 20)
+
+    found = analyse(spec, grid(spec, (2,), FakeRunner(costs))[0])
+    assert cells(found, "Pareto front") == {
+        "batch 64": "yes",
+        "batch 32": "yes",
+        "batch 128": "",
+    }
+    assert cells(found, "peak memory, MiB")["batch 64"] == "64.0"
+
+
+def test_one_setting_has_no_such_table() -> None:
+    assert settings_table(planted({(32,): exactly(0.8)}, "batch_size")).rows == ()
