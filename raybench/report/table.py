@@ -102,13 +102,8 @@ def first_rows(table: Table, most: int) -> Table:
     """The first rows of a table, with a word on where all are."""
     if len(table.rows) <= most:
         return table
-    words = first_rows_words(most, len(table.rows))
+    words = f"The first {most:,} of {len(table.rows):,} rows; all are in summary.csv."
     return replace(table, rows=table.rows[:most], caption=f"{table.caption} {words}".strip())
-
-
-def first_rows_words(most: int, number: int) -> str:
-    """What a table says that has ``most`` of ``number`` rows."""
-    return f"The first {most:,} of {number:,} rows; all are in summary.csv."
 
 
 def empty_table(title: str) -> Table:
