@@ -18,7 +18,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "machine": (1042, 7),
     "plan": (1148, 9),
     "records": (1620, 12),
-    "report": (6188, 29),
+    "report": (6164, 29),
     "spec": (1777, 13),
     "worker": (6195, 47),
     "workloads": (2337, 22),

@@ -24,7 +24,7 @@ from raybench.report.plot import (
     write_title,
 )
 from raybench.report.sections.scaling import draw_scaling, scaling_plot
-from raybench.report.sections.trials import draw_step_times, step_time_plot
+from raybench.report.sections.trials import StepTimePlot, draw_step_times
 from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
 from raybench.spec import Setting
 from tests.support.planted import StepCosts
@@ -40,7 +40,6 @@ def test_nothing_to_draw_is_none() -> None:
     for results in (empty, one):
         assert scaling_plot(results) is None
         assert waterfall_plot(results) is None
-    assert step_time_plot(empty, None) is None
 
 
 @pytest.mark.parametrize("which", ["results", "wide"])
@@ -49,7 +48,7 @@ def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
     pairs = (
         (scaling_plot(results), draw_scaling),
         (waterfall_plot(results), draw_waterfall),
-        (step_time_plot(results, None), draw_step_times),
+        (StepTimePlot("a study", {"DDP": np.geomspace(0.01, 0.1, 20)}), draw_step_times),
     )
     for value, draw in pairs:
         assert value is not None

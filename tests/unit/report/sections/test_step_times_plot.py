@@ -1,30 +1,21 @@
-"""Step times by variant: of samples where there are, else the means of blocks."""
+"""Step times by variant, of the samples on disk."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from raybench.analysis.results import StudyResults
-from raybench.report.sections.trials import step_time_plot
+from raybench.report.plot import to_png
+from raybench.report.sections.trials import draw_step_times, step_time_plot
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
 
-def test_step_times_without_samples_are_block_means(results: StudyResults) -> None:
-    plot = step_time_plot(results, None)
-    assert plot is not None
-    assert not plot.of_steps
-    assert results.headline is not None
-    assert results.headline.steps is not None
-    assert len(plot.distributions[-1].sorted_s) == len(results.headline.steps.rounds)
-
-
-def test_step_times_from_samples_take_the_slowest_rank(results: StudyResults, tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def test_step_times_take_the_slowest_rank(results: StudyResults, tmp_path: Path) -> None:
     assert results.headline is not None
     columns = {
         "variant": pa.array(["ddp"] * 4).dictionary_encode(),
@@ -36,14 +27,14 @@ def test_step_times_from_samples_take_the_slowest_rank(results: StudyResults, tm
     pq.write_table(pa.table(columns), tmp_path / f"{results.headline.trial_id}.parquet")
     plot = step_time_plot(results, tmp_path)
     assert plot is not None
-    assert plot.of_steps
-    assert [each.label for each in plot.distributions] == ["DDP"]
-    assert plot.distributions[0].sorted_s.tolist() == [0.3, 0.4]
+    assert {label: times.tolist() for label, times in plot.sorted_s.items()} == {"DDP": [0.3, 0.4]}
+    assert to_png(draw_step_times(plot)).startswith(b"\x89PNG")
 
 
-def test_a_damaged_samples_file_is_done_without(results: StudyResults, tmp_path: Path) -> None:
+def test_without_samples_or_with_a_damaged_file_there_is_no_plot(
+    results: StudyResults, tmp_path: Path
+) -> None:
     assert results.headline is not None
+    assert step_time_plot(results, tmp_path) is None
     (tmp_path / f"{results.headline.trial_id}.parquet").write_bytes(b"torn")
-    plot = step_time_plot(results, tmp_path)
-    assert plot is not None
-    assert not plot.of_steps
+    assert step_time_plot(results, tmp_path) is None
