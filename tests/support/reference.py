@@ -27,7 +27,8 @@ from raybench.analysis.scaling import Status
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.summary import Summary
 from raybench.launch.metrics import METRICS
-from raybench.records import epochs_csv, measured_csv, record, requests, results
+from raybench.records import measured_csv, record, requests, results
+from raybench.records.epochs_csv import epoch_rows
 from raybench.records.step_times import write_step_times
 from raybench.report import prediction
 from raybench.spec import validation
@@ -160,7 +161,7 @@ def columns() -> dict[str, Meanings]:
             for each in fields(Summary)
             if each.name not in ("varying", "scaled")
         },
-        "epochs.csv": listed(epochs_csv, "COLUMNS"),
+        "epochs.csv": meanings(epoch_rows),
         "communication.csv": meanings(Message.row),
         "predict --output": listed(prediction, "PREDICTION_COLUMNS"),
         "samples/TRIAL_ID.parquet": meanings(write_step_times),
