@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from statistics import fmean, variance
+from statistics import geometric_mean, variance
 from typing import Any
 
 from raybench.analysis.resolve import Facts
@@ -63,31 +63,25 @@ def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]
     for each in there:
         if each.get("default") and each.get("efficiency"):
             runs[each["default"]].append(each)
-    steps = [[math.log(each["step_time_s"]) for each in group] for group in runs.values()]
-    efficiencies = [[math.log(each["efficiency"]) for each in group] for group in runs.values()]
     return KnownSpreads(
-        trial=_geometric(there, "trial"),
-        unit=_geometric(there, "unit"),
-        start=_of_runs(steps, typical.start),
+        trial=geometric_mean(each["spreads"]["trial"] for each in there),
+        unit=geometric_mean(each["spreads"]["unit"] for each in there),
+        start=_between(runs.values(), "step_time_s", typical.start),
         # an efficiency is a ratio of two units
-        start_unit=_of_runs(efficiencies, math.sqrt(2) * typical.start_unit) / math.sqrt(2),
+        start_unit=_between(runs.values(), "efficiency", math.sqrt(2) * typical.start_unit) / math.sqrt(2),
         studies=len(there),
     )
+
+
+def _between(groups: Iterable[Sequence[Mapping[str, Any]]], name: str, typical: float) -> float:
+    """The standard deviation of a logarithm between runs of one study, over all that ran more than once."""
+    several = [[math.log(each[name]) for each in group] for group in groups if len(group) > 1]
+    degrees = sum(len(each) - 1 for each in several)
+    squares = sum(variance(each) * (len(each) - 1) for each in several)
+    return math.sqrt((POOLED_DEGREES * typical**2 + squares) / (POOLED_DEGREES + degrees))
 
 
 def spreads_of(environment: Environment) -> Spreads | None:
     """Those that the study in ``environment`` began with; None: typical ones."""
     known = environment.spreads
     return Spreads(known.trial, known.unit, known.start, known.start_unit) if known else None
-
-
-def _geometric(every: Sequence[Mapping[str, Any]], name: str) -> float:
-    return math.exp(fmean(math.log(each["spreads"][name]) for each in every))
-
-
-def _of_runs(groups: Iterable[Sequence[float]], typical: float) -> float:
-    """The standard deviation between runs of one study, over all that were run more than once."""
-    several = [each for each in groups if len(each) > 1]
-    degrees = sum(len(each) - 1 for each in several)
-    squares = sum(variance(each) * (len(each) - 1) for each in several)
-    return math.sqrt((POOLED_DEGREES * typical**2 + squares) / (POOLED_DEGREES + degrees))
