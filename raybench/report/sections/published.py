@@ -4,59 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raybench.analysis.labels import devices_words
 from raybench.analysis.published import (
     UNITS,
     Figure,
     PublishedRow,
     fact,
-    in_words,
     load_figures,
     published_rows,
-    sources,
+    rows_of,
 )
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
-from raybench.report.format import aligned, count, figures
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.format import aligned, figures
+from raybench.report.table import Column, Table, empty_table, make_table
 from raybench.spec.plural import plural
 
 TITLE = "Published and measured"
 BY_STEPS = " †"
+NOT_MEASURED = "*"
+ABOUT = "approximate"  # in a note
 FIRST = ("speedup", "efficiency", "throughput", "epoch_time", "total_time", "accuracy")  # readers look here
+
+_COLUMNS: list[Column[PublishedRow]] = [
+    Column("quantity", lambda row: _quantity_words(row.figures[0])),
+    Column("published", lambda row: _published_words(row.figures), right=True),
+    Column("here", lambda row: _here_words(row), right=True),
+    Column("hardware", lambda row: row.figures[0].hardware or "not named"),
+]
 
 
 def published_table(results: StudyResults) -> Table:
     """The published figures that this study measured too; empty for a study that repeats no write-up."""
     published = load_figures(results.study.name)
-    measured = [row for row in published_rows(results, published) if row.value is not None]
-    if not measured:
+    rows = published_rows(results, published)
+    if not rows:
         return empty_table(TITLE)
-    measured.sort(key=lambda row: FIRST.index(row.low.quantity) if row.low.quantity in FIRST else len(FIRST))
-    known_sources = sources()
-    who = "; ".join(known_sources[name] for name in dict.fromkeys(each.source for each in published))
-    caption = (
-        f"Published: {who}. Their hardware is another. Measured: 95% interval over n rounds, or seeds."
-        f"{_training_words(results, published)}"
-    )
-    if any(row.is_by_steps for row in measured):
-        caption += f"{BY_STEPS}: from the throughput of steps, without evaluation."
-    kind = "GPU" if results.complete[0].config.device == "cuda" else "CPU worker"
-
-    def here(row: PublishedRow) -> str:
-        assert row.record is not None
-        config = row.record.config
-        return f"{plural(config.world_size, kind)}; batch {config.batch_size:,}; {model_name(row.record)}"
-
-    columns: list[Column[PublishedRow]] = [
-        Column("quantity", _quantity_words),
-        Column("published", lambda row: row.words, right=True),
-        Column("measured", _measured_words),
-        Column("n", lambda row: known(row.value, count) if row.has_interval else NONE, right=True),
-        Column("there", lambda row: _there_words(row.low)),
-        Column("here", here),
-        Column("which was", lambda row: ", ".join(filter(None, [row.low.origin, row.low.note]))),
+    order = {quantity: place for place, quantity in enumerate(FIRST)}
+    rows.sort(key=lambda row: order.get(row.figures[0].quantity, len(FIRST)))
+    titles = source_words()
+    write_ups = "; ".join(titles[name] for name in dict.fromkeys(each.source for each in published))
+    model = model_name(results.complete[0])
+    said = [
+        f"Published: {write_ups}, on the hardware named; here: {model}, 95% intervals.",
+        _training_words(results, published),
     ]
-    return make_table(TITLE, caption, columns, measured)
+    if any(_is_not_measured(each) for row in rows for each in row.figures):
+        said.append(f"{NOT_MEASURED}: expected or computed by the write-up.")
+    if any(row.is_by_steps for row in rows):
+        said.append(f"{BY_STEPS.strip()}: from the throughput of steps, without evaluation.")
+    return make_table(TITLE, " ".join(filter(None, said)), _COLUMNS, rows)
+
+
+def source_words() -> dict[str, str]:
+    """Every write-up by its name, as figures have it: title, author, place, date, a remark."""
+    words = {}
+    for row in rows_of("sources"):
+        who = f"by {row['author']}" if row["author"] else "author not named"
+        said = [who, row["place"] or "place not named", row["date"] or "undated", row["remark"]]
+        words[row["source"]] = f'"{row["title"]}" ({", ".join(filter(None, said))})'
+    return words
 
 
 def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
@@ -68,36 +75,59 @@ def _training_words(results: StudyResults, published: Sequence[Figure]) -> str:
     theirs = [(fact(published, name), name) for name in ("epochs", "samples")]
     there = " of ".join(f"{value:,.0f} {name}" for value, name in theirs if value)
     here = plural(spec.epochs, "epoch") + (f" of {samples:,.0f} samples" if samples else "")
-    return f" Trained here: {here}{f'; published: {there}' if there else ''}."
+    return f"Trained here: {here}{f'; published: {there}' if there else ''}."
 
 
-def _quantity_words(row: PublishedRow) -> str:
-    figure = row.low
+def _quantity_words(figure: Figure) -> str:
     words = figure.quantity.replace("_", " ").replace("speedup", "speed-up")
     if figure.of:
         words += f" of {figure.of.replace('_', ' ')}"
-    return words if figure.epoch is None else f"{words}, epoch {figure.epoch}"
+    if figure.strategy and figure.world_size != 1:
+        words += f", {figure.strategy}"
+    return f"{words}, batch {figure.batch_size:,}" if figure.batch_size else words
 
 
-def _measured_words(row: PublishedRow) -> str:
-    """In the figure's unit; a time too small or too large for it in s."""
-    assert row.value is not None
-    unit = row.low.unit
-    value, mark = row.value.scaled(1 / UNITS[unit]), BY_STEPS if row.is_by_steps else ""
-    if unit in ("h", "min", "ms") and not 0.1 <= abs(value.value) < 1000:
-        unit, value = "s", row.value
-    if not row.has_interval:
-        return in_words(figures(value.value), unit) + mark
-    words, low, high = aligned(value.value, value.low, value.high)
-    return f"{in_words(words, unit)} [{low}, {high}]{mark}"
+def _published_words(prints: Sequence[Figure]) -> str:
+    """As printed, of a range both ends, each once: "~4.5 min or 273 s", "120 to 150 ms*"."""
+    words = []
+    for each in prints:
+        if each.bound == "high":
+            continue
+        ends = [
+            one for one in prints if each.bound == "low" and one.bound == "high" and one.table == each.table
+        ]
+        printed = f"{each.printed} to {_printed(ends[0])}" if ends else _printed(each)
+        about, mark = "~" if each.note == ABOUT else "", NOT_MEASURED if _is_not_measured(each) else ""
+        words.append(f"{about}{printed}{mark}")
+    return " or ".join(dict.fromkeys(words))
 
 
-def _there_words(figure: Figure) -> str:
-    """On which devices, with which batch and model."""
-    said = [
-        figure.strategy or "strategy not said",
-        figure.hardware or plural(figure.world_size or 1, "device"),
-        f"batch {figure.batch_size:,}" if figure.batch_size else "batch not said",
-        figure.model or "model not said",
-    ]
-    return "; ".join(said)
+def _is_not_measured(figure: Figure) -> bool:
+    return figure.origin != "measured" or figure.note not in ("", ABOUT)
+
+
+def _printed(figure: Figure) -> str:
+    whole, point, decimals = figure.printed.partition(".")
+    number = f"{int(whole):,}{point}{decimals}" if whole.isdigit() else figure.printed
+    return _in_unit(number, figure.unit)
+
+
+def _in_unit(number: str, unit: str) -> str:
+    return f"{number}{unit}" if unit in ("x", "%", "") else f"{number} {unit}"
+
+
+def _here_words(row: PublishedRow) -> str:
+    """In the figure's unit, a time too small or too large for it in s; and where it is of something else."""
+    figure, config, value = row.figures[0], row.config, row.value
+    unit, scaled = figure.unit, value.scaled(1 / UNITS[figure.unit])
+    if unit in ("h", "min", "ms") and not 0.1 <= abs(scaled.value) < 1000:
+        unit, scaled = "s", value
+    words = _in_unit(figures(scaled.value), unit)
+    if value.low < value.high:
+        number, low, high = aligned(scaled.value, scaled.low, scaled.high)
+        words = f"{_in_unit(number, unit)} [{low}, {high}]"
+    others = [devices_words(config.world_size)] if config.world_size != figure.world_size else []
+    if figure.batch_size not in (None, config.batch_size):
+        others.append(f"batch {config.batch_size:,}")
+    words += BY_STEPS if row.is_by_steps else ""
+    return f"{words} ({', '.join(others)})" if others else words
