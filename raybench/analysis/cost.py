@@ -7,7 +7,7 @@ steps is their sum, and the rare slow ones that an estimator of the typical step
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.labels import label
@@ -23,7 +23,7 @@ from raybench.analysis.stats.statistics import (
     unpaired_ratio,
     within,
 )
-from raybench.analysis.training import Comparison, TrainedGroup, TrainingResults, over_seeds, ratio_over_seeds
+from raybench.analysis.training import TrainedRun, TrainingResults, over_seeds, ratio_over_seeds
 from raybench.records.record import TrialRecord
 
 MILLION = 1e6
@@ -48,13 +48,11 @@ class Cost:
     device_s: Estimate  # time x devices
     money: Estimate | None
     energy_joules: float | None  # of all devices, as their counters say: without interval
-    is_trained: bool = False  # the time is that of epochs that were trained, else of steps
-    trained_ratio: Estimate | None = None  # device time over one device's, of epochs that were trained
 
 
 @dataclass(frozen=True)
 class CostPoint:
-    """One trial's costs, and how they compare with one device's.
+    """What a run costs in one trial, and how that compares with one device.
 
     ``world_size`` is the record's, or 1: of one device that was measured in the rounds of several only.
     """
@@ -62,11 +60,12 @@ class CostPoint:
     record: TrialRecord
     world_size: int
     label: str
-    costs: tuple[Cost, ...]  # one for each piece of work
-    speedup: Estimate | None  # over one device, by mean steps
-    cost_ratio: Estimate | None  # device time over one device's, of mean steps
-    saved_s: Estimate | None  # over ``cost.runs`` runs, against one device; negative: lost
-    saved_money: Estimate | None
+    cost: Cost
+    speedup: Estimate | None = None  # over one device, by mean steps
+    device_time_ratio: Estimate | None = None  # device time over one device's, made of what ``cost`` is
+    saved_s: Estimate | None = None  # over ``cost.runs`` runs, against one device; negative: lost
+    saved_money: Estimate | None = None
+    is_trained: bool = False  # made of the epochs that were trained, else of steps
 
 
 def restart_time(record: TrialRecord) -> Estimate | None:
@@ -106,40 +105,114 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
     return tuple(found)
 
 
-def costs(results: Facts, pieces: Sequence[Work]) -> tuple[CostPoint, ...]:
-    """Every point of every curve, in the curves' order; oversubscribed trials have no cost worth a word.
+def costs(results: Facts, work: Sequence[Work], training: TrainingResults | None) -> tuple[CostPoint, ...]:
+    """What a run costs at every point of every curve, in the curves' order; nothing of oversubscribed trials.
 
-    One device that has no trial of its own stands there as it was in the rounds of the most devices.
+    One device that has no trial of its own stands there as it was in the rounds of the most devices. Runs
+    that were trained stand in the place of those by steps; of one device only where several were trained too.
     """
+    run = next(each for each in work if each.is_run)
+    training = training if run.epochs else None
     records = {record.trial_id: record for record in results.complete}
     found, seen = list[CostPoint](), set[str]()
     for curve in results.curves:
         there = [records[point.trial_id] for point in curve.points]
         if there[0].config.world_size > 1 and not there[-1].config.oversubscribed:
-            found += _one_beside(results, there[-1], pieces)
+            found += _one_alongside(results, there[-1], run)
         for record in there:
             if record.trial_id not in seen and not record.config.oversubscribed:
-                found.append(_point(results, record, pieces))
+                point = _by_steps(results, record, run)
+                found.append(_as_trained(results, point, run, training) if training else point)
             seen.add(record.trial_id)
     return tuple(found)
 
 
-def _one_beside(results: Facts, record: TrialRecord, pieces: Sequence[Work]) -> list[CostPoint]:
+def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[CostPoint]:
     """One device in the rounds of a trial on several; nothing where it was not measured in them."""
-    one = one_device(record, results.scaling(record))
+    one, config = one_device(record, results.scaling(record)), record.config
     if one is None:
-        return []
-    prices, share, step_s = prices_of(results.study), 1.0, one.mean_step_s
-    if record.config.scaling == "weak":
-        share = 1 / record.config.world_size  # of the record's samples in a step
-    config = record.config.model_copy(
-        update={"setting": record.config.setting.at(1), "world_size": 1, "placement": "pack"}
+        return
+    share = 1 / config.world_size if config.scaling == "weak" else 1.0  # of the record's samples in a step
+    time_s = epochs_time(record, run.samples, run.epochs, one.mean_step_s.scaled(1 / share))
+    alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"})
+    yield CostPoint(
+        record, 1, label(results.study, alone), cost_of(run, time_s, 1, 1, prices_of(results.study))
     )
-    every = tuple(
-        cost_of(work, epochs_time(record, work.samples, work.epochs, step_s.scaled(1 / share)), 1, 1, prices)
-        for work in pieces
+
+
+def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
+    size, prices, nodes = record.config.world_size, prices_of(results.study), record.nodes or 1
+    speedup, step_s = _over_one_device(results, record), results.scaling(record).mean_step_s
+    time_s = epochs_time(record, run.samples, run.epochs, step_s)
+    cost = cost_of(run, time_s, size, nodes, prices, _joules_a_sample(record))
+    point = CostPoint(record, size, results.label(record), cost)
+    if speedup is None:
+        return point
+    steps_s = steps_time(record, run.samples, step_s).value
+    one_s, many_s = _restarts(results, record)
+
+    def saved(price_ratio: float) -> Estimate:
+        """Seconds of one device less those of several, each of which costs so many of them.
+
+        By the paired ratio: several devices' time x (speed-up - 1).
+        """
+        found = less(speedup, price_ratio).scaled(steps_s)
+        if one_s is None or many_s is None or not run.epochs:
+            return found
+        return sum_of(found, sum_of(one_s, many_s.scaled(-price_ratio)).scaled(run.epochs))
+
+    runs, one_price, price = results.study.cost.runs, prices.of_second(1, 1), prices.of_second(size, nodes)
+    return replace(
+        point,
+        speedup=speedup,
+        device_time_ratio=_device_time_ratio(speedup, size),
+        saved_s=saved(1.0).scaled(runs),
+        saved_money=saved(price / one_price).scaled(runs * one_price) if price and one_price else None,
     )
-    return [CostPoint(record, 1, label(results.study, config), every, None, None, None, None)]
+
+
+def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResults) -> CostPoint:
+    """By the epochs that were trained: a run as long as the training is their sum, else so many mean ones."""
+    own, compared = base.reference(point.record), [each.base for each in training.comparisons]
+    group = next((each for each in training.groups if base.reference_of(each.config) is own), None)
+    if group is None:
+        # of two kinds of figures nothing is the difference
+        one_is_trained = any(each.config.same_question(own.config) for each in compared)
+        return replace(point, saved_s=None, saved_money=None) if one_is_trained else point
+    if point.world_size == 1 and all(each is not group for each in compared):
+        return point
+    prices, nodes, comparison = prices_of(base.study), point.record.nodes or 1, training.comparison(group)
+    time_s = over_seeds([_run_time(each, run) for each in group.runs], POSITIVE)
+    assert time_s is not None
+    ones = {each.seed: each for each in comparison.base.runs} if comparison else {}
+    pairs = [
+        (_run_time(ones[each.seed], run), _run_time(each, run))
+        for each in (comparison.group.runs if comparison else ())
+        if each.seed in ones
+    ]
+
+    def saved(one_price: float | None, price: float | None) -> Estimate | None:
+        if one_price is None or price is None:
+            return None
+        found = over_seeds([one_s * one_price - many_s * price for one_s, many_s in pairs])
+        return found.scaled(base.study.cost.runs) if found else None
+
+    ratios = [many_s / one_s for one_s, many_s in pairs]
+    cost = cost_of(run, time_s, point.world_size, nodes, prices)
+    return replace(
+        point,
+        cost=replace(cost, energy_joules=point.cost.energy_joules),
+        device_time_ratio=ratio_over_seeds(ratios).scaled(point.world_size) if ratios else None,
+        saved_s=saved(1.0, 1.0),
+        saved_money=saved(prices.of_second(1, 1), prices.of_second(point.world_size, nodes)),
+        is_trained=True,
+    )
+
+
+def _run_time(trained: TrainedRun, run: Work) -> float:
+    if len(trained.epochs) == run.epochs:
+        return sum(epoch.train_s for epoch in trained.epochs)
+    return trained.epoch_time_s * run.epochs
 
 
 def extra_cost(results: Facts, record: TrialRecord) -> Estimate | None:
@@ -176,43 +249,6 @@ def _joules_a_sample(record: TrialRecord) -> float | None:
     return measurement.energy_joules / measurement.samples_per_step
 
 
-def _point(results: Facts, record: TrialRecord, pieces: Sequence[Work]) -> CostPoint:
-    size, prices, nodes = record.config.world_size, prices_of(results.study), record.nodes or 1
-    speedup, step_s = _over_one_device(results, record), results.scaling(record).mean_step_s
-    runs, joules = results.study.cost.runs, _joules_a_sample(record)
-    every = tuple(
-        cost_of(work, epochs_time(record, work.samples, work.epochs, step_s), size, nodes, prices, joules)
-        for work in pieces
-    )
-    run = next(work for work in pieces if work.is_run)
-    saved_s = saved_money = None
-    if speedup is not None:
-        # the difference to one device by the paired ratio: n devices' time x (speed-up - 1)
-        steps_s = steps_time(record, run.samples, step_s).value
-        saved_s = less(speedup, 1.0).scaled(steps_s)
-        # money in units of a second of one device on one node
-        one_price, price = prices.of_second(1, 1), prices.of_second(size, nodes)
-        dear = price / one_price if price and one_price else size
-        saved_paid_s = less(speedup, dear).scaled(steps_s)
-        one_s, many_s = _restarts(results, record)
-        if one_s is not None and many_s is not None and run.epochs:
-            saved_s = sum_of(saved_s, _less_of(one_s, many_s).scaled(run.epochs))
-            restarts_s = _less_of(one_s, many_s.scaled(dear)).scaled(run.epochs)
-            saved_paid_s = sum_of(saved_paid_s, restarts_s)
-        saved_s = saved_s.scaled(runs)
-        saved_money = saved_paid_s.scaled(runs * one_price) if one_price else None
-    return CostPoint(
-        record=record,
-        world_size=size,
-        label=results.label(record),
-        costs=every,
-        speedup=speedup,
-        cost_ratio=_device_time_ratio(speedup, size) if speedup else None,
-        saved_s=saved_s,
-        saved_money=saved_money,
-    )
-
-
 def cost_of(
     work: Work,
     time_s: Estimate,
@@ -220,8 +256,6 @@ def cost_of(
     nodes: int,
     prices: Prices,
     joules_per_sample: float | None = None,
-    *,
-    is_trained: bool = False,
 ) -> Cost:
     """What a piece of work costs that takes ``time_s`` there, measured or predicted."""
     price = prices.of_second(devices, nodes)
@@ -231,7 +265,6 @@ def cost_of(
         device_s=time_s.scaled(devices),
         money=time_s.scaled(price) if price is not None else None,
         energy_joules=None if joules_per_sample is None else joules_per_sample * work.samples,
-        is_trained=is_trained,
     )
 
 
@@ -247,11 +280,6 @@ def _restarts(results: Facts, record: TrialRecord) -> tuple[Estimate | None, Est
     )
     many_s = restart_time(record)
     return next((each for each in alone if each is not None), many_s), many_s
-
-
-def _less_of(one: Estimate, other: Estimate) -> Estimate:
-    """``one`` less ``other``, which is independent of it."""
-    return sum_of(one, other.scaled(-1))
 
 
 def less(estimate: Estimate, amount: float) -> Estimate:
@@ -288,94 +316,9 @@ def trained_times(base: Facts, training: TrainingResults | None) -> tuple[Traine
         comparison = training.comparison(group)
         by_steps_s = epochs_time(record, samples, 1, base.scaling(record).mean_step_s)
         speedup = comparison.epoch_speedup if comparison else None
-        beside = _over_one_device(base, record)
-        pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, beside)] if speedup and beside else [])]
+        by_steps = _over_one_device(base, record)
+        pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, by_steps)] if speedup and by_steps else [])]
         ratios = [unpaired_ratio(one, other) for one, other in pairs]
         differs = any(each.excludes(1.0) and abs(math.log(each.value)) >= least for each in ratios)
-        found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, beside, differs))
+        found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, by_steps, differs))
     return tuple(found)
-
-
-def with_trained(
-    base: Facts, points: Sequence[CostPoint], training: TrainingResults | None, pieces: Sequence[Work]
-) -> tuple[CostPoint, ...]:
-    """``points`` with the epochs and runs that were trained in the place of those by steps.
-
-    One device's only where several were trained too: what is compared is told in one way.
-    """
-    return (
-        tuple(_trained_point(base, each, training, pieces) for each in points) if training else tuple(points)
-    )
-
-
-def _trained_point(
-    base: Facts, point: CostPoint, training: TrainingResults, pieces: Sequence[Work]
-) -> CostPoint:
-    own = base.reference(point.record)
-    if point.world_size != own.config.world_size:
-        return point
-    group = next((each for each in training.groups if base.reference_of(each.config) is own), None)
-    compared = [each.base for each in training.comparisons]
-    if group is None:
-        by_steps_alone = not any(each.config.same_question(own.config) for each in compared)
-        return point if by_steps_alone else replace(point, saved_s=None, saved_money=None)
-    if point.world_size == 1 and all(each is not group for each in compared):
-        return point
-    prices, nodes = prices_of(base.study), point.record.nodes or 1
-    comparison = training.comparison(group)
-    every = tuple(
-        _cost(cost, work, group, comparison, nodes, prices)
-        for cost, work in zip(point.costs, pieces, strict=True)
-    )
-    run = next(work for work in pieces if work.is_run)
-    saved_s = saved_money = None
-    if comparison is not None and run.epochs:
-        runs, paid = base.study.cost.runs, [prices.of_second(1, 1), prices.of_second(point.world_size, nodes)]
-        saved_s = _saved(comparison, run, 1.0, 1.0, runs)
-        if paid[0] is not None and paid[1] is not None:
-            saved_money = _saved(comparison, run, paid[0], paid[1], runs)
-    return replace(
-        point,
-        costs=every,
-        saved_s=saved_s if run.epochs else point.saved_s,
-        saved_money=saved_money if run.epochs else point.saved_money,
-    )
-
-
-def _cost(
-    cost: Cost, work: Work, group: TrainedGroup, comparison: Comparison | None, nodes: int, prices: Prices
-) -> Cost:
-    """Of a run as long as the training the sum of its epochs, else so many of its mean ones."""
-    if not work.epochs:
-        return cost
-    devices = group.world_size
-    time_s = over_seeds([_time(group, place, work) for place in range(len(group.runs))], POSITIVE)
-    assert time_s is not None
-    told = cost_of(work, time_s, devices, nodes, prices, is_trained=True)
-    ratios = [many_s / one_s for one_s, many_s in _pairs(comparison, work)] if comparison else []
-    trained_ratio = ratio_over_seeds(ratios).scaled(devices) if ratios else None
-    return replace(told, energy_joules=cost.energy_joules, trained_ratio=trained_ratio)
-
-
-def _pairs(comparison: Comparison, work: Work) -> list[tuple[float, float]]:
-    """Seconds of ``work`` on one device and on several, for each seed that both have."""
-    group, one = comparison.group, comparison.base
-    ones = {each.seed: place for place, each in enumerate(one.runs)}
-    return [
-        (_time(one, ones[each.seed], work), _time(group, place, work))
-        for place, each in enumerate(group.runs)
-        if each.seed in ones
-    ]
-
-
-def _time(group: TrainedGroup, place: int, work: Work) -> float:
-    run = group.runs[place]
-    if work.is_run and len(run.epochs) == work.epochs:
-        return sum(epoch.train_s for epoch in run.epochs)
-    return run.epoch_time_s * work.epochs
-
-
-def _saved(comparison: Comparison, run: Work, one_price: float, price: float, runs: float) -> Estimate | None:
-    """What ``runs`` cost one device more than several, paired by seed; prices of a second."""
-    found = over_seeds([one_s * one_price - many_s * price for one_s, many_s in _pairs(comparison, run)])
-    return found.scaled(runs) if found else None

@@ -14,7 +14,6 @@ from raybench.analysis.cost import (
     costs,
     restart_time,
     trained_times,
-    with_trained,
     works,
 )
 from raybench.analysis.findings.case import Around, WholeStudy
@@ -72,8 +71,8 @@ class StudyResults(Facts):
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
     profiled: tuple[Profiled, ...]  # trials of which a profile was asked
-    work: tuple[Work, ...]  # what ``costs`` are of; the last one is a run
-    costs: tuple[CostPoint, ...]  # epochs and runs as they were trained, where they were
+    work: tuple[Work, ...]  # a run, which ``costs`` are of, among them
+    costs: tuple[CostPoint, ...]  # of a run, as it was trained where it was
     device_advice: DeviceAdvice | None  # what is compared with one device
     trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
@@ -140,7 +139,7 @@ def analyse(
         restart_s=restart_time(base.headline) if base.headline else None,
         profiled=profiled(base),
         work=work,
-        costs=with_trained(base, costs(base, work), training, work),
+        costs=costs(base, work, training),
         device_advice=device_advice(base, use),
         trained_times=trained_times(base, training),
         outlook=more,

@@ -136,8 +136,6 @@ def shown_figures(drawn: Drawn) -> Iterator[Shown]:
 def _of_settings(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
     asked = TARGET.search(table.caption)
     for row in table.rows:
-        if "epoch, s" in row:  # a speed-up of trainings, over what its caption says
-            continue
         devices = cell_of(row, "devices") or (asked and (asked["devices"] or asked["more"]))
         if "batch per device" in row or not devices or not devices.isdigit():
             continue
@@ -150,8 +148,6 @@ def _of_changes(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
     """Of rows that say what differs from the default, or the setting, at the target."""
     trial, target = OF_TRIAL.search(table.caption), drawn.results.target_world_size
     for row in table.rows:
-        if "epoch, s" in row:
-            continue
         named = row.get("change") or row.get("winner") or row.get("configuration") or ""
         setting = settings_by_change(drawn).get(named, named)
         if "what if" in row:
@@ -360,18 +356,18 @@ def _rounded_sum(name: str, cells: Iterable[str], whole: str) -> Iterator[str]:
 
 
 def _costs(drawn: Drawn) -> Iterator[str]:
-    """Money is time x price, device time is time x devices; as values, and the ratio as it is shown."""
+    """Money is time x price, device time is time x devices; as values, and as they are shown."""
     prices = drawn.results.study.cost
     for point in drawn.results.costs:
         nodes = point.record.nodes if point.world_size == point.record.config.world_size else 1
-        for cost in point.costs:
-            paid = [cost.device_s.value * (prices.price_per_device_hour or 0) / 3600]
-            paid.append(cost.time_s.value * (nodes or 1) * (prices.price_per_node_hour or 0) / 3600)
-            where = f"{cost.work.name} with {point.label} on {point.world_size}"
-            if not math.isclose(cost.device_s.value, cost.time_s.value * point.world_size, rel_tol=CLOSE):
-                yield f"{where}: device time is not time x devices"
-            if cost.money is not None and not math.isclose(cost.money.value, sum(paid), rel_tol=CLOSE):
-                yield f"{where}: costs {cost.money.value:.9g}, time x price is {sum(paid):.9g}"
+        cost = point.cost
+        paid = [cost.device_s.value * (prices.price_per_device_hour or 0) / 3600]
+        paid.append(cost.time_s.value * (nodes or 1) * (prices.price_per_node_hour or 0) / 3600)
+        where = f"{cost.work.name} with {point.label} on {point.world_size}"
+        if not math.isclose(cost.device_s.value, cost.time_s.value * point.world_size, rel_tol=CLOSE):
+            yield f"{where}: device time is not time x devices"
+        if cost.money is not None and not math.isclose(cost.money.value, sum(paid), rel_tol=CLOSE):
+            yield f"{where}: costs {cost.money.value:.9g}, time x price is {sum(paid):.9g}"
     table = drawn.table("Cost")
     for row in table.rows if table else ():
         yield from _shown_cost(drawn, row)
@@ -382,20 +378,20 @@ SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 def _shown_cost(drawn: Drawn, row: dict[str, str]) -> Iterator[str]:
     """One row of the table: its own digits must agree with each other."""
-    time, all_time = (figure_of(row[name]) for name in ("time", "device-time"))
-    devices, prices = int(cell_of(row, "devices") or 0), drawn.results.study.cost
+    time, all_time = figure_of(row["time"]), figure_of(row.get("device-time", ""))
+    devices, price = int(cell_of(row, "devices") or 0), drawn.results.study.cost.price_per_device_hour
     assert time is not None
-    assert all_time is not None
-    where = f"Cost of {row['setting']} on {devices}"
-    time_s, slack_s = (each * SECONDS[time.unit] for each in (time.value, time.slack))
-    device_s, device_slack_s = (each * SECONDS[all_time.unit] for each in (all_time.value, all_time.slack))
-    if abs(devices * time_s - device_s) > 1.001 * (devices * slack_s + device_slack_s):
-        yield f"{where}: {time.text} on {devices} devices is not {all_time.text}"
+    where = f"Cost of {cell_of(row, 'setting')} on {devices}"
+    device_s, slack_s = (devices * each * SECONDS[time.unit] for each in (time.value, time.slack))
+    if all_time is not None:
+        shown_s, shown_slack_s = (each * SECONDS[all_time.unit] for each in (all_time.value, all_time.slack))
+        if abs(device_s - shown_s) > 1.001 * (slack_s + shown_slack_s):
+            yield f"{where}: {time.text} on {devices} devices is not {all_time.text}"
     money = figure_of(row.get("cost", ""))
-    if money is not None and prices.price_per_node_hour is None and prices.price_per_device_hour:
-        paid, slack = (each * prices.price_per_device_hour / 3600 for each in (device_s, device_slack_s))
+    if money is not None and drawn.results.study.cost.price_per_node_hour is None and price:
+        paid, slack = (each * price / 3600 for each in (device_s, slack_s))
         if abs(paid - money.value) > 1.001 * (slack + money.slack):
-            yield f"{where}: {all_time.text} cost {paid:.4g}, the table has {money.text}"
+            yield f"{where}: {time.text} cost {paid:.4g}, the table has {money.text}"
 
 
 def _losses_of_answer(drawn: Drawn) -> Iterator[str]:

@@ -23,6 +23,7 @@ NAMES = (
     "measured", "measured step", "predicted step", "faster by", "buckets", "communication not hidden",
     "batch per device", "share of T(n)", "the share is", "peak memory", "strategy", "seeds", "epochs", "by",
     "throughput", "visits", "role", "state", "reason", "verdict", "change", "time", "device-time",
+    "trained on", "hardware",
 )  # fmt: skip
 
 

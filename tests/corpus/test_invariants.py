@@ -164,9 +164,9 @@ def test_a_part_of_a_table_that_is_another_is_found(default: Drawn, row: str, ce
 def test_a_cost_that_is_not_time_times_price_is_found(draw: Draw) -> None:
     training = draw("training")
     points = training.results.costs
-    first = points[0].costs[0]
+    first = points[0].cost
     assert first.money is not None
-    dearer = replace(points[0], costs=(replace(first, money=first.money.scaled(1.01)), *points[0].costs[1:]))
+    dearer = replace(points[0], cost=replace(first, money=first.money.scaled(1.01)))
     planted = replace(training, results=replace(training.results, costs=(dearer, *points[1:])))
     assert any("time x price" in each for each in invariants.parts_that_do_not_add_up(planted))
     table = training.table("Cost")

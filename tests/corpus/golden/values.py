@@ -21,7 +21,7 @@ from raybench.analysis.resolve import resolve
 from raybench.analysis.results import StudyResults, with_left_out
 from raybench.analysis.simulate.sources import devices_of_node
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.stats.verdict import Gain
 from raybench.commands import predict_run
 from raybench.commands.console import make_console
@@ -83,7 +83,9 @@ def _of_study(store: ResultsDirectory) -> Sections:
         "costs": _keyed(
             (
                 f"{each.record.trial_id} {each.world_size}",
-                {name: getattr(each, name) for name in ("speedup", "cost_ratio", "saved_s", "saved_money")},
+                {name: getattr(each, name) for name in ("speedup", "saved_s", "saved_money")}
+                # by steps, also where a run was trained
+                | {"cost_ratio": inverse(each.speedup).scaled(each.world_size) if each.speedup else None},
             )
             for each in results.costs
         ),
