@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from statistics import fmean, geometric_mean, median
 
 from raybench.analysis.choice import default_setting, is_default
@@ -27,7 +26,7 @@ from raybench.analysis.stats.statistics import (
 from raybench.analysis.stats.verdict import Verdict, times_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.records.results import Epoch, Pruned, TrainingResult
+from raybench.records.results import Epoch, Pruned, TrainingResult, learning_curve
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
@@ -81,11 +80,8 @@ class TrainedRun:
     @property
     def best_epoch(self) -> int | None:
         """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
-        by_accuracy = {e.epoch: e.test_accuracy for e in self.epochs if e.test_accuracy is not None}
-        if by_accuracy:
-            return max(by_accuracy, key=lambda epoch: by_accuracy[epoch])
-        by_loss = {e.epoch: e.test_loss for e in self.epochs if e.test_loss is not None}
-        return min(by_loss, key=lambda epoch: by_loss[epoch], default=None)
+        best = max(learning_curve(self.epochs), key=lambda scored: scored[1], default=None)
+        return best[0] if best else None
 
     @property
     def converged_epoch(self) -> int | None:
@@ -95,15 +91,9 @@ class TrainedRun:
         return next((epoch for epoch, accuracy in known if accuracy >= enough), None)
 
     @property
-    def steady_epoch_times_s(self) -> tuple[float, ...]:
-        """Training time of each epoch but the first, which warms up, unless it is the only one."""
-        times = tuple(epoch.train_s for epoch in self.epochs)
-        return times[1:] or times
-
-    @property
     def epoch_time_s(self) -> float:
-        """Mean training time of an epoch, without evaluation."""
-        return fmean(self.steady_epoch_times_s)
+        """Mean training time of an epoch but the first, which warms up; without evaluation."""
+        return fmean([epoch.train_s for epoch in self.epochs[1:] or self.epochs])
 
     @property
     def total_s(self) -> float:
@@ -111,24 +101,23 @@ class TrainedRun:
         return sum(epoch.elapsed_s for epoch in self.epochs)
 
     @property
+    def to_target(self) -> tuple[Epoch, ...]:
+        """The epochs until an evaluation finds the target accuracy; empty: it never does."""
+        target = self.spec.target_accuracy
+        for place, epoch in enumerate(self.epochs, start=1):
+            if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
+                return self.epochs[:place]
+        return ()
+
+    @property
     def time_to_target_s(self) -> float | None:
-        """Training and evaluation until an evaluation finds the target accuracy; None: it never does."""
-        return self._until_target([epoch.elapsed_s for epoch in self.epochs])
+        """Training and evaluation of these; None: the target is not reached."""
+        return sum(epoch.elapsed_s for epoch in self.to_target) or None
 
     @property
     def samples_to_target(self) -> int | None:
-        """Samples trained on until an evaluation finds the target accuracy."""
-        found = self._until_target([sum(epoch.samples) for epoch in self.epochs])
-        return None if found is None else int(found)
-
-    def _until_target(self, amounts: Sequence[float]) -> float | None:
-        target = self.spec.target_accuracy
-        if target is None:
-            return None
-        sums = zip(self.epochs, accumulate(amounts), strict=True)
-        return next(
-            (total for e, total in sums if e.test_accuracy is not None and e.test_accuracy >= target), None
-        )
+        """Samples trained on in these."""
+        return sum(sum(epoch.samples) for epoch in self.to_target) or None
 
     @property
     def noise_scales(self) -> list[float]:
@@ -145,23 +134,11 @@ class EpochMeans:
     """
 
     epoch: int  # from 1
-    learning_rate: float  # of the first seed: it is the same for all
-    num_seeds: int
     train_loss: Estimate | None
     train_accuracy: Estimate | None
     test_loss: Estimate | None
     test_accuracy: Estimate | None
     train_s: Estimate | None
-    evaluation_s: Estimate | None
-
-
-@dataclass(frozen=True)
-class ToTarget:
-    """Until an evaluation finds the target accuracy: means over the seeds that reached it."""
-
-    num_reached: int  # seeds
-    time_s: float | None  # training and evaluation; None: no seed reached it
-    samples: float | None  # trained on
 
 
 @dataclass(frozen=True)
@@ -173,12 +150,13 @@ class TrainedGroup:
 
     runs: tuple[TrainedRun, ...]
     changes: str  # in what its setting differs from the default's, but for the strategy; empty: in nothing
-    final_accuracy: Estimate | None  # of 1, after the last epoch; None: not known
     best_epochs: tuple[int, int] | None  # first and last over the seeds
     converged_epochs: tuple[int, int] | None
     epoch_time_s: Estimate  # training without evaluation, geometric; one value a seed: epochs share a run
     total_s: Estimate  # training and evaluation of all epochs
-    to_target: ToTarget | None  # None: no target was asked
+    # Until an evaluation finds the target accuracy, over the seeds that reach it; None: none does, or should.
+    time_to_target_s: Estimate | None  # training and evaluation
+    samples_to_target: Estimate | None  # trained on
     epochs: tuple[EpochMeans, ...]  # the first one first
 
     @property
@@ -207,6 +185,17 @@ class TrainedGroup:
         return next((run.stopped_by for run in self.runs if run.stopped_by is not None), None)
 
     @property
+    def final_accuracy(self) -> Estimate | None:
+        """Of the test samples after the last epoch, 0 to 1; None: not known."""
+        return self.epochs[-1].test_accuracy
+
+    @property
+    def best_accuracy(self) -> Estimate | None:
+        """The highest of any epoch."""
+        known = [each.test_accuracy for each in self.epochs if each.test_accuracy is not None]
+        return max(known, key=lambda each: each.value, default=None)
+
+    @property
     def num_test_samples(self) -> int | None:
         """By which the accuracy after the last epoch was found; None: it was not evaluated."""
         return self.runs[0].epochs[-1].test_samples
@@ -216,18 +205,15 @@ class TrainedGroup:
         """Epochs of each run."""
         return len(self.epochs)
 
-    def until(self, num_epochs: int) -> TrainedGroup:
-        """The same as it was after its first ``num_epochs``."""
-        return group_of([run.until(num_epochs) for run in self.runs], self.changes)
-
 
 def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
     """All that ``runs`` of one setting and world size say together, after equally many epochs.
 
-    Where one of them was stopped early that is after its last one; whether the target was reached is told of
-    all that each of them trained.
+    Where one of them was stopped early that is after its last one; the target counts in all that each of them
+    trained.
     """
-    to_target = None if runs[0].spec.target_accuracy is None else _to_target(runs)
+    time_to_target_s = over_seeds((run.time_to_target_s for run in runs), POSITIVE)
+    samples_to_target = over_seeds((run.samples_to_target for run in runs), POSITIVE)
     num_epochs = min(len(run.epochs) for run in runs)
     runs = [run.until(num_epochs) for run in runs]
     times_s = [run.epoch_time_s for run in runs]
@@ -236,12 +222,12 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
     return TrainedGroup(
         runs=tuple(runs),
         changes=changes,
-        final_accuracy=over_seeds((run.final_accuracy for run in runs), SHARE),
         best_epochs=_first_and_last(run.best_epoch for run in runs),
         converged_epochs=_first_and_last(run.converged_epoch for run in runs),
         epoch_time_s=ratio_over_seeds(times_s),
         total_s=totals_s,
-        to_target=to_target,
+        time_to_target_s=time_to_target_s,
+        samples_to_target=samples_to_target,
         epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
     )
 
@@ -249,12 +235,6 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
 def _first_and_last(epochs: Iterable[int | None]) -> tuple[int, int] | None:
     known = [epoch for epoch in epochs if epoch is not None]
     return (min(known), max(known)) if known else None
-
-
-def _to_target(runs: Sequence[TrainedRun]) -> ToTarget:
-    times_s = [time_s for run in runs if (time_s := run.time_to_target_s) is not None]
-    samples = [number for run in runs if (number := run.samples_to_target) is not None]
-    return ToTarget(len(times_s), fmean(times_s) if times_s else None, fmean(samples) if samples else None)
 
 
 def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
@@ -265,14 +245,11 @@ def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
 
     return EpochMeans(
         epoch=epochs[0].epoch,
-        learning_rate=epochs[0].learning_rate,
-        num_seeds=len(epochs),
         train_loss=mean("train_loss"),
         train_accuracy=mean("train_accuracy", SHARE),
         test_loss=mean("test_loss"),
         test_accuracy=mean("test_accuracy", SHARE),
         train_s=mean("train_s"),
-        evaluation_s=mean("evaluation_s"),
     )
 
 
@@ -308,12 +285,12 @@ class Goodput:
     statistical_efficiency: Estimate  # as sure as the noise scale is known; a bracket, see ``is_scaled``
     goodput_samples_per_s: Estimate  # the uncertainty of both is in it
 
-    def may_equal(self, other: Goodput) -> bool:
-        """Whether intervals tell the two not apart; of one global batch the rates do, as both learn alike."""
-        one, two = self.goodput_samples_per_s, other.goodput_samples_per_s
-        if self.record.config.global_batch_size == other.record.config.global_batch_size:
-            one, two = self.throughput_samples_per_s, other.throughput_samples_per_s
-        return one.low <= two.high and two.low <= one.high
+
+def _comparable(one: Goodput, other: Goodput) -> tuple[Estimate, Estimate]:
+    """The useful samples/s of both; of one global batch their throughputs, as both learn equally."""
+    if one.record.config.global_batch_size == other.record.config.global_batch_size:
+        return one.throughput_samples_per_s, other.throughput_samples_per_s
+    return one.goodput_samples_per_s, other.goodput_samples_per_s
 
 
 @dataclass(frozen=True)
@@ -326,38 +303,12 @@ class UsedGoodput:
 
 def used_goodput(base: Facts, known: Sequence[Goodput], config: Configuration | None) -> UsedGoodput | None:
     """Of the setting ``config``; None where it has none, or is the headline's."""
-    speaks = base.reference_of(config) if config is not None else None
-    if speaks is None or speaks is base.headline:
+    record = base.reference_of(config) if config is not None else None
+    used = next((each for each in known if each.record is record), None)
+    if used is None or record is base.headline:
         return None
-    used = next((each for each in known if each.record is speaks), None)
     own = next((each for each in known if each.record is base.headline), None)
-    if used is None:
-        return None
-    return UsedGoodput(used, _over(used, own) if own is not None else None)
-
-
-def _over(one: Goodput, other: Goodput) -> Estimate:
-    """The ratio of useful samples/s; of one global batch that of the rates, as both learn alike."""
-    if one.record.config.global_batch_size == other.record.config.global_batch_size:
-        return unpaired_ratio(one.throughput_samples_per_s, other.throughput_samples_per_s)
-    return unpaired_ratio(one.goodput_samples_per_s, other.goodput_samples_per_s)
-
-
-def goodput_of(
-    base: Facts, reference: int, runs: Sequence[Sequence[Epoch]], *, is_scaled: bool
-) -> list[Goodput]:
-    """Of every trial of the curve, by the epochs of the ``runs`` that measured a noise scale."""
-    goodputs, known = [], dict[int, Estimate | None]()
-    for record in base.by_role("scaling", "search") if runs else ():
-        batch = record.config.global_batch_size
-        if batch not in known:
-            known[batch] = efficiency_over_runs(runs, reference, batch, is_scaled=is_scaled)
-        efficiency = known[batch]
-        if efficiency is None:
-            continue
-        rate = base.scalings[record.trial_id].throughput_samples_per_s
-        goodputs.append(Goodput(record, rate, efficiency, product(rate, efficiency)))
-    return sorted(goodputs, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))
+    return UsedGoodput(used, unpaired_ratio(*_comparable(used, own)) if own is not None else None)
 
 
 @dataclass(frozen=True)
@@ -382,8 +333,6 @@ class ScaleOverRuns:
 
     first: float  # after the first epoch
     last: float  # after the last one
-    least: float  # of any run after the last epoch
-    most: float
     num_runs: int
 
 
@@ -395,13 +344,7 @@ class TrainingResults:
     comparisons: tuple[Comparison, ...]  # of each setting, several devices against one
     changed: tuple[Comparison, ...]  # each setting but the default against it, on equally many devices
     noise_scale: ScaleOverRuns | None  # None: it was not measured
-    reference_batch: int
     goodput: tuple[Goodput, ...]
-
-    @property
-    def runs(self) -> tuple[TrainedRun, ...]:
-        """Of all groups, one device first."""
-        return tuple(run for group in self.groups for run in group.runs)
 
     @property
     def spec(self) -> TrainingSpec:
@@ -411,13 +354,12 @@ class TrainingResults:
     @property
     def is_scaled(self) -> bool:
         """Whether the learning rate grew with the batch: else goodput is a bracket, not an estimate."""
-        return _is_scaled(self.spec)
+        return self.spec.learning_rate_scaling != "none"
 
     @property
-    def weights_difference(self) -> float | None:
-        """The largest difference of a weight between two ranks at the end of a run; None: none is known."""
-        differences = (run.result.weights_difference for run in self.runs)
-        return max((each for each in differences if each is not None), default=None)
+    def reference_batch(self) -> int:
+        """Samples of an optimizer step to which the study's learning rate belongs."""
+        return self.groups[0].runs[0].result.reference_batch
 
     @property
     def most_goodput(self) -> Goodput | None:
@@ -426,13 +368,18 @@ class TrainingResults:
 
     @property
     def num_as_good(self) -> int:
-        """Other trials that intervals do not tell apart from it."""
+        """Other trials whose intervals overlap with its."""
         most = self.most_goodput
-        return sum(each.may_equal(most) for each in self.goodput if each is not most) if most else 0
+        pairs = [_comparable(each, most) for each in self.goodput if most and each is not most]
+        return sum(one.low <= two.high and two.low <= one.high for one, two in pairs)
 
     def comparison(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against one device; None of one device itself, or without it."""
         return next((each for each in self.comparisons if each.group is group), None)
+
+    def change(self, group: TrainedGroup) -> Comparison | None:
+        """``group`` against the default on as many devices; None of the default itself, or without it."""
+        return next((each for each in self.changed if each.group is group), None)
 
 
 def analyse_training(base: Facts) -> TrainingResults | None:
@@ -442,37 +389,42 @@ def analyse_training(base: Facts) -> TrainingResults | None:
         return None
     groups = _groups(base.study, runs)
     ones = [group for group in groups if group.world_size == 1]
-    others = [(group, _like(group, ones)) for group in groups if group.world_size > 1]
+    pairs = [
+        (group, next((one for one in ones if one.config.same_question(group.config)), None))
+        for group in groups
+        if group.world_size > 1
+    ]
     defaults = {(group.world_size, group.strategy): group for group in groups if not group.changes}
     changed = [(group, defaults.get((group.world_size, group.strategy))) for group in groups if group.changes]
-    # a changed setting may have another batch: the scale is told of one
-    told = [run for group in groups if not group.changes for run in group.runs if run.noise_scales]
-    return TrainingResults(
+    # a changed setting may have another batch: the scale is that of one
+    measured = [run for group in groups if not group.changes for run in group.runs if run.noise_scales]
+    first, last = ([run.noise_scales[end] for run in measured] for end in (0, -1))
+    found = TrainingResults(
         groups=tuple(groups),
-        comparisons=tuple(compare(group, one) for group, one in others if one),
+        comparisons=tuple(compare(group, one) for group, one in pairs if one),
         changed=tuple(compare(group, default) for group, default in changed if default),
-        noise_scale=_scale_over(told) if told else None,
-        reference_batch=runs[0].result.reference_batch,
-        goodput=tuple(
-            goodput_of(
-                base,
-                runs[0].result.reference_batch,
-                [run.epochs for run in told],
-                is_scaled=_is_scaled(runs[0].spec),
-            )
-        ),
+        noise_scale=ScaleOverRuns(median(first), median(last), len(measured)) if measured else None,
+        goodput=(),
     )
+    return replace(found, goodput=tuple(_goodput(base, found, measured)))
 
 
-def _is_scaled(spec: TrainingSpec) -> bool:
-    """Whether the learning rate grows with the batch, as goodput assumes."""
-    return spec.learning_rate_scaling != "none"
-
-
-def _scale_over(runs: Sequence[TrainedRun]) -> ScaleOverRuns:
-    """Of runs that each have a scale after some epoch."""
-    first, last = ([run.noise_scales[end] for run in runs] for end in (0, -1))
-    return ScaleOverRuns(median(first), median(last), min(last), max(last), len(runs))
+def _goodput(base: Facts, training: TrainingResults, runs: Sequence[TrainedRun]) -> list[Goodput]:
+    """Of every trial of the curve and of the search, by the ``runs`` that measured a noise scale."""
+    records = base.by_role("scaling", "search")
+    efficiencies = {
+        batch: efficiency_over_runs(
+            [run.epochs for run in runs], training.reference_batch, batch, is_scaled=training.is_scaled
+        )
+        for batch in {record.config.global_batch_size for record in records}
+    }
+    found = []
+    for record in records:
+        rate = base.scaling(record).throughput_samples_per_s
+        efficiency = efficiencies[record.config.global_batch_size]
+        if efficiency is not None:
+            found.append(Goodput(record, rate, efficiency, product(rate, efficiency)))
+    return sorted(found, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))
 
 
 def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
@@ -481,7 +433,13 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     The accuracy is as good where the whole interval of the difference lies within the tolerance, better or
     worse where it lies on one side of 0, else it is not known yet; nor is it with fewer than three seeds.
     """
-    group, base = _after_equally_many(group, base)
+    fewest = min(group.num_epochs, base.num_epochs)  # one may have been stopped early
+    group, base = (
+        each
+        if each.num_epochs == fewest
+        else group_of([run.until(fewest) for run in each.runs], each.changes)
+        for each in (group, base)
+    )
     ones = {run.seed: run for run in base.runs}
     pairs = [(run, ones[run.seed]) for run in group.runs if run.seed in ones]
     tolerance = group.runs[0].spec.tolerance_points
@@ -506,12 +464,6 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     )
 
 
-def _after_equally_many(*groups: TrainedGroup) -> tuple[TrainedGroup, ...]:
-    """Each as it was after as many epochs as all of them have: one may have been stopped early."""
-    fewest = min(group.num_epochs for group in groups)
-    return tuple(group if group.num_epochs == fewest else group.until(fewest) for group in groups)
-
-
 def parity(difference: Estimate | None, tolerance: float) -> Verdict:
     """What a difference with its interval says, all in percentage points."""
     if difference is None or difference.n < LEAST_VALUES:
@@ -521,11 +473,7 @@ def parity(difference: Estimate | None, tolerance: float) -> Verdict:
 
 def _seeds_to_tell(difference: Estimate | None, tolerance: float) -> int | None:
     """Seeds that would tell, with the difference as it is; None where it is known, or no number would."""
-    if (
-        difference is None
-        or difference.n < LEAST_VALUES
-        or parity(difference, tolerance) is not Verdict.UNKNOWN
-    ):
+    if difference is None or difference.n < LEAST_VALUES or verdict(difference, tolerance) != Verdict.UNKNOWN:
         return None
     times = times_to_tell(difference, tolerance)
     return None if times is None else times * difference.n
@@ -548,8 +496,3 @@ def _changes(study: Study, config: Configuration) -> str:
     setting = config.setting.model_copy(update={"strategy": default.strategy})
     alike = config.model_copy(update={"setting": setting})
     return "" if is_default(study, alike) else difference_words(study, alike)
-
-
-def _like(group: TrainedGroup, ones: Sequence[TrainedGroup]) -> TrainedGroup | None:
-    """The training on one device of the same setting."""
-    return next((one for one in ones if one.config.same_question(group.config)), None)

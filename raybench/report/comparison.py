@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from raybench.analysis.attribution import ModelChange
@@ -119,39 +118,12 @@ def every_scaling_table(studies: SideBySide) -> Table:
     return _joined("Every setting shown", caption, studies.sides, scaling_table)
 
 
-_TRAINING = {
-    "devices",
-    "strategy",
-    "setting",
-    "test accuracy",
-    "epoch, s",
-    "speed-up",
-    "all epochs, s",
-    "seeds",
-}
-
-
-def every_training_table(studies: SideBySide) -> Table:
-    """What every side trained as one table, with a column for the side; empty where none trained."""
-    title = "Every training"
-    caption = "After the last epoch; epochs without evaluation. 95% intervals over three seeds or more."
-    sides = [side for side in studies.sides if side.results.training]
-    if not sides:
-        return empty_table(title)
-    found = _joined(title, caption, sides, training_table, {"setting": "the default"})
-    kept = [place for place, each in enumerate(found.columns) if not place or each.heading in _TRAINING]
-    rows = tuple(tuple(row[place] for place in kept) for row in found.rows)
-    return replace(found, columns=tuple(found.columns[place] for place in kept), rows=rows)
-
-
 def _joined(
     title: str,
     caption: str,
     sides: Sequence[Side],
     table_of: Callable[[StudyResults], Table],
-    absent: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
-    """``absent``: what stands in a column, by its heading, for a side that has none."""
     tables = [table_of(side.results) for side in sides]
     # some sides have columns that others have not
     columns = max((table.columns for table in tables), key=len)
@@ -160,7 +132,7 @@ def _joined(
     for side, table in zip(sides, tables, strict=True):
         for row in table.rows:
             cells = dict(zip(table.columns, row, strict=True))
-            rows.append((side.name, *(cells.get(each, absent.get(each.heading, "")) for each in columns)))
+            rows.append((side.name, *(cells.get(each, "") for each in columns)))
     return Table(title, caption, (Heading("results"), *columns), tuple(rows))
 
 
@@ -330,7 +302,8 @@ def write_comparison(directory: Path, studies: SideBySide, command: str) -> list
         for each in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
     ]
     plots = [*compared, *trained]
-    every, trainings = every_scaling_table(studies), every_training_table(studies)
+    every = every_scaling_table(studies)
+    trainings = training_table({side.name: side.results for side in studies.sides})
     tables = comparison_tables(studies)
     places = {
         "sides": Section("Side by side", tables=tuple(tables[:1])),

@@ -60,12 +60,9 @@ from raybench.report.sections.settings import (
     strategies_table,
 )
 from raybench.report.sections.training import (
-    changes_table,
     draw_training,
     epochs_table,
     goodput_table,
-    metrics_table,
-    ranks_table,
     training_plot,
     training_table,
 )
@@ -214,13 +211,8 @@ def make_tables(results: StudyResults) -> ReportTables:
         "training": Section(
             "Training",
             ("training",),
-            (metrics_table(results), changes_table(results)),
-            (
-                epochs_table(results),
-                training_table(results),
-                goodput_table(results),
-                ranks_table(results),
-            ),
+            (training_table({"": results}),),
+            (epochs_table(results), goodput_table(results)),
         ),
         "published": Section("Published and measured", tables=(published_table(results),)),
         "failures": Section("What failed", tables=(failures_table(results),), level=later),

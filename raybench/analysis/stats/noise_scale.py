@@ -49,15 +49,10 @@ def by_epoch(epochs: Sequence[Epoch]) -> list[NoiseScale | None]:
     Numerator and denominator are averaged apart, with exponentially falling weights that add up to 1: the
     ratio of single estimates would be biased.
     """
-    return _smoothed([epoch.noise for epoch in epochs])
-
-
-def _smoothed(of_epochs: Sequence[Sequence[GradientNorms]]) -> list[NoiseScale | None]:
     squared = variance = weight = 0.0
     found: list[NoiseScale | None] = []
-    for of_one in of_epochs:
-        for norms in of_one:
-            one = two_batch(norms)
+    for epoch in epochs:
+        for one in map(two_batch, epoch.noise):
             squared = DECAY * squared + (1 - DECAY) * one.squared_gradient
             variance = DECAY * variance + (1 - DECAY) * one.variance
             weight = DECAY * weight + (1 - DECAY)
@@ -65,18 +60,13 @@ def _smoothed(of_epochs: Sequence[Sequence[GradientNorms]]) -> list[NoiseScale |
     return found
 
 
-def statistical_efficiency(noise_scale: float, reference_batch: float, batch: float) -> float:
-    """Progress of a sample at ``batch`` over that of one at ``reference_batch``: (phi + B0) / (phi + B).
-
-    All three in samples (Qiao et al. 2021, equation 6).
-    """
-    return (noise_scale + reference_batch) / (noise_scale + batch)
-
-
 def efficiency_over_runs(
     runs: Sequence[Sequence[Epoch]], reference_batch: int, batch: int, *, is_scaled: bool = True
 ) -> Estimate | None:
     """Statistical efficiency, mean over epochs and runs, as sure as the noise scale is known.
+
+    Progress of a sample at ``batch`` over that of one at ``reference_batch``: (phi + B0) / (phi + B) with the
+    noise scale phi, all in samples (Qiao et al. 2021, equation 6).
 
     ``is_scaled``: whether the learning rate grew with the batch, which the formula assumes. Where it did not,
     a step makes at least the progress of one at the reference batch in the limit of small steps: the interval
@@ -101,10 +91,8 @@ def _by_formula(runs: Sequence[Sequence[Epoch]], reference_batch: int, batch: in
     known = [(run, mean) for run, mean in zip(measured, means, strict=True) if mean is not None]
     if not known:
         return None
-    value, bounds = (
-        fmean(mean for _, mean in known),
-        (min(1.0, reference_batch / batch), max(1.0, reference_batch / batch)),
-    )
+    value, ratio = fmean(mean for _, mean in known), reference_batch / batch
+    bounds = (min(1.0, ratio), max(1.0, ratio))
     if len(known) >= LEAST_VALUES:
         return within(student([mean for _, mean in known]), bounds)
     counts = [sum(map(len, run)) for run, _ in known]
@@ -120,8 +108,8 @@ def _mean_efficiency(
 ) -> float | None:
     """Over the epochs of one run: (S + B0 G) / (S + B G) of each, by the sums of its measurements.
 
-    It is ``statistical_efficiency`` of S / G, and 1 where noise hides the gradient (G = |G|^2 of 0 or less):
-    leaving such epochs out would favour small batches.
+    It is 1 where noise hides the gradient (G = |G|^2 of 0 or less): leaving such epochs out would favour
+    small batches.
     """
     found = list[float]()
     for of_one in of_epochs:

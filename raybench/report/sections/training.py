@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,10 @@ from raybench.analysis.training import (
     Comparison,
     EpochMeans,
     Goodput,
-    ScaleOverRuns,
-    ToTarget,
     TrainedGroup,
-    TrainedRun,
     TrainingResults,
 )
 from raybench.report.format import (
-    MEBIBYTE,
     figures,
     interval,
     over_few,
@@ -49,7 +45,7 @@ from raybench.report.plot import (
     whole_numbers,
     write_title,
 )
-from raybench.report.table import Column, Table, devices, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Heading, Table, devices, empty_table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -70,23 +66,18 @@ def changed_words(comparison: Comparison) -> str:
 
 
 def _parity_of(comparison: Comparison, who: str) -> str:
-    difference = comparison.difference_points
-    speedup = comparison.epoch_speedup
+    difference, speedup = comparison.difference_points, comparison.epoch_speedup
     speed = f"; an epoch is {times_over_seeds(speedup)} as fast" if speedup else ""
     if difference is None:
         return f"there are no accuracies to compare {who}{speed}"
     numbers = f"{points_words(difference)} points, {seen_words(comparison.num_seeds, comparison.group)}"
-    width = f"±{comparison.tolerance_points:g} points"
-    seeds = comparison.seeds_to_tell
-    tell = f"; {plural(seeds, 'seed')} would tell" if seeds else ""
-    words = {
-        Verdict.AS_GOOD: f"accuracy {who} is the same within {width} ({numbers})",
-        Verdict.BETTER: f"accuracy {who} differs ({numbers})",
-        Verdict.WORSE: f"accuracy {who} differs ({numbers})",
-        Verdict.UNKNOWN: f"whether accuracy {who} is the same within {width} is not known yet "
-        f"({numbers}{tell})",
-    }
-    return words[comparison.parity] + speed
+    same = f"accuracy {who} is the same within ±{comparison.tolerance_points:g} points"
+    if comparison.parity is Verdict.UNKNOWN:
+        seeds = comparison.seeds_to_tell
+        tell = f"; {plural(seeds, 'seed')} would tell" if seeds else ""
+        return f"whether {same} is not known yet ({numbers}{tell}){speed}"
+    found = same if comparison.parity is Verdict.AS_GOOD else f"accuracy {who} differs"
+    return f"{found} ({numbers}){speed}"
 
 
 def points_words(difference: Estimate) -> str:
@@ -104,48 +95,61 @@ def seen_words(num_seeds: int, group: TrainedGroup) -> str:
 def trained_words(results: Facts, found: TrainedTime) -> str:
     """An epoch of one setting, and its speed-up, as trained and by its steps."""
     where = f"{results.label(found.record)} on {devices_words(found.record.config.world_size)}"
-    words = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained"
-    seeds = "" if found.epoch_s.n > 2 else f" ({found.epoch_s.n} seed{'s' * (found.epoch_s.n > 1)})"
-    words += f"{seeds}, {plain_lasting(found.by_steps_s)} by its steps"
+    seeds = "" if found.epoch_s.n >= LEAST_VALUES else f" ({plural(found.epoch_s.n, 'seed')})"
+    words = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained{seeds}"
+    words += f", {plain_lasting(found.by_steps_s)} by its steps"
     if found.speedup is None or found.speedup_by_steps is None:
         return words
     trained, by_steps = plain_times(found.speedup), plain_times(found.speedup_by_steps)
     return f"{words}; {trained} and {by_steps} as fast as one device"
 
 
+MOST_GROUPS = 7  # columns of a table: with the metrics' names it stays narrow enough to paste
+
+
 @dataclass(frozen=True)
-class _Metric:
-    """One thing that was trained for or paid, of every group."""
+class _Trained:
+    """A column: one setting on one number of devices, and what it is compared with."""
 
-    name: str
-    cells: tuple[str, ...]
-    change: str = ""  # from the first group to the last
+    heading: str
+    group: TrainedGroup
+    over_one: Comparison | None  # several devices against one
+    over_default: Comparison | None  # a changed setting against the default, on equally many devices
+    epoch_samples: int | None
 
 
-MOST_GROUPS = 6  # columns
+def training_table(named: Mapping[str, StudyResults]) -> Table:
+    """What a write-up of a training shows: a metric a row, a column for one device and for each other way.
 
-
-def metrics_table(results: StudyResults) -> Table:
-    """What a write-up of a training shows: a metric a row, a column for one device and for each other way."""
-    training, title = results.training, "One device and several"
-    every = [each for each in training.groups if each.stopped_by is None] if training else []
-    groups = every[:MOST_GROUPS]
-    if training is None or len(groups) < 2:
-        return empty_table(title)
-    headings = [_named(each) for each in groups]
-    columns: list[Column[_Metric]] = [
-        Column("metric", lambda row: row.name, stays=True),
-        *(_group_column(heading, place) for place, heading in enumerate(headings)),
+    ``named``: the results side by side, by the names that their columns begin with; of one alone "".
+    """
+    columns = [
+        each
+        for name, results in named.items()
+        if results.training is not None
+        for each in _columns(name, results.training, results.epoch_samples)
     ]
-    if len(groups) == 2:
-        columns.append(Column("change", lambda row: row.change, right=True))
-    shown = [each for each in _metrics(results, training, groups) if any(each.cells)]
-    numbers = [len(each.runs) for each in groups]
-    caption = (
-        f"After {plural(groups[0].num_epochs, 'epoch')}, {n_words((min(numbers), max(numbers)), 'seed')}; "
-        "times of an epoch are without evaluation. epochs.csv has all digits."
+    shown = columns[:MOST_GROUPS]
+    rows = {metric: tuple(map(cell, shown)) for metric, cell in _METRICS.items()}
+    if rows["best test accuracy"] == rows["test accuracy"]:
+        del rows["best test accuracy"]
+    return Table(
+        "One device and several",
+        _caption(shown, len(columns) - len(shown)),
+        (Heading("metric", stays=True), *(Heading(each.heading, right=True, stays=True) for each in shown)),
+        tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
-    return make_table(title, caption, columns, shown)
+
+
+def _columns(name: str, training: TrainingResults, epoch_samples: int | None) -> Iterator[_Trained]:
+    for group in _in_order(training):
+        heading = f"{name}: {_named(group)}" if name else _named(group)
+        yield _Trained(heading, group, training.comparison(group), training.change(group), epoch_samples)
+
+
+def _in_order(training: TrainingResults) -> list[TrainedGroup]:
+    """The default on each number of devices first, what was stopped early last."""
+    return sorted(training.groups, key=lambda each: (bool(each.changes), each.stopped_by is not None))
 
 
 def _named(group: TrainedGroup) -> str:
@@ -153,278 +157,106 @@ def _named(group: TrainedGroup) -> str:
     return ", ".join(filter(None, words))
 
 
-def _group_column(heading: str, place: int) -> Column[_Metric]:
-    return Column(heading, lambda row: row.cells[place], right=True, stays=True)
+def _says_something(metric: str, cells: Sequence[str]) -> bool:
+    different = set(cells) - {NONE}
+    return len(different) > 1 if metric in _IF_THEY_DIFFER else bool(different)
 
 
-def _metrics(
-    results: StudyResults, training: TrainingResults, groups: Sequence[TrainedGroup]
-) -> Iterator[_Metric]:
-    compared = [training.comparison(each) for each in groups]
-    samples = results.epoch_samples
-
-    def of_all(
-        name: str,
-        value: Callable[[TrainedGroup], Estimate | None],
-        words: Callable[[Estimate], str],
-        kind: str,
-    ) -> _Metric:
-        values = [value(each) for each in groups]
-        one, many = values[0], values[-1]
-        improved = ""
-        if one is not None and many is not None and one.value:
-            change = many.value / one.value - 1
-            improved = (
-                f"{change:+.1%}" if kind == "ratio" else f"{100 * (many.value - one.value):+.2f} points"
-            )
-        return _Metric(name, tuple(known(each, words, "") for each in values), improved)
-
-    def of_one(group: TrainedGroup, words: str, own: str = "1") -> str:
-        return own if group.world_size == 1 else words
-
-    yield of_all("time per epoch", lambda each: each.epoch_time_s, plain_lasting, "ratio")
-    yield of_all("total time", lambda each: each.total_s, plain_lasting, "ratio")
-    if samples:
-        yield of_all(
-            "samples/s", lambda each: inverse(each.epoch_time_s).scaled(samples), plain_interval, "ratio"
-        )
-    for name, speedups in (
-        ("speed-up, epoch", [each.epoch_speedup if each else None for each in compared]),
-        ("speed-up, total", [each.total_speedup if each else None for each in compared]),
-    ):
-        yield _Metric(
-            name, tuple(map(of_one, groups, (known(each, times_over_seeds, "") for each in speedups)))
-        )
-    shares = [
-        each.epoch_speedup.scaled(1 / each.group.world_size) if each and each.epoch_speedup else None
-        for each in compared
-    ]
-    cells = [known(each, plain_percent, "") for each in shares]
-    yield _Metric(
-        "efficiency, epoch", tuple(of_one(*each, "100%") for each in zip(groups, cells, strict=True))
-    )
-    yield of_all("training accuracy", lambda each: each.epochs[-1].train_accuracy, _percent, "points")
-    yield of_all("test accuracy", lambda each: each.final_accuracy, _percent, "points")
-    yield of_all("best test accuracy", _best_accuracy, _percent, "points")
-    yield of_all("training loss", lambda each: each.epochs[-1].train_loss, _value, "ratio")
-    yield of_all("test loss", lambda each: each.epochs[-1].test_loss, _value, "ratio")
-    steps = [each.runs[0].epochs[-1].steps for each in groups]
-    yield _Metric("optimizer steps an epoch", tuple(f"{each:,}" for each in steps))
+def _rate(each: _Trained) -> Estimate | None:
+    return inverse(each.group.epoch_time_s).scaled(each.epoch_samples) if each.epoch_samples else None
 
 
-def _best_accuracy(group: TrainedGroup) -> Estimate | None:
-    known_ones = [each.test_accuracy for each in group.epochs if each.test_accuracy is not None]
-    return max(known_ones, key=lambda each: each.value, default=None)
+def _efficiency(each: _Trained) -> Estimate | None:
+    speedup = each.over_one.epoch_speedup if each.over_one else None
+    return speedup.scaled(1 / each.group.world_size) if speedup else None
 
 
-@dataclass(frozen=True)
-class _GroupRow:
-    """A number of devices, and how it compares with one."""
-
-    group: TrainedGroup
-    comparison: Comparison | None
+def _speedup(comparison: Comparison | None, of: Callable[[Comparison], Estimate | None]) -> str:
+    return known(of(comparison) if comparison else None, times_over_seeds)
 
 
-_GROUP_COLUMNS: list[Column[_GroupRow]] = [
-    Column("devices", lambda row: str(row.group.world_size), right=True),
-    Column("strategy", lambda row: row.group.strategy),
-    Column("global batch", lambda row: f"{row.group.global_batch_size:,}", right=True),
-    Column(
-        "test accuracy",
-        lambda row: known(row.group.final_accuracy, _percent, ""),
-        right=True,
-    ),
-    Column(
-        "difference, points",
-        lambda row: known(row.comparison.difference_points, points_words, "") if row.comparison else "",
-        right=True,
-    ),
-    Column("verdict", lambda row: str(row.comparison.parity) if row.comparison else "baseline"),
-    Column(
-        "epochs", lambda row: f"{row.group.num_epochs}{', stopped' if row.group.stopped_by else ''}", True
-    ),
-    Column("best epoch", lambda row: known(row.group.best_epochs, _range, ""), right=True),
-    Column("converged", lambda row: known(row.group.converged_epochs, _range, ""), right=True),
-    Column("epoch, s", lambda row: _value(row.group.epoch_time_s), right=True),
-    Column(
-        "speed-up",
-        lambda row: known(row.comparison.epoch_speedup, times_over_seeds, "") if row.comparison else "",
-        right=True,
-    ),
-    Column(
-        "all epochs, s",
-        lambda row: _value(row.group.total_s),
-        right=True,
-    ),
-    Column(
-        "speed-up in all",
-        lambda row: known(row.comparison.total_speedup, times_over_seeds, "") if row.comparison else "",
-        right=True,
-    ),
-    Column("time to target, s", lambda row: _to_target(row.group, lambda target: target.time_s), right=True),
-    Column("samples to target", lambda row: _to_target(row.group, lambda target: target.samples), right=True),
-    Column("seeds", lambda row: str(len(row.group.runs)), right=True),
-]
+def _points(comparison: Comparison | None) -> str:
+    """By how much accuracy differs, and the verdict."""
+    if comparison is None or comparison.difference_points is None:
+        return NONE
+    return f"{points_words(comparison.difference_points)} points, {comparison.parity}"
 
 
-def training_table(results: StudyResults) -> Table:
-    """Every number of devices against one, after equally many epochs."""
-    training = results.training
-    if training is None:
-        return empty_table("Training to accuracy")
-    rows = [_GroupRow(group, training.comparison(group)) for group in training.groups]
-    setting = [Column[_GroupRow]("setting", lambda row: _setting(row.group))] if training.changed else []
-    columns = [*_GROUP_COLUMNS[:2], *setting, *_GROUP_COLUMNS[2:]]
-    return make_table("Training to accuracy", _training_caption(training), columns, rows)
+_METRICS: dict[str, Callable[[_Trained], str]] = {
+    "global batch": lambda each: f"{each.group.global_batch_size:,}",
+    "time per epoch": lambda each: plain_lasting(each.group.epoch_time_s),
+    "total time": lambda each: plain_lasting(each.group.total_s),
+    "samples/s": lambda each: known(_rate(each), plain_interval),
+    "speed-up, epoch": lambda each: _speedup(each.over_one, lambda one: one.epoch_speedup),
+    "speed-up, total": lambda each: _speedup(each.over_one, lambda one: one.total_speedup),
+    "efficiency, epoch": lambda each: known(_efficiency(each), plain_percent),
+    "speed-up over the default": lambda each: _speedup(each.over_default, lambda one: one.epoch_speedup),
+    "training accuracy": lambda each: known(each.group.epochs[-1].train_accuracy, _percent),
+    "test accuracy": lambda each: known(each.group.final_accuracy, _percent),
+    "accuracy over one device": lambda each: _points(each.over_one),
+    "accuracy over the default": lambda each: _points(each.over_default),
+    "best test accuracy": lambda each: known(each.group.best_accuracy, _percent),
+    "best epoch": lambda each: known(each.group.best_epochs, _range),
+    "converged epoch": lambda each: known(each.group.converged_epochs, _range),
+    "training loss": lambda each: known(each.group.epochs[-1].train_loss, _value),
+    "test loss": lambda each: known(each.group.epochs[-1].test_loss, _value),
+    "time to target, s": lambda each: _to_target(each.group, each.group.time_to_target_s),
+    "samples to target": lambda each: _to_target(each.group, each.group.samples_to_target),
+    "optimizer steps an epoch": lambda each: f"{each.group.runs[0].epochs[-1].steps:,}",
+    "epochs": lambda each: f"{each.group.num_epochs}{', stopped' if each.group.stopped_by else ''}",
+    "seeds": lambda each: str(len(each.group.runs)),
+}
+_IF_THEY_DIFFER = {
+    "global batch", "best epoch", "converged epoch", "optimizer steps an epoch", "epochs", "seeds"
+}  # fmt: skip
 
 
-_CHANGE_COLUMNS: list[Column[Comparison]] = [
-    Column("devices", lambda each: str(each.group.world_size), right=True),
-    Column("change", lambda each: each.group.changes),
-    Column("global batch", lambda each: f"{each.group.global_batch_size:,}", right=True),
-    Column("test accuracy", lambda each: known(each.group.final_accuracy, _percent, ""), right=True),
-    Column("the default's", lambda each: known(each.base.final_accuracy, _percent, ""), right=True),
-    Column("difference, points", lambda each: known(each.difference_points, points_words, ""), right=True),
-    Column("verdict", lambda each: str(each.parity)),
-    Column("epoch, s", lambda each: _value(each.group.epoch_time_s), right=True),
-    Column("the default's epoch, s", lambda each: _value(each.base.epoch_time_s), right=True),
-    Column("speed-up", lambda each: known(each.epoch_speedup, times_over_seeds, ""), right=True),
-    Column("seeds", lambda each: str(each.num_seeds), right=True),
-]
-
-
-_STOPPED: Column[Comparison] = Column("stopped", lambda each: _stopped_words(each.group))
-
-
-def _stopped_words(group: TrainedGroup) -> str:
-    pruned = group.stopped_by
-    return "" if pruned is None else f"after epoch {pruned.epoch}, against {pruned.compared - 1} others"
-
-
-def changes_table(results: StudyResults) -> Table:
-    """Each changed setting against the default, on equally many devices, after equally many epochs."""
-    changed = results.training.changed if results.training else ()
-    together = results.training is None or results.training.spec.settings == "default"
-    title = "Training with all changes" if together else "Training with other settings"
-    who = "all changes together" if together else "the other settings"
-    caption = (
-        f"The default and {who}, trained for equally many epochs. Intervals are over seeds, paired by "
-        "seed; fewer than three have none."
-    )
-    stopped = [_STOPPED] if any(each.group.stopped_by for each in changed) else []
-    if stopped:
-        caption += " What was stopped early is compared after its last epoch; it got no further seed."
-    return make_table(title, caption, [*_CHANGE_COLUMNS, *stopped], changed)
-
-
-def _setting(group: TrainedGroup) -> str:
-    return group.changes or "the default"
-
-
-def _training_caption(training: TrainingResults) -> str:
-    spec = training.spec
+def _caption(shown: Sequence[_Trained], left_out: int) -> str:
+    """After how many epochs and seeds, what the words mean, and what went another way than asked."""
+    if not shown:
+        return ""
+    runs, spec = [run for each in shown for run in each.group.runs], shown[0].group.runs[0].spec
+    numbers = [len(each.group.runs) for each in shown]
+    epochs = plural(max(each.group.num_epochs for each in shown), "epoch")
     words = [
-        "Accuracy after the last epoch, 95% intervals over three seeds or more; the same within "
-        f"±{spec.tolerance_points:g} points. An epoch's time is without evaluation; all epochs: with it. "
-        f"Converged: the first epoch within {spec.tolerance_points:g} points of the best."
+        f"After {epochs}, {n_words((min(numbers), max(numbers)), 'seed')}; an epoch's time is without "
+        f"evaluation; as good, and converged: within {spec.tolerance_points:g} points."
     ]
     if spec.target_accuracy is not None:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
-    difference = training.weights_difference
-    if difference is not None:
-        words.append(f"Largest difference of a weight between two ranks at the end: {difference:.3g}.")
-    skipped = sum(epoch.skipped_steps for run in training.runs for epoch in run.epochs)
+    if any(each.group.stopped_by for each in shown):
+        words.append("What was stopped early is compared after its last epoch.")
+    differences = [run.result.weights_difference or 0.0 for run in runs]
+    if max(differences) > 0:
+        words.append(f"Largest difference of a weight between two ranks at the end: {max(differences):.3g}.")
+    skipped = sum(epoch.skipped_steps for run in runs for epoch in run.epochs)
     if skipped:
-        steps = sum(epoch.steps for run in training.runs for epoch in run.epochs)
+        steps = sum(epoch.steps for run in runs for epoch in run.epochs)
         words.append(f"The gradient scaler of fp16 left out {skipped:,} of {steps:,} steps.")
-    kept = sorted(run.result.model for run in training.runs if run.result.model)
-    if kept:
-        words.append(f"Trained models: {', '.join(kept)}.")
-    notes = {f"{name}: {why}" for run in training.runs for name, why in run.result.missing.items()}
+    notes = {f"{name}: {why}" for run in runs for name, why in run.result.missing.items()}
     words += [f"Note: {note}." for note in sorted(notes)]
+    if left_out:
+        words.append(f"{plural(left_out, 'more setting')} in epochs.csv.")
     return " ".join(words)
 
 
-@dataclass(frozen=True)
-class _EpochRow:
-    """One epoch on one number of devices."""
-
-    group: TrainedGroup
-    means: EpochMeans
-
-
-_EPOCH_COLUMNS: list[Column[_EpochRow]] = [
-    Column("devices", lambda row: str(row.group.world_size), right=True),
-    Column("strategy", lambda row: row.group.strategy),
-    Column("epoch", lambda row: str(row.means.epoch), right=True),
-    Column("learning rate", lambda row: f"{row.means.learning_rate:.4g}", right=True),
-    Column("training loss", lambda row: known(row.means.train_loss, _value, ""), right=True),
-    Column("training accuracy", lambda row: known(row.means.train_accuracy, _percent, ""), right=True),
-    Column("test loss", lambda row: known(row.means.test_loss, _value, ""), right=True),
-    Column("test accuracy", lambda row: known(row.means.test_accuracy, _percent, ""), right=True),
-    Column("training, s", lambda row: known(row.means.train_s, _value, ""), right=True),
-    Column("evaluation, s", lambda row: known(row.means.evaluation_s, _value, ""), right=True),
-    Column("seeds", lambda row: str(row.means.num_seeds), right=True),
+_EPOCH_COLUMNS: list[Column[tuple[str, EpochMeans]]] = [
+    Column("trained on", lambda row: row[0]),
+    Column("epoch", lambda row: str(row[1].epoch), right=True),
+    Column("train loss", lambda row: known(row[1].train_loss, _value), right=True),
+    Column("train accuracy", lambda row: known(row[1].train_accuracy, _percent), right=True),
+    Column("test loss", lambda row: known(row[1].test_loss, _value), right=True),
+    Column("test accuracy", lambda row: known(row[1].test_accuracy, _percent), right=True),
+    Column("time", lambda row: known(row[1].train_s, plain_lasting), right=True),
 ]
 
 
 def epochs_table(results: StudyResults) -> Table:
     """Each epoch on each number of devices, mean over the seeds; epochs.csv has every seed."""
-    caption = "Mean over the seeds, 95% interval over three or more. epochs.csv has every seed."
-    groups = results.training.groups if results.training else ()
-    rows = [_EpochRow(group, means) for group in groups for means in group.epochs]
-    several = any(group.changes for group in groups)
-    setting = [Column[_EpochRow]("setting", lambda row: _setting(row.group))] if several else []
-    return make_table("Epochs", caption, [*_EPOCH_COLUMNS[:2], *setting, *_EPOCH_COLUMNS[2:]], rows)
-
-
-@dataclass(frozen=True)
-class _RankRow:
-    """One rank of one run."""
-
-    group: TrainedGroup
-    run: TrainedRun
-    rank: int
-
-
-_RANK_COLUMNS: list[Column[_RankRow]] = [
-    Column("devices", lambda row: str(row.group.world_size), right=True),
-    Column("strategy", lambda row: row.group.strategy),
-    Column("global batch", lambda row: f"{row.group.global_batch_size:,}", right=True),
-    Column("seed", lambda row: str(row.run.seed), right=True),
-    Column("rank", lambda row: str(row.rank), right=True),
-    Column("samples in an epoch", lambda row: f"{row.run.epochs[-1].samples[row.rank]:,}", right=True),
-    Column("peak memory, MiB", lambda row: _memory(row.run.result.peak_memory_bytes, row.rank), right=True),
-    Column(
-        "device memory, MiB", lambda row: _memory(row.run.result.device_memory_bytes, row.rank), right=True
-    ),
-    Column("utilisation", lambda row: _utilization(row.run, row.rank), right=True),
-]
-
-
-def ranks_table(results: StudyResults) -> Table:
-    """What each rank of each training trial has seen and used."""
-    caption = (
-        "Peak memory as torch counts it, device memory as the device does (on CPUs the process); utilisation "
-        "while training."
-    )
-    rows = [
-        _RankRow(group, run, rank)
-        for group in (results.training.groups if results.training else ())
-        for run in group.runs
-        for rank in range(group.world_size)
-    ]
-    return make_table("Ranks of the training trials", caption, _RANK_COLUMNS, rows)
-
-
-def _memory(of_ranks_bytes: tuple[int, ...] | None, rank: int) -> str:
-    return f"{of_ranks_bytes[rank] / MEBIBYTE:,.0f}" if of_ranks_bytes else ""
-
-
-def _utilization(run: TrainedRun, rank: int) -> str:
-    shares = run.result.device_utilization
-    share = shares[rank] if rank < len(shares) else None
-    return "" if share is None else f"{share:.0%}"
+    groups = _in_order(results.training)[:MOST_GROUPS] if results.training else ()
+    rows = [(_named(group), means) for group in groups for means in group.epochs]
+    caption = "Mean over the seeds, without evaluation; epochs.csv has every seed."
+    return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
 
 
 def _value(estimate: Estimate) -> str:
@@ -442,39 +274,14 @@ def _range(epochs: tuple[int, int]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _to_target(group: TrainedGroup, value: Callable[[ToTarget], float | None]) -> str:
+def _to_target(group: TrainedGroup, mean: Estimate | None) -> str:
     """The mean over the seeds that reached the target accuracy, and how many did if not all."""
-    if group.to_target is None:
-        return ""
-    mean, reached = value(group.to_target), group.to_target.num_reached
+    if group.runs[0].spec.target_accuracy is None:
+        return NONE
     if mean is None:
         return "not reached"
-    of_all = "" if reached == len(group.runs) else f" ({reached} of {len(group.runs)} seeds)"
-    return f"{figures(mean)}{of_all}"
-
-
-KNOWN_WORDS = "Intervals hold the noise scale's own error."
-UNKNOWN_WORDS = "Intervals are the throughput's: the noise scale was measured fewer than three times."
-
-
-_GOODPUT: list[Column[Goodput]] = [
-    Column("statistical efficiency", lambda each: plain_percent(each.statistical_efficiency), right=True),
-    Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
-]
-_BRACKET: list[Column[Goodput]] = [
-    Column(
-        "statistical efficiency, bounds",
-        lambda each: f"{each.statistical_efficiency.low:.0%} to {each.statistical_efficiency.high:.0%}",
-        right=True,
-    ),
-    Column(
-        "goodput, samples/s, bounds",
-        lambda each: (
-            f"{figures(each.goodput_samples_per_s.low)} to {figures(each.goodput_samples_per_s.high)}"
-        ),
-        right=True,
-    ),
-]
+    of_all = "" if mean.n == len(group.runs) else f" ({mean.n} of {len(group.runs)} seeds)"
+    return f"{figures(mean.value)}{of_all}"
 
 
 def goodput_table(results: StudyResults) -> Table:
@@ -482,40 +289,41 @@ def goodput_table(results: StudyResults) -> Table:
     training = results.training
     if training is None or training.noise_scale is None:
         return empty_table("Goodput")
+    bounds = "" if training.is_scaled else ", bounds"
+
+    def share(each: Goodput) -> str:
+        found = each.statistical_efficiency
+        return f"{found.low:.0%} to {found.high:.0%}" if bounds else plain_percent(found)
+
+    def useful(each: Goodput) -> str:
+        found = each.goodput_samples_per_s
+        return f"{figures(found.low)} to {figures(found.high)}" if bounds else interval(found)
+
     columns: list[Column[Goodput]] = [
         Column("devices", lambda each: devices(each.record), right=True),
         Column("setting", lambda each: results.label(each.record)),
         Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
         Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
-        *(_GOODPUT if training.is_scaled else _BRACKET),
+        Column(f"statistical efficiency{bounds}", share, right=True),
+        Column(f"goodput, samples/s{bounds}", useful, right=True),
     ]
     scale = training.noise_scale
-    known = all(each.statistical_efficiency.n >= LEAST_VALUES for each in training.goodput)
     caption = (
         f"Gradient noise scale: {figures(scale.first)} samples after the first epoch, {figures(scale.last)} "
-        f"after the last (McCandlish et al. 2018, smoothed; {_over_runs(scale)}). Statistical efficiency: "
-        f"(scale + {training.reference_batch:,}) / (scale + batch), Qiao et al. 2021; goodput: throughput "
-        "times this. "
+        f"after the last (McCandlish et al. 2018; over {plural(scale.num_runs, 'training')}). "
+        f"Statistical efficiency: (scale + {training.reference_batch:,}) / (scale + batch), Qiao et al. "
+        "2021; goodput: throughput times this."
     )
-    if not training.is_scaled:
-        caption += "The learning rate did not grow with the batch, as the formula assumes: bounds. "
-    caption += KNOWN_WORDS if known else UNKNOWN_WORDS
+    if bounds:
+        caption += " The learning rate did not grow with the batch, as the formula assumes: bounds."
+    if any(each.statistical_efficiency.n < LEAST_VALUES for each in training.goodput):
+        caption += " Intervals are the throughput's: the noise scale was measured fewer than three times."
     return make_table("Goodput", caption, columns, training.goodput)
-
-
-def _over_runs(scale: ScaleOverRuns) -> str:
-    """Of what the scale is told: one trial, or the middle of several and their ends."""
-    if scale.num_runs == 1:
-        return "of 1 training trial"
-    return (
-        f"the median of {plural(scale.num_runs, 'training trial')}, "
-        f"from {figures(scale.least)} to {figures(scale.most)} after the last"
-    )
 
 
 @dataclass(frozen=True)
 class TrainingPlot:
-    """Over the epochs test accuracy (0 to 1), test loss and time (s): a line for each number of devices."""
+    """Over the epochs test accuracy (0 to 1) and test loss: a line for each number of devices."""
 
     title: str
     panels: tuple[tuple[str, float, tuple[Line, ...]], ...]  # what, how it is scaled, the lines
@@ -527,7 +335,8 @@ class TrainingPlot:
         return fewest_and_most([line for _, _, lines in self.panels for line in lines])
 
 
-ACCURACY, LOSS, TIME = "test accuracy (%)", "test loss", "training time of an epoch (s)"
+ACCURACY, LOSS = "test accuracy (%)", "test loss"
+CHARACTERS_AN_INCH = 11  # of the title
 
 
 def training_plot(results: StudyResults) -> TrainingPlot | None:
@@ -535,22 +344,22 @@ def training_plot(results: StudyResults) -> TrainingPlot | None:
     training = results.training
     if training is None:
         return None
-    groups = training.groups[:MOST_CURVES]
+    groups = _in_order(training)[:MOST_CURVES]
     values: tuple[tuple[str, float, Callable[[EpochMeans], Estimate | None]], ...] = (
         (ACCURACY, 100.0, lambda means: means.test_accuracy),
         (LOSS, 1.0, lambda means: means.test_loss),
-        (TIME, 1.0, lambda means: means.train_s),
     )
-    panels = [
-        (
-            name,
-            scale,
-            tuple(line for line in (_by_epoch(each, value) for each in groups) if len(line.points) > 1),
-        )
-        for name, scale, value in values
-    ]
-    shown = tuple(panel for panel in panels if panel[2])
-    return TrainingPlot(_seen_words(training), shown, training.spec.target_accuracy) if shown else None
+    panels = []
+    for name, scale, value in values:
+        every = [
+            make_line(_named(group), [(float(means.epoch), value(means)) for means in group.epochs])
+            for group in groups
+        ]
+        lines = tuple(line for line in every if len(line.points) > 1)
+        if lines:
+            panels.append((name, scale, lines))
+    title, target = _seen_words(training), training.spec.target_accuracy
+    return TrainingPlot(title, tuple(panels), target) if panels else None
 
 
 def _seen_words(training: TrainingResults) -> str:
@@ -558,17 +367,12 @@ def _seen_words(training: TrainingResults) -> str:
     if not training.comparisons:
         return "Training, epoch by epoch"
     last = max(training.comparisons, key=lambda each: each.group.world_size)  # the first of these
-    many, speedup = devices_words(last.group.world_size), last.epoch_speedup
-    faster = f" train an epoch {speedup.value:.2f} times as fast as one" if speedup else ""
-    here, one = last.group.final_accuracy, last.base.final_accuracy
-    if here is None or one is None:
-        return f"{many}{faster or ' and one, epoch by epoch'}"
-    reached = f"{here.value:.1%} accuracy against {one.value:.1%}"
-    return f"{many}{faster}: {reached}" if faster else f"{many} reach {reached}"
-
-
-def _by_epoch(group: TrainedGroup, value: Callable[[EpochMeans], Estimate | None]) -> Line:
-    return make_line(_named(group), [(float(means.epoch), value(means)) for means in group.epochs])
+    here, one, speedup = last.group.final_accuracy, last.base.final_accuracy, last.epoch_speedup
+    said = [f"train an epoch {speedup.value:.2f} times as fast as one"] if speedup else []
+    if here and one:
+        said.append(f"reach {here.value:.1%} accuracy against {one.value:.1%}")
+    many = devices_words(last.group.world_size)
+    return f"{many} {' and '.join(said)}" if said else "Training, epoch by epoch"
 
 
 def draw_training(plot: TrainingPlot) -> Figure:
@@ -587,10 +391,8 @@ def draw_training(plot: TrainingPlot) -> Figure:
             panel.set_ylim(max(low, 0.0), min(high, 100.0))
             if plot.target is not None:
                 panel.axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-        if name == TIME:
-            panel.set_ylim(bottom=0)
     seeds = n_words(plot.seeds, "seed", "mean and 95% interval, ")
     target = f", dotted: the target of {plot.target:.1%}" if plot.target else ""
-    write_title(figure, f"{in_lines(plot.title, 90)}\n{seeds}{target}")
+    write_title(figure, f"{in_lines(plot.title, int(CHARACTERS_AN_INCH * width))}\n{seeds}{target}")
     legend_below(figure, axes[0])
     return figure

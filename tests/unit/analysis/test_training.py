@@ -5,7 +5,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.analysis.stats.verdict import Verdict
-from raybench.analysis.training import ToTarget, TrainedRun, parity
+from raybench.analysis.training import TrainedRun, parity
 from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
@@ -23,6 +23,7 @@ def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun
             learning_rate=0.1,
             train_loss=1.0,
             train_s=10.0 if number == 1 else 4.0,
+            test_loss=None if accuracy is None else 1.0 - accuracy,
             test_correct=None if accuracy is None else round(accuracy * 1000),
             test_samples=None if accuracy is None else 1000,
             evaluation_s=None if accuracy is None else 1.0,
@@ -127,8 +128,8 @@ def test_planted_epoch_times_and_noise_are_found():
     assert speedup.low <= truth <= speedup.high
     scale = found.noise_scale
     assert scale is not None
-    assert (scale.first, scale.last, scale.least, scale.most) == pytest.approx((48.0,) * 4)
-    assert scale.num_runs == len(found.runs)
+    assert (scale.first, scale.last) == pytest.approx((48.0, 48.0))
+    assert scale.num_runs == sum(len(group.runs) for group in found.groups)
     for each in found.goodput:  # (phi + B0) / (phi + B), B0 = 32
         batch = each.record.config.global_batch_size
         assert each.statistical_efficiency.value == pytest.approx(80 / (48 + batch))
@@ -238,17 +239,18 @@ def test_a_group_has_its_estimates_over_the_seeds_as_values():
     assert group.epoch_time_s.value == pytest.approx(6.0)
     assert (group.total_s.value, group.total_s.n) == (pytest.approx((16.0 + 21.0) / 2), 2)
     assert group.best_epochs == group.converged_epochs == (2, 2)
-    assert group.to_target == ToTarget(num_reached=1, time_s=21.0, samples=200.0)
+    assert group.time_to_target_s == Estimate(21.0, 21.0, 21.0, 1)
+    assert group.samples_to_target == Estimate(200.0, 200.0, 200.0, 1)
 
 
 def test_without_a_target_or_without_reaching_it():
-    for target, to_target in ((None, None), (0.9, ToTarget(num_reached=0, time_s=None, samples=None))):
+    for target in (None, 0.9):
         plan = planned_training(training={"epochs": 1, "target_accuracy": target})
         one = run_of(0.5).result
         records = [to_record(each, Outcome("complete", 1.0, result=one)) for each in training_requests(plan)]
         found = analyse(plan.study, records).training
         assert found is not None
-        assert [group.to_target for group in found.groups] == [to_target, to_target]
+        assert all(group.time_to_target_s is group.samples_to_target is None for group in found.groups)
 
 
 def test_a_cure_is_compared_with_the_default_and_with_its_own_one_device() -> None:

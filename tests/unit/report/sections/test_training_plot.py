@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.results import StudyResults
-from raybench.report.sections.training import ACCURACY, LOSS, TIME, draw_training, training_plot
+from raybench.report.sections.training import ACCURACY, LOSS, draw_training, training_plot
 
 pytestmark = pytest.mark.usefixtures("pictures")
 
@@ -15,13 +15,13 @@ def test_a_line_for_each_number_of_devices(trained_results: StudyResults) -> Non
     assert plot is not None
     assert trained_results.training is not None
     panels = {name: lines for name, _, lines in plot.panels}
-    assert list(panels) == [ACCURACY, LOSS, TIME]
+    assert list(panels) == [ACCURACY, LOSS]
     assert [line.label for line in panels[ACCURACY]] == ["1 device", "2 devices, ddp"]
     assert [point.x for point in panels[LOSS][0].points] == [1, 2, 3, 4]
     for line, group in zip(panels[ACCURACY], trained_results.training.groups, strict=True):
         assert [point.estimate for point in line.points] == [means.test_accuracy for means in group.epochs]
-    for line, group in zip(panels[TIME], trained_results.training.groups, strict=True):
-        assert [point.estimate for point in line.points] == [means.train_s for means in group.epochs]
+    for line, group in zip(panels[LOSS], trained_results.training.groups, strict=True):
+        assert [point.estimate for point in line.points] == [means.test_loss for means in group.epochs]
     assert (plot.seeds, plot.target) == ((3, 3), 0.7)
     assert "n = 3 seeds" in draw_training(plot).get_suptitle()
 
