@@ -27,17 +27,19 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from itertools import groupby
+from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import least_squares
 
 from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_log, t_quantile
 from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
 from raybench.records.other_tools import LoggedMessage
 from raybench.records.record import TrialRecord
-from raybench.records.results import CollectivesResult, MessageBlock, NotMeasured
+from raybench.records.results import MessageBlock, NotMeasured
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective, Sweep, SweepMeasureSpec
@@ -70,15 +72,11 @@ class CoreUse:
         is_full = self.host_share is not None and self.host_share >= FULL
         return self.busy_cores >= HALF or (is_full and self.ranks_share >= LEAST_OWN)
 
-    @property
-    def decided_by(self) -> str:
-        """That in a word."""
-        return "cores" if self.decides else "link"
 
-
-def core_use_of(record: TrialRecord, result: CollectivesResult, block: MessageBlock) -> CoreUse | None:
+def core_use_of(record: TrialRecord, block: MessageBlock) -> CoreUse | None:
     """Of one block; None on GPUs, and where it is not known."""
-    if block.busy_cores is None or result.host_cores is None:
+    result = record.collectives
+    if block.busy_cores is None or result is None or result.host_cores is None:
         return None
     shares = defaultdict[object, float](float)
     hosts: tuple[object, ...] = result.hosts or record.hostnames or (0,) * len(block.busy_cores)
@@ -88,16 +86,15 @@ def core_use_of(record: TrialRecord, result: CollectivesResult, block: MessageBl
     return CoreUse(max(block.busy_cores), max(shares.values()), host_share)
 
 
-def mean_core_use(uses: Iterable[CoreUse | None]) -> CoreUse | None:
+def _mean_core_use(uses: Sequence[CoreUse]) -> CoreUse | None:
     """Over the rounds; None where none is known."""
-    known = [each for each in uses if each is not None]
-    if not known:
+    if not uses:
         return None
-    shares = [each.host_share for each in known if each.host_share is not None]
+    shares = [each.host_share for each in uses if each.host_share is not None]
     return CoreUse(
-        float(np.mean([each.busy_cores for each in known])),
-        float(np.mean([each.ranks_share for each in known])),
-        float(np.mean(shares)) if shares else None,
+        fmean(each.busy_cores for each in uses),
+        fmean(each.ranks_share for each in uses),
+        fmean(shares) if shares else None,
     )
 
 
@@ -181,16 +178,8 @@ class Message:
             #: `cores`: `busy_cores` is 0.5 or more (the two ends of a transfer work in turn), or `host_busy`
             #: 0.9 and the ranks themselves use a tenth of the host's cores, so a faster link would hardly
             #: help. Else `link`; empty: unknown
-            "decided_by": self.cores.decided_by if self.cores else None,
+            "decided_by": ("cores" if self.cores.decides else "link") if self.cores else None,
         }
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """What was not measured at a place, and why."""
-
-    place: SweptPlace
-    what: NotMeasured
 
 
 def bus_factor(collective: Collective, world_size: int) -> float:
@@ -201,70 +190,69 @@ def bus_factor(collective: Collective, world_size: int) -> float:
     ]
 
 
+_Sized = tuple[SweptPlace, Collective, int]  # and the size in bytes
+
+
 def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
     """Every message of which there are two rounds, by place, collective and size.
 
     The rounds of all parts of a place are taken together. The time of a round is that of its block's slowest
     rank; over the rounds the trimmed mean of its logarithm is taken.
     """
-    times: dict[tuple[SweptPlace, Collective, int], list[float]] = {}
-    uses: dict[tuple[SweptPlace, Collective, int], list[CoreUse | None]] = {}
+    times = defaultdict[_Sized, list[float]](list)
+    uses = defaultdict[_Sized, list[CoreUse]](list)
     for record in records:
         if record.collectives is None:
             continue
-        for round_ in record.collectives.rounds:
-            for block in round_.blocks:
-                key = (place_of(record), block.collective, block.message_bytes)
-                times.setdefault(key, []).append(block.slowest_s)
-                uses.setdefault(key, []).append(core_use_of(record, record.collectives, block))
-    found = [
-        Message(collective, place, size, geometric(series), mean_core_use(uses[place, collective, size]))
+        for block in (block for round_ in record.collectives.rounds for block in round_.blocks):
+            key = (place_of(record), block.collective, block.message_bytes)
+            times[key].append(block.slowest_s)
+            if use := core_use_of(record, block):
+                uses[key].append(use)
+    return _in_order(
+        Message(collective, place, size, geometric(series), _mean_core_use(uses[place, collective, size]))
         for (place, collective, size), series in times.items()
         if len(series) >= LEAST_ROUNDS
-    ]
-    places = list(dict.fromkeys(each.place for each in found))
+    )
+
+
+def _in_order(found: Iterable[Message]) -> tuple[Message, ...]:
+    """By place as they come, then collective, then size."""
+    known = tuple(found)
+    places = list(dict.fromkeys(each.place for each in known))
     return tuple(
         sorted(
-            found,
-            key=lambda each: (
-                places.index(each.place),
-                COLLECTIVES.index(each.collective),
-                each.message_bytes,
-            ),
+            known,
+            key=lambda one: (places.index(one.place), COLLECTIVES.index(one.collective), one.message_bytes),
         )
     )
 
 
-def left_out(records: Iterable[TrialRecord]) -> tuple[LeftOut, ...]:
-    """What was not measured in any part, each once."""
-    listed = list(records)
-    measured = {(each.place, each.collective, each.message_bytes) for each in messages(listed)}
-    found = dict[tuple[SweptPlace, Collective, int | None], LeftOut]()
-    for record in listed:
+def _left_out(
+    records: Iterable[TrialRecord], found: Iterable[Message]
+) -> tuple[tuple[SweptPlace, NotMeasured], ...]:
+    """What was not measured in any part, and at which place, each once; ``found``: what was."""
+    measured = {(each.place, each.collective, each.message_bytes) for each in found}
+    missing = dict[tuple[SweptPlace, Collective, int | None], NotMeasured]()
+    for record in records:
         for what in record.collectives.missing if record.collectives else ():
             key = (place_of(record), what.collective, what.message_bytes)
             if key not in measured:
-                found.setdefault(key, LeftOut(key[0], what))
-    return tuple(found.values())
+                missing.setdefault(key, what)
+    return tuple((place, what) for (place, _, _), what in missing.items())
 
 
 def place_of(record: TrialRecord) -> SweptPlace:
-    """Where the messages of a complete record went."""
-    assert record.collectives is not None
-    config = record.request.config
-    return SweptPlace(config.world_size, record.nodes, config.placement, record.collectives.backend)
-
-
-def of_collective(found: Sequence[Message], place: SweptPlace, collective: Collective) -> list[Message]:
-    """The messages of one collective at one place, the smallest first."""
-    return [each for each in found if (each.place, each.collective) == (place, collective)]
+    """Where a record's messages went; of one that failed the backend is not known."""
+    config, found = record.request.config, record.collectives
+    return SweptPlace(config.world_size, record.nodes, config.placement, found.backend if found else "")
 
 
 FEWEST_MESSAGES = 3  # two have a line through them, whatever they are
 HOLDS_WITHIN = 0.25  # relative: further off, a message is named as one for which the line does not hold
 KNOWN_WITHIN = math.log(2)  # half the interval of a logarithm: beyond it nothing is reported
 LEAST_SHARE = 1e-6  # of the smallest time, of a latency that is looked for
-ITERATIONS, CONVERGED = 200, 1e-10
+CONVERGED = 1e-12
 
 
 @dataclass(frozen=True)
@@ -339,15 +327,15 @@ def link(records: Iterable[TrialRecord]) -> dict[LinkKey, Link]:
 
 def link_of_log(logged: Iterable[LoggedMessage]) -> dict[LinkKey, Link]:
     """The same of logs of nccl-tests, whose times are means without an interval."""
-    times: dict[tuple[SweptPlace, Collective, int], list[float]] = {}
+    times = defaultdict[_Sized, list[float]](list)
     for each in logged:
         place = SweptPlace(each.world_size, each.nodes, "pack", "nccl")
-        times.setdefault((place, each.collective, each.message_bytes), []).append(each.time_s)
+        times[place, each.collective, each.message_bytes].append(each.time_s)
     found = list[Message]()
-    for (place, collective, size), (time_s, *others) in sorted(times.items(), key=lambda each: each[0][2]):
-        mean_s = geometric([time_s, *others]) if others else Estimate(time_s, time_s, time_s, 1)
-        found.append(Message(collective, place, size, mean_s))
-    return _by_key(links(found))
+    for (place, collective, size), series in times.items():
+        alone = Estimate(series[0], series[0], series[0], 1)
+        found.append(Message(collective, place, size, geometric(series) if len(series) > 1 else alone))
+    return _by_key(links(_in_order(found)))
 
 
 def _by_key(lines: Iterable[Link]) -> dict[LinkKey, Link]:
@@ -357,85 +345,68 @@ def _by_key(lines: Iterable[Link]) -> dict[LinkKey, Link]:
     return found
 
 
-def links(found: Sequence[Message]) -> tuple[Link, ...]:
-    """The line of each collective at each place that has three messages or more."""
-    places = dict.fromkeys(each.place for each in found)
-    groups = [of_collective(found, place, collective) for place in places for collective in COLLECTIVES]
+def links(found: Iterable[Message]) -> tuple[Link, ...]:
+    """The line of each collective at each place that has three messages or more; ``found`` is in order."""
+    groups = (list(group) for _, group in groupby(found, lambda each: (each.place, each.collective)))
     return tuple(_fitted(group) for group in groups if len(group) >= FEWEST_MESSAGES)
 
 
 def _fitted(group: Sequence[Message]) -> Link:
+    """The line of one collective's messages at one place.
+
+    The search begins at the shortest time and the best rate of all messages. Neither parameter goes where no
+    message could show it.
+    """
     sizes = np.array([each.message_bytes for each in group], dtype=np.float64)
     times = np.array([each.time_s.value for each in group])
-    logs = _least_squares(sizes, times)
-    line_s = np.exp(_log_line(logs, sizes))
-    residuals = np.log(times / line_s)
-    halves = _half_widths(
-        _derivatives(logs, sizes), residuals, np.array([each.time_s.log_half_width for each in group])
+    start = np.log([times.min(), (times / sizes).min()])
+
+    def line_s(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        latency_s, s_per_byte = np.exp(logs)
+        return np.asarray(latency_s + sizes * s_per_byte, dtype=np.float64)
+
+    def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.log(line_s(logs) / times))
+
+    found = least_squares(
+        residuals,
+        start,
+        "3-point",
+        (start + math.log(LEAST_SHARE), np.inf),
+        method="dogbox",
+        ftol=CONVERGED,
+        xtol=CONVERGED,
+        gtol=CONVERGED,
     )
+    of_messages = np.array([each.time_s.log_half_width for each in group])
+    halves = _half_widths(np.asarray(found.jac), found.fun, of_messages)
     latency_s, s_per_byte = (
-        of_log(float(log), float(half), min(each.time_s.n for each in group))
-        if half <= KNOWN_WITHIN
-        else None
-        for log, half in zip(logs, halves, strict=True)
+        of_log(log, half, min(each.time_s.n for each in group)) if half <= KNOWN_WITHIN else None
+        for log, half in zip(found.x.tolist(), halves.tolist(), strict=True)
     )
+    latency, rate = np.exp(found.x).tolist()
     return Link(
         group[0].collective,
         group[0].place,
         latency_s,
         inverse(s_per_byte) if s_per_byte else None,
-        (float(np.exp(logs[0])), float(np.exp(logs[1]))),
+        (latency, rate),
         tuple(
             Residual(each.message_bytes, each.time_s.value / value_s - 1, each.time_s.excludes(value_s))
-            for each, value_s in zip(group, line_s.tolist(), strict=True)
+            for each, value_s in zip(group, line_s(found.x).tolist(), strict=True)
         ),
         tuple(each.message_bytes for each in group if each.cores_decide),
     )
 
 
-def _least_squares(sizes: NDArray[np.float64], times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logarithms of the latency (s) and of the time for a byte (s), shape ``(2,)``.
-
-    Levenberg's and Marquardt's damped steps, from the shortest time and the best rate of all messages.
-    Neither parameter goes where no message could show it.
-    """
-    least = np.log(LEAST_SHARE * np.array([times.min(), (times / sizes).min()]))
-    logs = np.log(np.array([times.min(), (times / sizes).min()]))
-    damping, error = 1e-3, _squares(logs, sizes, times)
-    for _ in range(ITERATIONS):
-        jacobian, rest = _derivatives(logs, sizes), np.log(times) - _log_line(logs, sizes)
-        step = np.linalg.solve(jacobian.T @ jacobian + damping * np.eye(2), jacobian.T @ rest)
-        tried = np.maximum(logs + step, least)
-        tried_error = _squares(tried, sizes, times)
-        if tried_error > error:
-            damping *= 10
-            continue
-        moved, logs, error, damping = np.abs(tried - logs).max(), tried, tried_error, damping / 10
-        if moved < CONVERGED:
-            break
-    return np.asarray(logs, dtype=np.float64)
-
-
-def _log_line(logs: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    latency_s, s_per_byte = np.exp(logs)
-    return np.asarray(np.log(latency_s + sizes * s_per_byte))
-
-
-def _squares(logs: NDArray[np.float64], sizes: NDArray[np.float64], times: NDArray[np.float64]) -> float:
-    return float(((np.log(times) - _log_line(logs, sizes)) ** 2).sum())
-
-
-def _derivatives(logs: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the line's logarithm, shape ``(messages, 2)``: the shares of latency and of transfer in its time."""
-    latency_s, s_per_byte = np.exp(logs)
-    share = latency_s / (latency_s + sizes * s_per_byte)
-    return np.column_stack([share, 1 - share])
-
-
 def _half_widths(
     jacobian: NDArray[np.float64], residuals: NDArray[np.float64], of_messages: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Of the 95% intervals of both logarithms, shape ``(2,)``; infinite where messages do not show them."""
+    """Of the 95% intervals of both logarithms, shape ``(2,)``; infinite where messages do not show them.
+
+    ``jacobian`` is that of the line's logarithm, shape ``(messages, 2)``: the shares of latency and of
+    transfer in its time.
+    """
     information = jacobian.T @ jacobian
     if np.linalg.matrix_rank(information) < 2:
         return np.full(2, np.inf)
@@ -454,7 +425,7 @@ class SweepResults:
     records: tuple[TrialRecord, ...]
     messages: tuple[Message, ...]  # by place, collective and size
     links: tuple[Link, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[tuple[SweptPlace, NotMeasured], ...]
 
     @property
     def places(self) -> tuple[SweptPlace, ...]:
@@ -482,16 +453,11 @@ class SweepResults:
             each for each in self.messages if each.place == place and collective in (None, each.collective)
         )
 
-    def line(self, place: SweptPlace, collective: Collective) -> Link | None:
-        """The line of a collective at a place; None where there are too few messages."""
-        found = (each for each in self.links if (each.place, each.collective) == (place, collective))
-        return next(found, None)
-
 
 def analyse_sweep(sweep: Sweep, records: Sequence[TrialRecord]) -> SweepResults:
     """Everything that the records of a sweep say."""
     found = messages(records)
-    return SweepResults(sweep, tuple(records), found, links(found), left_out(records))
+    return SweepResults(sweep, tuple(records), found, links(found), _left_out(records, found))
 
 
 def seconds_left(records: Sequence[TrialRecord], measure: SweepMeasureSpec, device: str) -> float:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any
 
 from raybench.commands import options as parsed
 from raybench.commands.options import FieldOption, Options, with_options
 from raybench.commands.process import leave
-from raybench.errors import RequestError
 from raybench.spec.sweep import COLLECTIVES, NODE_PLACEMENTS, Sweep
 
 TIMEOUT_FACTOR = 10.0  # of the seconds that rounds may take: as many as by default
-
-
-def _several(text: str, option: str) -> Literal["all"] | tuple[int, ...]:
-    sizes = parsed.parse_world_sizes(text, option)
-    if sizes != "all" and min(sizes) < 2:
-        raise RequestError(f"{option}: from 2 on, one device has nobody to talk to (received {min(sizes)})")
-    return sizes
 
 
 def _words(known: tuple[str, ...]) -> Callable[[str, str], tuple[str, ...]]:
@@ -29,7 +22,7 @@ def _words(known: tuple[str, ...]) -> Callable[[str, str], tuple[str, ...]]:
 FIELDS = (
     FieldOption("--collectives", "collectives", "all_reduce,broadcast", _words(COLLECTIVES)),
     FieldOption("--sizes", "message_bytes", "1KiB,...,64MiB", parsed.parse_sizes),
-    FieldOption("--world-sizes", "world_sizes", "2,4", _several),
+    FieldOption("--world-sizes", "world_sizes", "2,4", parsed.parse_world_sizes),
     FieldOption("--placement", "placement", "pack,spread", _words(NODE_PLACEMENTS)),
     FieldOption("--max-seconds", "measure.max_seconds", "60s", parsed.parse_duration),
     FieldOption("--device", "resources.device"),
@@ -37,6 +30,18 @@ FIELDS = (
     FieldOption("--oversubscribe", "resources.oversubscribe"),
     FieldOption("--seed", "seed"),
 )
+
+
+def command_of(sweep: Sweep) -> str:
+    """The command that measures the same."""
+    words = [f"python -m raybench.study {Sweep.name}"]
+    for each in FIELDS:
+        value = attrgetter(each.field)(sweep)
+        if isinstance(value, bool):
+            words += [each.name] if value else []
+        else:
+            words.append(f"{each.name} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
+    return " ".join(words)
 
 
 @with_options(Options, Sweep, *FIELDS)

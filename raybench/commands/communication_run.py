@@ -21,7 +21,7 @@ from raybench.launch.cluster import Cluster
 from raybench.machine.environment import of_nodes
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
-from raybench.records.requests import CollectivesRequest
+from raybench.records.requests import CollectivesRequest, Place
 from raybench.records.store import ResultsDirectory
 from raybench.report.format import share
 from raybench.spec.placement import placement_words
@@ -84,10 +84,8 @@ def _measure(
         for name in sweep.placement
         if name not in plan.placements
     ]
-    for place, reason in session.lost:
-        where = f"{place.world_size} devices, {placement_words(place.placement)}"
-        notes.append(f"not measured, since nodes are gone: {where} ({reason})")
-    return notes
+    lost = [f"{_place_words(place)} ({reason})" for place, reason in session.lost]
+    return notes + [f"not measured, since nodes are gone: {each}" for each in lost]
 
 
 class SweepProgress:
@@ -98,7 +96,7 @@ class SweepProgress:
 
     def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
         """A part of a place's rounds begins."""
-        self._display.trial(_place_words(request), done=done, total=total, left_s=left_s)
+        self._display.trial(_place_words(request.config), done=done, total=total, left_s=left_s)
 
     def progress(self, progress: Progress) -> None:
         """What it is doing."""
@@ -107,20 +105,14 @@ class SweepProgress:
     def part_done(self, records: Sequence[TrialRecord]) -> None:
         """A part has ended."""
         record = records[-1]
-        assert record.request.kind == "collectives"
-        words = _place_words(record.request)
-        if record.state != "complete":
-            self._display.trial_done([words], f"{record.state}: {record.reason}")
-            return
-        found = messages(records)
-        rounds = sum(len(each.collectives.rounds) for each in records if each.collectives)
-        widest = max(each.time_s.log_half_width for each in found)
-        outcome = (
-            f"{plural(len(found), 'message')}, n={rounds} rounds, widest interval ±{share(round(widest, 3))}"
-        )
-        self._display.trial_done([words], outcome)
+        outcome = f"{record.state}: {record.reason}"
+        if record.state == "complete":
+            found = messages(records)
+            rounds = max(each.time_s.n for each in found)
+            widest = share(round(max(each.time_s.log_half_width for each in found), 3))
+            outcome = f"{plural(len(found), 'message')}, n={rounds} rounds, widest interval ±{widest}"
+        self._display.trial_done([_place_words(record.request.config)], outcome)
 
 
-def _place_words(request: CollectivesRequest) -> str:
-    config = request.config
-    return f"{devices_words(config.world_size)}, {config.placement}"
+def _place_words(place: Place) -> str:
+    return f"{devices_words(place.world_size)}, {placement_words(place.placement)}"

@@ -255,14 +255,16 @@ def _of_study(
 
 def _of_sweep(store: ResultsDirectory, goes_on: str) -> _Report:
     from raybench.analysis.collectives import analyse_sweep
-    from raybench.report.communication import print_sweep, sweep_answer, write_sweep_report
+    from raybench.commands.communication import command_of
+    from raybench.report.communication import answer_of_sweep, print_sweep, write_sweep_report
 
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
+    environment = store.environment().model_dump(mode="json")
     return _Report(
-        sweep_answer(results),
+        answer_of_sweep(results),
         bool(results.complete),
         lambda console: print_sweep(results, console),
-        lambda: write_sweep_report(store.path, results, store.environment().model_dump(mode="json")),
+        lambda: write_sweep_report(store.path, results, environment, command_of(results.sweep)),
         (goes_on, ""),
     )
 

@@ -124,7 +124,6 @@ class SweepSession:
     watcher: SweepWatcher
     retry: frozenset[State] = frozenset()  # parts that ended so are measured again
     lost: list[tuple[Place, str]] = field(default_factory=list)  # not measured since nodes are gone, and why
-    _retried: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._in_flight = InFlight(self.runner, TimeBudget(), self.plan)
@@ -143,35 +142,24 @@ class SweepSession:
 
     def _measure(self, place: Place, done: int) -> None:
         """Parts until the place is measured, or one fails: what came before it counts."""
-        measure, known = self.plan.sweep.measure, list[TrialRecord]()
-        while (left_s := seconds_left(known, measure, self.plan.device)) > 0:
-            request = self.plan.request(place, len(known), min(left_s, PART_SECONDS))
-            record = self._known(request)
-            if record is None:
-                places_after_s = (len(self.plan.places) - done - 1) * measure.max_seconds
-                self.watcher.part(
-                    request, done=done, total=len(self.plan.places), left_s=left_s + places_after_s
-                )
+        plan, known = self.plan, list[TrialRecord]()
+        after_s = (len(plan.places) - done - 1) * plan.sweep.measure.max_seconds
+        while (left_s := seconds_left(known, plan.sweep.measure, plan.device)) > 0:
+            request = plan.request(place, len(known), min(left_s, PART_SECONDS))
+            record = self.store.latest().get(request.trial_id)
+            if record is not None and record.state not in self.retry:
+                known.append(record)
+            else:
+                self.watcher.part(request, done=done, total=len(plan.places), left_s=left_s + after_s)
                 record = self._measure_part(request)
                 known.append(record)
                 self.watcher.part_done(known)
-            else:
-                known.append(record)
             if record.state != "complete":
                 return
 
-    def _known(self, request: CollectivesRequest) -> TrialRecord | None:
-        """The record of a part that is not to be measured again."""
-        known = self.store.latest().get(request.trial_id)
-        if known is not None and known.state in self.retry and known.trial_id not in self._retried:
-            return None
-        return known
-
     def _measure_part(self, request: CollectivesRequest) -> TrialRecord:
         signals.check()
-        self._retried.add(request.trial_id)
         ended, outcome = self._in_flight.run(request, self.watcher.progress)
-        name, started = self.plan.sweep.name, ended.started_at
-        record = outcome.to_record(request, study=name, suggestion=None, started_at=started)
+        record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=ended.started_at)
         self.store.append(record)
         return record

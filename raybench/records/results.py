@@ -507,8 +507,7 @@ class TrainingResult(Frozen):
 #: time: a few rounds would take more than twice `measure.max_seconds`
 #: unsupported: the backend does not have the collective
 #: wrong: its result is wrong
-#: uneven: the ranks cannot have equal shares of it
-WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
+WhyNot = Literal["oom", "time", "unsupported", "wrong"]
 OfRanks = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 
 

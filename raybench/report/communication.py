@@ -1,35 +1,32 @@
-"""The report of a sweep of collectives: tables, plots, its answer in a line, what the terminal shows."""
+"""The report of a sweep of collectives: its answer, tables, plots and files, what the terminal shows."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
 
 from raybench.analysis.collectives import (
     FULL,
     HALF,
     HOLDS_WITHIN,
     LEAST_OWN,
-    CoreUse,
-    LeftOut,
     Link,
     Message,
     SweepResults,
     SweptPlace,
+    place_of,
 )
 from raybench.analysis.labels import devices_words
-from raybench.records.record import TrialRecord
 from raybench.records.results import NotMeasured
 from raybench.report import render
 from raybench.report.answer import Clause
 from raybench.report.format import (
     figures,
     gigabytes_per_s,
-    relative_words,
+    plus_minus,
     share,
     size_words,
     time_unit,
@@ -38,16 +35,14 @@ from raybench.report.format import (
 from raybench.report.method import on_words
 from raybench.report.pages import Section, make_pages, with_something, write_files
 from raybench.report.plot import (
-    COLORS,
     MOST_CURVES,
     Line,
     draw_lines,
     drawn,
-    enough,
-    far_apart,
     fewest_and_most,
     legend_below,
     legend_height,
+    log2_axis,
     log_y,
     make_figure,
     make_line,
@@ -56,36 +51,29 @@ from raybench.report.plot import (
     write_title,
 )
 from raybench.report.sections.trials import failures_words
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, rich_table, width_on
+from raybench.report.table import (
+    NONE,
+    Column,
+    Table,
+    known,
+    make_table,
+    rich_table,
+    width_on,
+    without_constant,
+)
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Collective, Sweep
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Console
 
 Row = TypeVar("Row")
 
-BANDWIDTHS = (
-    "Bandwidths are in GB/s (10^9 bytes/s), as nccl-tests defines them: the algorithm's is the message over "
-    "its time, the bus's is that times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, "
-    "and 1 for broadcast, which compares with the rate of each device's link. The message is the larger of "
-    "what goes in and what comes out."
-)
-DECIDED = (
-    f"Decided by the cores: a rank keeps {share(HALF)} of a core busy (the two ends of a transfer work in "
-    f"turn), or {share(FULL)} of a host's cores are busy, at least {share(LEAST_OWN)} by its ranks; a faster "
-    f"link would hardly help. {NONE}: not known, as on GPUs."
-)
-LINES = (
-    "time = latency + message / bandwidth, by least squares of the logarithms, so that every message counts "
-    "equally; intervals at 95% from the residuals, or from the messages' own intervals where these are "
-    f"wider. {NONE}: the messages do not show it within a factor of two. The typical error is the median of "
-    f"the residuals' sizes; messages that are off by more than {share(HOLDS_WITHIN)}, and whose interval "
-    "does not reach the line, are named: there it does not hold."
-)
+LINES = f"time = latency + bytes over each link / bus bandwidth; 95% intervals. {NONE}: no message shows it."
+TIMES = "Of the slowest rank, with 95% intervals; n counts rounds."
+BY_CORES = " * the cores decide, not the link."
 
 
 def links_table(results: SweepResults) -> Table:
@@ -95,130 +83,74 @@ def links_table(results: SweepResults) -> Table:
         *_place_columns(lambda each: each.place),
         Column[Link]("latency", lambda each: known(each.latency_s, timing), right=True),
         Column[Link](
-            "bandwidth (GB/s)",
-            lambda each: known(each.algorithm_bandwidth_bytes_per_s, gigabytes_per_s),
-            right=True,
-        ),
-        Column[Link](
-            "bus bandwidth (GB/s)",
+            "bus bandwidth, GB/s",
             lambda each: known(each.bus_bandwidth_bytes_per_s, gigabytes_per_s),
             right=True,
         ),
         Column[Link]("typical error", lambda each: f"{each.typical_error:.0%}", right=True),
-        Column[Link]("does not hold at", far_off),
+        Column[Link]("does not hold at", _far_off),
     ]
     return make_table("Latency and bandwidth", LINES, columns, results.links)
 
 
-def far_off(link: Link) -> str:
+def _far_off(link: Link) -> str:
     """The messages for which the line does not hold: "64 KiB (-31%)"."""
     return ", ".join(
         f"{size_words(each.message_bytes)} ({each.relative:+.0%})" for each in link.does_not_hold
     )
 
 
-def messages_table(results: SweepResults) -> Table:
-    """Every message."""
-    columns = [
-        Column[Message]("collective", lambda each: each.collective),
-        *_place_columns(lambda each: each.place),
-        Column[Message]("message", lambda each: size_words(each.message_bytes), right=True),
-        Column[Message]("time", lambda each: timing(each.time_s), right=True),
-        Column[Message](
-            "bandwidth (GB/s)", lambda each: gigabytes_per_s(each.algorithm_bandwidth_bytes_per_s), right=True
-        ),
-        Column[Message](
-            "bus bandwidth (GB/s)", lambda each: gigabytes_per_s(each.bus_bandwidth_bytes_per_s), right=True
-        ),
-        Column[Message]("n", lambda each: str(each.time_s.n), right=True),
-        Column[Message]("decided by", lambda each: known(each.cores, _decided_by)),
-    ]
-    caption = f"Times of the slowest rank, mean and 95% interval; n counts rounds. {BANDWIDTHS} {DECIDED}"
-    return make_table("Messages", caption, columns, results.messages)
-
-
-def left_out_table(results: SweepResults) -> Table:
-    """What was not measured, and why."""
-    columns = [
-        Column[LeftOut]("collective", lambda each: each.what.collective),
-        *_place_columns(lambda each: each.place),
-        Column[LeftOut](
-            "message", lambda each: known(each.what.message_bytes, size_words, "every size"), right=True
-        ),
-        Column[LeftOut]("why not", lambda each: f"{each.what.why}: {each.what.reason}"),
-    ]
-    return make_table("Not measured", "", columns, results.left_out)
-
-
-def failed_parts_table(results: SweepResults) -> Table:
-    """Parts of the rounds without numbers."""
-    columns = [
-        Column[TrialRecord]("devices", lambda record: str(record.request.config.world_size), right=True),
-        Column[TrialRecord]("placement", lambda record: placement_words(record.request.config.placement)),
-        Column[TrialRecord]("state", lambda record: record.state),
-        Column[TrialRecord]("reason", lambda record: record.reason or ""),
-    ]
-    caption = (
-        "The rounds of a world size and placement are measured in parts; those before a failed part count."
-    )
-    return make_table("Failed parts", caption, columns, results.failed)
-
-
 def times_table(results: SweepResults) -> Table:
-    """Times of the headline's messages, a column for each collective: what a terminal shows."""
-    place = results.headline
-    if place is None:
-        return empty_table("")
-    found = {(each.collective, each.message_bytes): each for each in results.at(place)}
-    collectives = dict.fromkeys(collective for collective, _ in found)
+    """The times of every message, a column for each collective."""
+    found = defaultdict[tuple[SweptPlace, int], dict[Collective, Message]](dict)
+    for each in results.messages:
+        found[each.place, each.message_bytes][each.collective] = each
+    places = results.places
+    rows: list[_Times] = sorted(found.items(), key=lambda row: (places.index(row[0][0]), row[0][1]))
 
-    def cell(collective: Collective) -> Column[int]:
-        return Column(collective, lambda size: known(found.get((collective, size)), _brief_time), right=True)
+    are_of_both = {each.cores_decide for each in results.messages} == {True, False}
 
-    columns = [Column[int]("message", size_words, right=True), *(cell(each) for each in collectives)]
-    sizes = sorted({size for _, size in found})
-    return make_table("", f"times on {place_words(place)}", columns, sizes)
+    def time_words(message: Message) -> str:
+        unit, factor = time_unit(message.time_s.value)
+        star = " *" if are_of_both and message.cores_decide else ""
+        return f"{plus_minus(message.time_s.scaled(factor), unit)}{star}"
 
+    def time_of(collective: Collective) -> Column[_Times]:
+        return Column(collective, lambda row: known(row[1].get(collective), time_words), right=True)
 
-def brief_links_table(results: SweepResults) -> Table:
-    """The lines, as much of them as a terminal shows."""
     columns = [
-        Column[Link]("line of", lambda each: f"{each.collective}, {_brief_place(results, each.place)}"),
-        Column[Link]("latency", lambda each: known(each.latency_s, timing), right=True),
-        Column[Link](
-            "bus GB/s", lambda each: known(each.bus_bandwidth_bytes_per_s, gigabytes_per_s), right=True
-        ),
-        Column[Link]("error", lambda each: f"{each.typical_error:.0%}", right=True),
+        *_place_columns(lambda row: row[0][0]),
+        Column("message", lambda row: size_words(row[0][1]), right=True),
+        *map(time_of, dict.fromkeys(each.collective for each in results.messages)),
+        Column("n", lambda row: str(min(each.time_s.n for each in row[1].values())), right=True),
     ]
-    return make_table("", "", columns, results.links)
+    return make_table("Times", f"{TIMES}{BY_CORES if are_of_both else ''}", columns, rows)
 
 
-def place_words(place: SweptPlace) -> str:
-    """2 devices on 1 node, pack, gloo."""
-    return f"{where_words(place)}, {place.backend}"
+_Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
 
 
-def where_words(place: SweptPlace) -> str:
-    """2 devices on 1 node, pack."""
-    nodes = "" if place.nodes is None else f" on {plural(place.nodes, 'node')}"
-    return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}"
+def _plain_time(message: Message) -> str:
+    unit, factor = time_unit(message.time_s.value)
+    return f"{figures(message.time_s.value * factor)} {unit}"
 
 
-def _brief_place(results: SweepResults, place: SweptPlace) -> str:
-    several = len({each.placement for each in results.places}) > 1
-    words = devices_words(place.world_size)
-    return f"{words}, {placement_words(place.placement)}" if several else words
+def not_measured_table(results: SweepResults) -> Table:
+    """What was not measured, and why; the rounds that a part has measured before another one failed count."""
+    rows = [(place, _name(what), f"{what.why}: {what.reason}") for place, what in results.left_out]
+    for record in results.failed:
+        rows.append((place_of(record), "further rounds", f"{record.state}: {record.reason}"))
+    columns: list[Column[tuple[SweptPlace, str, str]]] = [
+        *_place_columns(lambda row: row[0]),
+        Column("what", lambda row: row[1], stays=True),
+        Column("why not", lambda row: row[2], stays=True),
+    ]
+    return make_table("Not measured", "", columns, rows)
 
 
-def _brief_time(message: Message) -> str:
-    time_s = message.time_s
-    unit, factor = time_unit(time_s.value)
-    return f"{figures(time_s.value * factor)} {unit} {relative_words(time_s)}"
-
-
-def _decided_by(use: CoreUse) -> str:
-    host = "" if use.host_share is None else f", {share(min(use.host_share, 1.0))} of the host"
-    return f"the {use.decided_by}: {use.busy_cores:.2f} cores a rank{host}"
+def _name(what: NotMeasured) -> str:
+    size = "" if what.message_bytes is None else f" of {size_words(what.message_bytes)}"
+    return f"{what.collective}{size}"
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:
@@ -229,140 +161,161 @@ def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:
     ]
 
 
-LABELS = 5  # sizes that have room under an axis
-Curve = tuple[tuple[float, float], ...]  # points of a curve
+def place_words(place: SweptPlace) -> str:
+    """2 devices on 1 node, pack."""
+    nodes = "" if place.nodes is None else f" on {plural(place.nodes, 'node')}"
+    return f"{devices_words(place.world_size)}{nodes}, {placement_words(place.placement)}"
+
+
+MOST_SIZES = 5  # that have room under an axis
 
 
 @dataclass(frozen=True)
-class MessagesPlot:
-    """Times (s) and bus bandwidths (bytes/s) over the message (bytes), a line for each collective."""
+class BandwidthPlot:
+    """Bus bandwidths (bytes/s) over the message (bytes); with times (s) where the lines are collectives."""
 
-    place: str
-    times: tuple[Line, ...]
-    fitted: tuple[Curve, ...]  # of each of ``times``; empty where nothing was fitted
+    title: str
     bandwidths: tuple[Line, ...]
-    rounds: tuple[int, int]
+    times: tuple[Line, ...] = ()
 
 
-@dataclass(frozen=True)
-class PlacesPlot:
-    """Bus bandwidths (bytes/s) of one collective over the message, a line for each place."""
-
-    collective: str  # and its backend
-    bandwidths: tuple[Line, ...]
-    num_left_out: int
-    rounds: tuple[int, int]
-
-
-def messages_plot(results: SweepResults) -> MessagesPlot | None:
-    """The headline's messages; None where nothing was measured."""
+def messages_plot(results: SweepResults) -> BandwidthPlot | None:
+    """The headline's messages, a line for each collective; None where nothing was measured."""
     place = results.headline
     if place is None:
         return None
     collectives = dict.fromkeys(each.collective for each in results.at(place))
-    groups = [results.at(place, collective) for collective in collectives]
+    groups = {collective: results.at(place, collective) for collective in collectives}
     times = tuple(
-        make_line(group[0].collective, [(each.message_bytes, each.time_s) for each in group])
-        for group in groups
+        make_line(name, [(each.message_bytes, each.time_s) for each in group])
+        for name, group in groups.items()
     )
-    bandwidths = tuple(
-        make_line(
-            group[0].collective, [(each.message_bytes, each.bus_bandwidth_bytes_per_s) for each in group]
-        )
-        for group in groups
-    )
-    fitted = list[Curve]()
-    for group in groups:
-        line = results.line(place, group[0].collective)
-        sizes = np.geomspace(group[0].message_bytes, group[-1].message_bytes, 80).tolist()
-        fitted.append(tuple((size, line.time_s(size)) for size in sizes) if line else ())
-    return MessagesPlot(place_words(place), times, tuple(fitted), bandwidths, fewest_and_most(times))
+    words = f"{place_words(place)}, {place.backend}: mean and 95% interval, {n_words(fewest_and_most(times))}"
+    return BandwidthPlot(words, tuple(_bandwidths(name, group) for name, group in groups.items()), times)
 
 
-def draw_messages(plot: MessagesPlot) -> Figure:
-    """Times with their lines, and bus bandwidths."""
-    figure, (left, right) = make_figure(9.0, 3.7 + legend_height(9.0, plot.times), columns=2)
-    for index, path in enumerate(plot.fitted):
-        if path:
-            x, y = np.array(path).T
-            left.plot(x, y * 1e6, color=COLORS[index % len(COLORS)], linewidth=3.5, alpha=0.25)
-    draw_lines(left, plot.times, scale=1e6, log_x=True)
-    draw_lines(right, plot.bandwidths, scale=1e-9, log_x=True)
-    points = [point.estimate for line in plot.times for point in line.points]
-    log_y(left, [end * 1e6 for end in (*shown_ends(points), *(y for path in plot.fitted for _, y in path))])
-    _bandwidth_axis(right, plot.bandwidths)
-    left.set_ylabel("time (µs)")
-    for axes in (left, right):
-        _size_axis(axes, plot.times)
-    words = f"{plot.place}: mean and 95% interval, {n_words(plot.rounds)}"
-    write_title(figure, f"{words}\nbroad: time = latency + message / bandwidth, fitted")
-    legend_below(figure, left)
-    return figure
-
-
-def places_plot(results: SweepResults) -> PlacesPlot | None:
-    """The first collective at every place; None where there is one place only."""
+def places_plot(results: SweepResults) -> BandwidthPlot | None:
+    """The first collective, a line for each place; None where there is one place only."""
     if len(results.places) < 2:
         return None
     collective = results.messages[0].collective
-    lines = [
-        make_line(
-            where_words(place),
-            [(each.message_bytes, each.bus_bandwidth_bytes_per_s) for each in results.at(place, collective)],
-        )
-        for place in results.places
-    ]
+    lines = [_bandwidths(place_words(place), results.at(place, collective)) for place in results.places]
     shown = tuple(line for line in lines if line.points)[:MOST_CURVES]
-    return PlacesPlot(
-        f"{collective}, {results.places[0].backend}", shown, len(lines) - len(shown), fewest_and_most(shown)
-    )
+    more = len(lines) - len(shown)
+    note = f" · {plural(more, 'place')} more in the tables" if more else ""
+    words = f"{collective}, {results.places[0].backend}: mean and 95% interval"
+    return BandwidthPlot(f"{words}, {n_words(fewest_and_most(shown))}{note}", shown)
 
 
-def draw_places(plot: PlacesPlot) -> Figure:
-    """Bus bandwidths over the message at every place."""
-    figure, (axes,) = make_figure(6.4, 3.7 + legend_height(6.4, plot.bandwidths))
-    draw_lines(axes, plot.bandwidths, scale=1e-9, log_x=True)
-    _bandwidth_axis(axes, plot.bandwidths)
-    _size_axis(axes, plot.bandwidths)
-    note = f" · {plural(plot.num_left_out, 'place')} more in the tables" if plot.num_left_out else ""
-    write_title(figure, f"{plot.collective}: mean and 95% interval, {n_words(plot.rounds)}{note}")
-    legend_below(figure, axes)
+def _bandwidths(label: str, messages: Sequence[Message]) -> Line:
+    return make_line(label, [(each.message_bytes, each.bus_bandwidth_bytes_per_s) for each in messages])
+
+
+def draw_bandwidths(plot: BandwidthPlot) -> Figure:
+    """Bus bandwidths, and left of them the times."""
+    width_in = 9.0 if plot.times else 6.4
+    height_in = 3.7 + legend_height(width_in, plot.bandwidths)
+    figure, every = make_figure(width_in, height_in, columns=2 if plot.times else 1)
+    left, right = every[0], every[-1]
+    if plot.times:
+        draw_lines(left, plot.times, scale=1e6, log_x=True)
+        ends = shown_ends(point.estimate for line in plot.times for point in line.points)
+        log_y(left, [end * 1e6 for end in ends])
+        left.set_ylabel("time (µs)")
+    points = [point for line in plot.bandwidths for point in line.points]
+    draw_lines(right, plot.bandwidths, scale=1e-9, log_x=True)
+    right.set_ylim(0, 1.06e-9 * max(shown_ends(point.estimate for point in points)))
+    right.set_ylabel("bus bandwidth (GB/s)")
+    for axes in every:
+        log2_axis(axes, sorted({int(point.x) for point in points}), size_words, MOST_SIZES)
+        axes.set_xlabel("message")
+    write_title(figure, plot.title)
+    legend_below(figure, right)
     return figure
 
 
-def _size_axis(axes: Axes, lines: Sequence[Line]) -> None:
-    from matplotlib.ticker import NullLocator
-
-    sizes = sorted({int(point.x) for line in lines for point in line.points})
-    axes.set_xscale("log", base=2)
-    shown = enough(far_apart(sizes, LABELS), sizes)
-    axes.set_xticks(shown, [size_words(size) for size in shown])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlim(sizes[0] / 2**0.6, sizes[-1] * 2**0.6)
-    axes.set_xlabel("message")
-
-
-def _bandwidth_axis(axes: Axes, lines: Sequence[Line]) -> None:
-    highest = max(shown_ends(point.estimate for line in lines for point in line.points))
-    axes.set_ylim(0, 1.06e-9 * highest)
-    axes.set_ylabel("bus bandwidth (GB/s)")
-
-
 MOST_NAMES = 3  # of what was not measured, in the answer
+
+
+def sweep_answer(results: SweepResults) -> list[Clause]:
+    """Latency and bandwidth of each collective at the headline's place, what decides, what is missing."""
+    place, failed = results.headline, failures_words(results.failed)
+    if place is None:
+        return [Clause("Result", f"Nothing was measured{failed and f': {failed}'}.")]
+    there = results.at(place)
+    groups = [group for each in results.sweep.collectives if (group := results.at(place, each))]
+    by_cores = sum(each.cores_decide for each in there)
+    decided = f"the cores, not the link, for {by_cores} of {plural(len(there), 'message')}"
+    oversubscribed = any(record.request.config.oversubscribed for record in results.complete)
+    clauses: dict[str, str] = {
+        "Measured on": f"{place_words(place)}, {place.backend}",
+        **{group[0].collective: _extremes(group[0], group[-1]) for group in groups},
+        "Decided by": decided if by_cores else "",
+        "Oversubscribed": "more workers than cores, so not to be relied on" if oversubscribed else "",
+        "Not measured": _not_measured(results),
+        "Failed": failed,
+    }
+    return [Clause(question, f"{words}.") for question, words in clauses.items() if words]
+
+
+def answer_of_sweep(results: SweepResults) -> str:
+    """The whole answer in one line."""
+    return " ".join(f"{each.question}: {each.words}" for each in sweep_answer(results))
+
+
+def print_sweep(results: SweepResults, console: Console) -> None:
+    """The tables of the report, then the answer."""
+    from rich.text import Text
+
+    for table in _tables(results):
+        if table.rows:
+            console.print(rich_table(without_constant(table), width_on(console)))
+    for each in sweep_answer(results):
+        console.print(Text(f"{each.question}: {each.words}", style="bold"))
+
+
+def _extremes(smallest: Message, largest: Message) -> str:
+    """The smallest and the largest message: latency, and bandwidth."""
+    bandwidth = figures(largest.bus_bandwidth_bytes_per_s.value * 1e-9)
+    return (
+        f"{_plain_time(smallest)} for {size_words(smallest.message_bytes)}, "
+        f"bus bandwidth {bandwidth} GB/s for {size_words(largest.message_bytes)}"
+    )
+
+
+def _not_measured(results: SweepResults) -> str:
+    listed = sorted((what for _, what in results.left_out), key=lambda each: each.message_bytes is not None)
+    names = list(dict.fromkeys(f"{_name(each)} ({each.why})" for each in listed))  # of several places
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES] + ([f"{more} more"] if more > 0 else []))
+
+
+BLOCKS = (
+    "In each round every collective runs one block of operations on every message, in shuffled order, from a "
+    "barrier on; of several operations the first is thrown away. Messages are float32. Before it is timed "
+    "every collective is run once on every message with numbers of the ranks, and its result is checked."
+)
 ESTIMATOR = (
     "The time of a block is that of its slowest rank; over the rounds the 10% trimmed mean of its logarithm "
-    "is taken, with its 95% Student-t interval (Tukey and McLaughlin 1963). n counts rounds. All intervals "
-    "are of one start of the workers."
+    "is taken, with its 95% Student-t interval (Tukey and McLaughlin 1963). All intervals are of one start "
+    "of the workers."
 )
-BLOCKS = (
-    "In each round every collective runs one block on every message, in an order that is shuffled again. "
-    "Ranks meet at a barrier before each block; a block is so many operations, one after the other, that it "
-    "is long enough for the clock, and where it has several the first is thrown away."
+BANDWIDTHS = (
+    "Bandwidths are those of nccl-tests, in 10^9 bytes/s: the algorithm's is the message over its time; the "
+    "bus's is that times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, and 1 for "
+    "broadcast, and compares with the rate of each device's link. The message is the larger of what goes in "
+    "and what comes out. communication.csv has both for every message."
 )
-CHECKED = (
-    "Messages are float32 in buffers that were allocated and written to before anything was timed. Before "
-    "it is timed every collective is run once on every message with numbers of the ranks, and its result "
-    "compared with what it must be."
+FITTED = (
+    "Lines are least squares of the logarithms: every message counts equally. Intervals are from the "
+    "residuals, or from the messages' own where these are wider; what the messages do not show within a "
+    "factor of two is left out. The typical error is the median of the residuals' sizes. It does not hold "
+    f"at messages that are off by more than {share(HOLDS_WITHIN)} and whose interval does not reach it."
+)
+DECIDED = (
+    f"The cores decide where a rank keeps {share(HALF)} of a core busy (the two ends of a transfer work in "
+    f"turn), or {share(FULL)} of a host's cores are busy, at least {share(LEAST_OWN)} by its ranks: a faster "
+    "link would hardly help. On GPUs it is not known."
 )
 GLOO = (
     "gloo has no reduce_scatter of its own: torch makes it of an all_reduce of a copy (pytorch pull request "
@@ -370,108 +323,42 @@ GLOO = (
 )
 
 
-def write_sweep_report(directory: Path, results: SweepResults, environment: Mapping[str, Any]) -> list[Path]:
+def write_sweep_report(
+    directory: Path, results: SweepResults, environment: Mapping[str, Any], command: str
+) -> list[Path]:
     """Write all files of ``directory/report`` and return their paths, ``report.html`` first.
 
-    ``directory`` is the results directory, ``environment`` what environment.json holds. Raises ``OSError``
-    where the directory cannot be written.
+    ``directory`` is the results directory, ``environment`` what environment.json holds, ``command`` measures
+    the same. Raises ``OSError`` where the directory cannot be written.
     """
-    tables = (
-        links_table(results),
-        messages_table(results),
-        left_out_table(results),
-        failed_parts_table(results),
-    )
     plots = [
-        *drawn("communication", "Messages", messages_plot(results), draw_messages),
-        *drawn("places", "World sizes and placements", places_plot(results), draw_places),
+        *drawn("communication", "Messages", messages_plot(results), draw_bandwidths),
+        *drawn("places", "World sizes and placements", places_plot(results), draw_bandwidths),
     ]
+    links, times, missing = _tables(results)
+    sections = {
+        "links": Section(links.title, ("communication", "places"), (links,)),
+        "times": Section(times.title, tables=(times,)),
+        "missing": Section(missing.title, tables=(missing,)),
+    }
+    largest = max(results.complete, key=lambda record: record.request.config.world_size, default=None)
     pages = make_pages(
         directory,
         environment,
-        asked_by=_again(results.sweep),
+        asked_by=command,
         title=Sweep.name,
-        about=_about(results, environment),
-        box=[Clause("Result", sweep_answer(results))],
-        sections=with_something(
-            {"messages": Section("Messages", ("communication", "places"), tables)}, plots
-        ),
+        about=on_words("collectives", largest, results.records, environment) if largest else "",
+        box=sweep_answer(results),
+        sections=with_something(sections, plots),
         plots=plots,
         method=_method(results),
     )
-    table = render.rows_csv([each.row() for each in results.messages])
-    return write_files(directory / "report", {**pages, "communication.csv": table}, plots)
+    rows = render.rows_csv([each.row() for each in results.messages])
+    return write_files(directory / "report", {**pages, "communication.csv": rows}, plots)
 
 
-def _about(results: SweepResults, environment: Mapping[str, Any]) -> str:
-    """The largest of what was measured, on what and when; empty where nothing was."""
-    sizes = {record.request.config.world_size: record for record in reversed(results.complete)}
-    if not sizes:
-        return ""
-    return on_words("collectives", sizes[max(sizes)], results.records, environment)
-
-
-def sweep_answer(results: SweepResults) -> str:
-    """What the sweep found: a line, its clauses separated by semicolons."""
-    place = results.headline
-    if place is None:
-        return f"nothing was measured{_failures(results)}"
-    groups = [results.at(place, collective) for collective in results.sweep.collectives]
-    clauses = [_extremes(group[0], group[-1]) for group in groups if group]
-    named = [*clauses, *_by_cores(groups), *_not_measured(results)]
-    return "; ".join([*_marks(results), place_words(place), *named])
-
-
-def print_sweep(results: SweepResults, console: Console) -> None:
-    """The times at the headline, the lines of every place, the answer."""
-    from rich.text import Text
-
-    width = width_on(console)
-    for table in (times_table(results), brief_links_table(results), left_out_table(results)):
-        if table.rows:
-            console.print(rich_table(table, width))
-    console.print(Text(sweep_answer(results), style="bold"))
-
-
-def _extremes(smallest: Message, largest: Message) -> str:
-    """The smallest and the largest message: latency, and bandwidth."""
-    latency = f"{timing(smallest.time_s)} for {size_words(smallest.message_bytes)}"
-    bandwidth = gigabytes_per_s(largest.bus_bandwidth_bytes_per_s)
-    if smallest == largest:
-        return f"{smallest.collective}: {latency}, bus bandwidth {bandwidth} GB/s"
-    size = size_words(largest.message_bytes)
-    return f"{smallest.collective}: {latency}, bus bandwidth {bandwidth} GB/s for {size}"
-
-
-def _by_cores(groups: Sequence[Sequence[Message]]) -> list[str]:
-    """Where a faster link would hardly help."""
-    numbers = [(group, sum(each.cores_decide for each in group)) for group in groups]
-    named = [f"{group[0].collective} ({n} of {plural(len(group), 'message')})" for group, n in numbers if n]
-    return [f"the cores decide here, not the link: {', '.join(named)}"] if named else []
-
-
-def _marks(results: SweepResults) -> list[str]:
-    if any(record.request.config.oversubscribed for record in results.complete):
-        return ["oversubscribed: more workers than cores, so not to be relied on"]
-    return []
-
-
-def _not_measured(results: SweepResults) -> list[str]:
-    listed = sorted(results.left_out, key=lambda each: each.what.message_bytes is not None)
-    names = list(dict.fromkeys(_name(each.what) for each in listed))  # of several places
-    more = len(names) - MOST_NAMES
-    shown = names[:MOST_NAMES] + ([f"{more} more"] if more > 0 else [])
-    words = [f"not measured: {', '.join(shown)}"] if names else []
-    return words + ([f"failed parts{_failures(results)}"] if results.failed else [])
-
-
-def _name(what: NotMeasured) -> str:
-    size = "" if what.message_bytes is None else f" of {size_words(what.message_bytes)}"
-    return f"{what.collective}{size} ({what.why})"
-
-
-def _failures(results: SweepResults) -> str:
-    return f": {failures_words(results.failed)}" if results.failed else ""
+def _tables(results: SweepResults) -> tuple[Table, Table, Table]:
+    return links_table(results), times_table(results), not_measured_table(results)
 
 
 def _method(results: SweepResults) -> list[str]:
@@ -479,22 +366,4 @@ def _method(results: SweepResults) -> list[str]:
         return ["No part of the sweep is complete."]
     backends = {place.backend for place in results.places}
     reduce_scatter = "reduce_scatter" in results.sweep.collectives and "gloo" in backends
-    return [BLOCKS, ESTIMATOR, CHECKED, *([GLOO] if reduce_scatter else [])]
-
-
-def _again(sweep: Sweep) -> str:
-    """The command that measures the same."""
-    sizes = sweep.world_sizes
-    named = {
-        "--collectives": ",".join(sweep.collectives),
-        "--sizes": ",".join(map(str, sweep.message_bytes)),
-        "--world-sizes": sizes if sizes == "all" else ",".join(map(str, sizes)),
-        "--placement": ",".join(sweep.placement),
-        "--max-seconds": f"{sweep.measure.max_seconds:g}",
-        "--device": sweep.resources.device,
-        "--cpus-per-worker": str(sweep.resources.cpus_per_worker),
-        "--seed": str(sweep.seed),
-    }
-    words = [f"{option} {value}" for option, value in named.items()]
-    more = ["--oversubscribe"] if sweep.resources.oversubscribe else []
-    return " ".join([f"python -m raybench.study {Sweep.name}", *words, *more])
+    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, DECIDED, *([GLOO] if reduce_scatter else [])]

@@ -11,6 +11,7 @@ from raybench.spec.plural import plural
 MEBIBYTE = 2**20
 MINUTE_S, HOUR_S = 60.0, 3600.0
 MOST_DECIMALS = 5
+SMALL = 0.25  # half an interval, relative: one that is wider is not symmetric
 MOST_TIMES = 100  # the value: an interval that ends further away says so, and no number
 LEAST_DURATION_S = 1e-9  # less is rounding
 
@@ -44,6 +45,14 @@ def relative_words(estimate: Estimate) -> str:
     """Half of the interval as a share of the value: "±3%"."""
     relative = estimate.relative_half_width
     return f"±>{MOST_TIMES:.0%}" if relative > MOST_TIMES else f"±{relative:.0%}"
+
+
+def plus_minus(estimate: Estimate, unit: str = "") -> str:
+    """A value with half of its interval where that is small: "61.3 µs ±1%"; else with both ends."""
+    suffix = f" {unit}" if unit else ""
+    if estimate.relative_half_width > SMALL:
+        return interval(estimate, suffix)
+    return f"{figures(estimate.value)}{suffix} {relative_words(estimate)}"
 
 
 def factor(estimate: Estimate) -> str:

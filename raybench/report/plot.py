@@ -64,16 +64,20 @@ def _mark_cut(axes: Axes, ends: Sequence[Any], color: Any) -> None:
             )  # fmt: skip
 
 
-def log2_axis(axes: Axes, values: Sequence[int]) -> None:
-    """A logarithmic abscissa with plain numbers at what was measured."""
+def log2_axis(
+    axes: Axes, values: Sequence[int], words: Callable[[int], str] = "{:,}".format, most: int = 10
+) -> None:
+    """A logarithmic abscissa with plain numbers, or ``words``, at what was measured, ``most`` of them."""
     from matplotlib.ticker import NullFormatter, NullLocator
 
     axes.set_xscale("log", base=2)
-    shown = enough(far_apart(values), values)
-    axes.set_xticks(shown, [f"{value:,}" for value in shown])
+    shown = enough(far_apart(values, most), values)
+    axes.set_xticks(shown, [words(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlim(min(values) / 2**0.3, max(values) * 2**0.3)
+    low, high = min(values), max(values)
+    margin = max(2**0.3, (high / low) ** 0.04)
+    axes.set_xlim(low / margin, high * margin)
 
 
 def enough(shown: Sequence[int], values: Sequence[int], least: int = LEAST_TICKS) -> list[int]:

@@ -21,12 +21,12 @@ MessageBytes = Annotated[int, Field(ge=ELEMENT_BYTES, multiple_of=ELEMENT_BYTES,
 
 
 def message_in_shares(message_bytes: int, world_size: int) -> int:
-    """The largest message of at most so many bytes of which every rank has an equal share; 0: there is none.
+    """The largest message of at most so many bytes of which every rank has an equal share.
 
-    Shares are whole float32. All collectives of a world size are measured at the same messages.
+    Shares are whole float32, one at least. All collectives of a world size are measured at the same messages.
     """
     smallest = ELEMENT_BYTES * world_size
-    return message_bytes // smallest * smallest
+    return max(message_bytes // smallest, 1) * smallest
 
 
 class SweepMeasureSpec(Model):

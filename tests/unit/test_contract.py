@@ -159,7 +159,7 @@ def test_numbers_have_their_unit_in_the_name() -> None:
 
 
 def test_files_of_the_report_of_a_sweep(tmp_path: Path) -> None:
-    write_sweep_report(tmp_path, swept(world_sizes=(2, 4), message_bytes=(1024, 65536, 1 << 20))[1], {})
+    write_sweep_report(tmp_path, swept(world_sizes=(2, 4), message_bytes=(1024, 65536, 1 << 20))[1], {}, "")
     folder = tmp_path / "report"
     assert names_in(folder) == {"report.html", "report.md", "communication.csv", "plots/"}
     written = (folder / "communication.csv").read_text(encoding="utf-8").partition("\n")[0]

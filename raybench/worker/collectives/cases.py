@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
@@ -19,7 +19,7 @@ from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, describe
 from raybench.worker.memory import memory_limits
 
-BROADCAST_VALUE = 7.0
+SUMS = ("all_reduce", "reduce_scatter")  # collectives that add up
 SHARE_VALUES = 7  # number of values that shares may have: float32 counts exactly up to 2,189 ranks
 
 # torch 2.14 gives two collectives a new name, and warns of the old one; 2.11 has the old one alone
@@ -36,16 +36,8 @@ class Buffers:
         self.message_bytes = message_bytes
         elements = message_bytes // ELEMENT_BYTES
         # written to, not only promised: a page that is first touched while it is timed costs a fault
-        self._whole = torch.ones(elements, dtype=torch.float32, device=device)
-        self._share = torch.ones(elements // team.size, dtype=torch.float32, device=device)
-
-    def whole(self, message_bytes: int) -> torch.Tensor:
-        """All of a message, shape ``(elements,)``."""
-        return self._whole[: message_bytes // ELEMENT_BYTES]
-
-    def share(self, message_bytes: int, world_size: int) -> torch.Tensor:
-        """One rank's share of a message, shape ``(elements / world_size,)``."""
-        return self._share[: message_bytes // ELEMENT_BYTES // world_size]
+        self.whole = torch.ones(elements, dtype=torch.float32, device=device)
+        self.share = torch.ones(elements // team.size, dtype=torch.float32, device=device)
 
 
 class Operation:
@@ -58,8 +50,9 @@ class Operation:
 
     def __init__(self, collective: Collective, message_bytes: int, buffers: Buffers, team: Team) -> None:
         self.collective, self.message_bytes, self._team = collective, message_bytes, team
-        self._whole = buffers.whole(message_bytes)
-        self._share = buffers.share(message_bytes, team.size)
+        elements = message_bytes // ELEMENT_BYTES
+        self._whole = buffers.whole[:elements]
+        self._share = buffers.share[: elements // team.size]
 
     def run(self) -> None:
         """Give it to the device; on a CPU it is done when the call returns."""
@@ -74,19 +67,12 @@ class Operation:
             _reduce_scatter(self._share, self._whole, group=group)
 
     def fill(self) -> None:
-        """Numbers of which the result is known: those of the ranks, and in a whole those of the shares."""
-        rank, whole = self._team.rank, self._whole.view(self._team.size, -1)
-        self._whole.zero_()
-        self._share.zero_()
-        if self.collective == "all_reduce":
-            self._whole.fill_(rank + 1)
-        elif self.collective == "broadcast":
-            self._whole.fill_(BROADCAST_VALUE if self._team.leads else 0)
-        elif self.collective == "all_gather":
-            self._share.fill_(_share_value(rank))
-        else:
-            for number, share in enumerate(whole):
-                share.fill_((rank + 1) * _share_value(number))
+        """Numbers of which the result is known: each share has its own, times the rank's in sums."""
+        rank = self._team.rank
+        weight = rank + 1 if self.collective in SUMS else int(self.collective == "broadcast" and rank == 0)
+        for number, part in enumerate(self._whole.view(self._team.size, -1)):
+            part.fill_(weight * _share_value(number))
+        self._share.fill_(_share_value(rank) if self.collective == "all_gather" else 0)
 
     def clear(self) -> None:
         """Zeros again."""
@@ -95,25 +81,16 @@ class Operation:
 
     def fault(self) -> str | None:
         """What is wrong with the result after ``fill`` and ``run``; None: nothing."""
-        for tensor, expected in self._expected():
-            low, high = (float(value) for value in tensor.aminmax())
+        rank, size = self._team.rank, self._team.size
+        total = size * (size + 1) / 2 if self.collective in SUMS else 1
+        is_share = self.collective == "reduce_scatter"
+        parts = {rank: self._share} if is_share else dict(enumerate(self._whole.view(size, -1)))
+        for number, part in parts.items():
+            low, high = (float(value) for value in part.aminmax())
+            expected = total * _share_value(number)
             if (low, high) != (expected, expected):
                 return f"of rank numbers it makes {low:g} to {high:g} in the place of {expected:g}"
         return None
-
-    def _expected(self) -> Iterator[tuple[torch.Tensor, float]]:
-        """Parts of the result on this rank, and the one value that each has throughout."""
-        rank, size = self._team.rank, self._team.size
-        sum_of_ranks = size * (size + 1) / 2
-        if self.collective == "all_reduce":
-            yield self._whole, sum_of_ranks
-        elif self.collective == "broadcast":
-            yield self._whole, BROADCAST_VALUE
-        elif self.collective == "all_gather":
-            for number, share in enumerate(self._whole.view(size, -1)):
-                yield share, _share_value(number)
-        else:
-            yield self._share, sum_of_ranks * _share_value(rank)
 
 
 def _share_value(number: int) -> float:
@@ -148,19 +125,6 @@ class Case:
         return (self.timed + self.discarded) * self.operation_s
 
 
-@dataclass
-class Cases:
-    """What is measured, and what is not."""
-
-    ready: list[Case] = field(default_factory=list)
-    missing: list[NotMeasured] = field(default_factory=list)
-
-    @property
-    def round_s(self) -> float:
-        """A block of each, in s."""
-        return sum(case.block_s for case in self.ready)
-
-
 class Preparation:
     """From the requested messages to the measured ones, on one rank. Every method is a collective call."""
 
@@ -169,13 +133,13 @@ class Preparation:
     ) -> None:
         """``on_message`` hears which message is warmed up."""
         self._request, self._team, self._device, self._on_message = request, team, device, on_message
-        self._cases = Cases()
         self._open: list[Collective] = list(request.collectives)
-        self._last: dict[Collective, Case] = {}  # the largest message so far
+        self.ready, self.missing = list[Case](), list[NotMeasured]()  # what is measured, and what is not
 
-    def prepare(self) -> Cases:
-        """Every message that can be measured, the smallest first."""
-        sizes = self._sizes_with_shares()
+    def prepare(self) -> None:
+        """Make ready every message that can be measured, the smallest first."""
+        requested = self._request.message_bytes
+        sizes = sorted({message_in_shares(each, self._team.size) for each in requested})
         buffers, too_large = allocate(sizes, self._team, self._device)
         for size, reason in sorted(too_large.items()):
             self._leave_out(self._open, size, "oom", reason)
@@ -184,36 +148,21 @@ class Preparation:
                 if buffers is not None and size <= buffers.message_bytes:
                     self._on_message(f"{collective} of {size:,} bytes")
                     self._add(Operation(collective, size, buffers, self._team))
-        return self._cases
-
-    def _sizes_with_shares(self) -> list[int]:
-        """In bytes, ascending: those of which every rank has a share."""
-        sizes = dict[int, None]()
-        for requested in self._request.message_bytes:
-            size = message_in_shares(requested, self._team.size)
-            if size:
-                sizes[size] = None
-            else:
-                reason = f"{requested} bytes have no float32 for each of {self._team.size} ranks"
-                self._leave_out(self._open, requested, "uneven", reason)
-        return list(sizes)
 
     def _add(self, operation: Operation) -> None:
-        if self._takes_too_long(operation) or not self._is_right(operation):
-            return
-        case = Case(operation, self._time_of(operation))
-        self._last[operation.collective] = case
-        self._cases.ready.append(case)
+        if not self._takes_too_long(operation) and self._is_right(operation):
+            self.ready.append(Case(operation, self._time_of(operation)))
 
     def _takes_too_long(self, operation: Operation) -> bool:
         """Whether a few rounds with this message would not fit, by the time of the next smaller one."""
-        before = self._last.get(operation.collective)
-        if before is None:
+        smaller = [case for case in self.ready if case.operation.collective == operation.collective]
+        if not smaller:
             return False
-        growth = operation.message_bytes / before.operation.message_bytes
-        expected = Case(operation, before.operation_s * growth)
+        growth = operation.message_bytes / smaller[-1].operation.message_bytes
+        expected = Case(operation, smaller[-1].operation_s * growth)
+        round_s = sum(case.block_s for case in [*self.ready, expected])
         most_s = PATIENCE * self._request.measure.max_seconds
-        if LEAST_MEASURED * (self._cases.round_s + expected.block_s) <= most_s:
+        if LEAST_MEASURED * round_s <= most_s:
             return False
         reason = (
             f"takes some {expected.operation_s:.2g} s, so that {LEAST_MEASURED} rounds with it "
@@ -241,17 +190,17 @@ class Preparation:
             refused = describe(error)
         operation.clear()
         answers: list[tuple[str | None, str | None]] = self._team.gather((refused, fault))
-        refusals = [refusal for refusal, _ in answers if refusal]
-        faults = [
-            f"rank {rank}: {each[1]}" for rank, each in zip(self._team.ranks, answers, strict=True) if each[1]
-        ]
-        if refusals:
-            self._leave_out([operation.collective], None, "unsupported", refusals[0])
-        elif faults:
-            self._leave_out([operation.collective], operation.message_bytes, "wrong", faults[0])
-        if refusals:
-            self._open.remove(operation.collective)
-        return not (refusals or faults)
+        for refusal, _ in answers:
+            if refusal:
+                self._leave_out([operation.collective], None, "unsupported", refusal)
+                self._open.remove(operation.collective)
+                return False
+        for rank, (_, found) in zip(self._team.ranks, answers, strict=True):
+            if found:
+                reason = f"rank {rank}: {found}"
+                self._leave_out([operation.collective], operation.message_bytes, "wrong", reason)
+                return False
+        return True
 
     def _time_of(self, operation: Operation) -> float:
         """Of one operation in s, on the slowest rank, when it is warm; of several looks the shortest.
@@ -278,7 +227,7 @@ class Preparation:
     def _leave_out(
         self, collectives: Sequence[Collective], message_bytes: int | None, why: WhyNot, reason: str
     ) -> None:
-        self._cases.missing += [
+        self.missing += [
             NotMeasured(collective=each, message_bytes=message_bytes, why=why, reason=reason)
             for each in collectives
         ]

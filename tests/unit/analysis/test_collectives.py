@@ -51,7 +51,7 @@ def test_what_was_left_out_is_named_once() -> None:
     _, results = swept(
         link, message_bytes=(KIB, 4 * MIB), measure={"half_width": 0.0005, "max_seconds": 40.0}
     )
-    told = [(each.what.collective, each.what.message_bytes, each.what.why) for each in results.left_out]
+    told = [(each.collective, each.message_bytes, each.why) for _, each in results.left_out]
     assert told.count(("reduce_scatter", None, "unsupported")) == 1
     assert sorted(name for name, size, why in told if (size, why) == (4 * MIB, "oom")) == [
         "all_gather", "all_reduce", "broadcast",
@@ -183,7 +183,7 @@ def test_two_hosts_of_one_name_are_two() -> None:
         assert result is not None
         told = result.model_copy(update={"hosts": hosts})
         record = records[0].model_copy(update={"hostnames": ("node",) * 4, "result": told})
-        use = core_use_of(record, told, told.rounds[0].blocks[0])
+        use = core_use_of(record, told.rounds[0].blocks[0])
         assert use is not None
         shares.append(use.ranks_share)
     assert shares == pytest.approx([0.2, 0.1])

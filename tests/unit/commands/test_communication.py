@@ -63,7 +63,7 @@ def test_sizes_with_and_without_dots(text: str, sizes: list[int]) -> None:
         (("--sizes", "1KiB,..."), "a size after the dots"),
         (("--sizes", "1KiB,...,1KiB"), "to a larger size"),
         (("--sizes", "1KiB,3KiB,4KiB,...,1MiB"), "by a whole ratio"),
-        (("--world-sizes", "1"), "--world-sizes: from 2 on"),
+        (("--world-sizes", "1"), "at least 2: one device has nobody to talk to"),
         (("--world-sizes", "two"), "--world-sizes: whole numbers above 0"),
         (("--world-sizes", "2,64"), "--world-sizes: at most 2, with 1 cores"),
         (("--placement", "near"), '--placement: pack, spread (received "near")'),
@@ -90,6 +90,8 @@ def test_a_sweep_its_report_again_and_going_on(tmp_path: Path) -> None:
     rows = (out / "report" / "communication.csv").read_text().splitlines()
     assert len(rows) == 1 + 4 * 3
     assert (out / "sweep.toml").is_file()
+    command = "communication --collectives all_reduce,reduce_scatter,all_gather,broadcast --sizes 1024,65536,"
+    assert command in (out / "report" / "report.md").read_text()
     assert not (out / "study.toml").exists()
     before = (out / "trials.jsonl").read_bytes()
     for path in (out / "report").rglob("*.*"):
@@ -118,7 +120,7 @@ def test_no_part_completed_is_code_1(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: failing)
     done = typed("--output", tmp_path / "out")
     assert done.exit_code == 1
-    assert "nothing was measured: 1 oom (planted)" in done.output
+    assert "Nothing was measured: 1 oom (planted)" in done.output
     assert (tmp_path / "out" / "report" / "report.html").is_file()
 
 

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from raybench.analysis.collectives import SweepResults, analyse_sweep
 from raybench.report.communication import (
-    left_out_table,
+    answer_of_sweep,
     links_table,
     messages_plot,
-    messages_table,
+    not_measured_table,
     places_plot,
     print_sweep,
     sweep_answer,
@@ -35,34 +35,37 @@ def results() -> SweepResults:
     return swept(LINK, world_sizes=(2, 4))[1]
 
 
+def answers(results: SweepResults) -> dict[str, str]:
+    return {each.question: each.words for each in sweep_answer(results)}
+
+
 def test_the_answer_names_latency_bandwidth_and_what_is_missing(results: SweepResults) -> None:
-    place, *clauses = sweep_answer(results).split("; ")
-    assert place == "4 devices on 1 node, pack, fake"
-    assert clauses[0].startswith("all_reduce: 6")
-    assert "for 1 KiB, bus bandwidth 2.0" in clauses[0] or "for 1 KiB, bus bandwidth 1.9" in clauses[0]
-    assert "for 64 MiB" in clauses[0]
-    assert clauses[-1].startswith("not measured: ")
-    assert "broadcast (unsupported)" in clauses[-1]
-    assert clauses[-1].endswith("more")
+    found = answers(results)
+    assert found["Measured on"] == "4 devices on 1 node, pack, fake."
+    assert re.fullmatch(
+        r"6\d\.\d µs for 1 KiB, bus bandwidth (2\.0|1\.9)\d? GB/s for 64 MiB\.", found["all_reduce"]
+    )
+    assert found["Not measured"].startswith("broadcast (unsupported), ")
+    assert found["Not measured"].endswith("more.")
+    assert answer_of_sweep(results).startswith("Measured on: 4 devices on 1 node, pack, fake. all_reduce: 6")
 
 
 def test_where_the_cores_decide_the_link_is_not_named_as_the_reason() -> None:
     by_cores = FakeLink(busy_cores=0.95, host_busy=0.5)
     results = swept(by_cores, message_bytes=(KIB, MIB), collectives=("all_reduce",))[1]
-    words = "the cores decide here, not the link: all_reduce (2 of 2 messages)"
-    assert words in sweep_answer(results)
-    assert messages_table(results).rows[0][-1] == "the cores: 0.95 cores a rank, 50% of the host"
+    assert answers(results)["Decided by"] == "the cores, not the link, for 2 of 2 messages."
+    assert "*" not in times_table(results).caption  # all of them: a star would not tell
     by_link = swept(FakeLink(busy_cores=0.1, host_busy=0.2), message_bytes=(KIB, MIB))[1]
-    assert "decide" not in sweep_answer(by_link)
-    assert messages_table(by_link).rows[0][-1].startswith("the link: 0.10 cores")
+    assert "Decided by" not in answers(by_link)
+    assert "*" not in times_table(by_link).caption
 
 
 def test_nothing_measured_is_an_answer() -> None:
-    assert sweep_answer(analyse_sweep(Sweep(), [])) == "nothing was measured"
+    assert answer_of_sweep(analyse_sweep(Sweep(), [])) == "Result: Nothing was measured."
 
 
 def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
-    files = write_sweep_report(tmp_path, results, {"hostname": "a<b>"})
+    files = write_sweep_report(tmp_path, results, {"hostname": "a<b>"}, "measure --again")
     assert files[0] == tmp_path / "report" / "report.html"
     assert {path.relative_to(tmp_path / "report").as_posix() for path in files} == {
         "report.html", "report.md", "communication.csv",
@@ -72,36 +75,39 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
     assert len(rows) == len(results.messages) == 2 * 3 * 9
     text = (tmp_path / "report" / "report.md").read_text()
     assert "## Latency and bandwidth" in text
-    assert "## Findings" not in text
-    assert "python -m raybench.study communication --collectives all_reduce," in text
-    assert "<h2>Messages</h2>" in files[0].read_text()
+    assert "Again: `measure --again`" in text
+    assert "<h2>Times</h2>" in files[0].read_text()
     # the report of fewer places has no plot of an earlier one
-    write_sweep_report(tmp_path, swept(LINK)[1], {})
+    write_sweep_report(tmp_path, swept(LINK)[1], {}, "")
     assert not (tmp_path / "report" / "plots" / "places.png").exists()
     about = (tmp_path / "report/report.md").read_text().splitlines()[2]
     assert re.fullmatch(r"collectives on \d+ .*, gloo · .*\d{4}-\d\d-\d\d \d\d:\d\d UTC", about)
 
 
 def test_tables_have_a_row_for_each_message_line_and_gap(results: SweepResults) -> None:
-    assert len(messages_table(results).rows) == len(results.messages)
     assert len(links_table(results).rows) == len(results.links) == 6
-    assert len(left_out_table(results).rows) == 2 * (3 + 1)  # 256 MiB of three collectives, broadcast at all
+    assert len(not_measured_table(results).rows) == 2 * (3 + 1)  # 256 MiB of three collectives, and broadcast
     times = times_table(results)
-    assert [column.heading for column in times.columns] == [
-        "message",
-        "all_reduce",
-        "reduce_scatter",
-        "all_gather",
-    ]
-    assert len(times.rows) == 9
+    named = [column.heading for column in times.columns]
+    assert named == [
+        "devices", "nodes", "placement", "message", "all_reduce", "reduce_scatter", "all_gather", "n",
+    ]  # fmt: skip
+    assert len(times.rows) == 2 * 9
+
+
+def test_a_part_that_failed_is_named() -> None:
+    records, results = swept(LINK, message_bytes=(KIB,))
+    crashed = records[0].model_copy(update={"state": "crashed", "reason": "planted", "result": None})
+    found = analyse_sweep(results.sweep, [*records, crashed])
+    assert not_measured_table(found).rows[-1][-2:] == ("further rounds", "crashed: planted")
+    assert answers(found)["Failed"] == "1 crashed (planted)."
 
 
 def test_plots_show_the_headline_and_every_place(results: SweepResults) -> None:
     plot, places = messages_plot(results), places_plot(results)
     assert plot is not None
-    assert plot.place.startswith("4 devices")
+    assert plot.title.startswith("4 devices")
     assert [line.label for line in plot.times] == ["all_reduce", "reduce_scatter", "all_gather"]
-    assert all(plot.fitted)
     assert places is not None
     assert [line.label for line in places.bandwidths] == [
         "4 devices on 1 node, pack", "2 devices on 1 node, pack",

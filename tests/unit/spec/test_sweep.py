@@ -54,7 +54,7 @@ def test_what_cannot_be_swept_is_refused(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message_bytes", "world_size", "shared"), [(1024, 2, 1024), (1024, 3, 1020), (8, 2, 8), (4, 2, 0)]
+    ("message_bytes", "world_size", "shared"), [(1024, 2, 1024), (1024, 3, 1020), (8, 2, 8), (4, 2, 8)]
 )
 def test_a_message_has_an_equal_share_for_every_rank(
     message_bytes: int, world_size: int, shared: int

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.records.results import StopReason
 from raybench.worker.collectives.cases import Case, Operation
-from raybench.worker.collectives.collectives_trial import MeasuredRounds, MessageRounds
+from raybench.worker.collectives.collectives_trial import MeasuredRounds, measure_rounds
 from raybench.worker.communicators import Team
 from raybench.worker.devices.cpu import CPUDevice
 
@@ -45,7 +45,9 @@ class Nothing:
 
 def measured(rank: int, *stops: StopReason | None) -> MeasuredRounds:
     cases = [Case(cast(Operation, Nothing()), 1.0)]
-    return MessageRounds(cases, Told(rank, [*stops]), CPUDevice(), order="0").run(ROUNDS, 3600.0)
+    return measure_rounds(
+        cases, Told(rank, [*stops]), CPUDevice(), order="0", num_rounds=ROUNDS, max_seconds=3600.0
+    )
 
 
 def test_the_leader_has_the_rounds_of_all_ranks() -> None:
