@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from scipy.stats import chi2
 
 from raybench.analysis import analyse
-from raybench.analysis.comparison import Side, same_trials
+from raybench.analysis.comparison import Side, same_trials, slower_by
 from raybench.analysis.stats.statistics import Estimate, t_quantile
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.store import ResultsDirectory
@@ -124,9 +124,9 @@ def _print_alarms(sides: Sequence[Side]) -> None:
     pairs = [*both, *((other, one) for one, other in both)]
     trials = [trial for one, other in pairs for trial in same_trials(one, other)]
     for world_size in (1, 2):
-        there = [trial for trial in trials if trial.record.config.world_size == world_size]
+        there = [trial for trial in trials if trial.world_size == world_size]
         widths = fmean(trial.speed.log_half_width for trial in there)
-        verdicts = {limit: [trial.slower_by(limit) for trial in there] for limit in LIMITS}
+        verdicts = {limit: [slower_by(trial.speed, limit) for trial in there] for limit in LIMITS}
         alarms = ", ".join(
             f"{found.count(Verdict.WORSE)} slower and {found.count(Verdict.UNKNOWN)} unknown "
             f"with --fail-if-slower {limit:.0%}"

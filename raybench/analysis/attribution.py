@@ -7,11 +7,11 @@ is left: together over the product of the single effects.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.resolve import Facts
-from raybench.analysis.stats.statistics import Estimate, ratio_of_runs
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
@@ -39,20 +39,6 @@ class CombinedEffect:
     default_speedup: Estimate | None
     batch_ratio: float  # samples of an optimizer step over the default's
     trained: Comparison | None  # with all changes and without, on equally many devices
-
-
-@dataclass(frozen=True)
-class ModelChange:
-    """From one study's default to another's: what the workload did and what the setting did, as ratios."""
-
-    world_size: int
-    before: Estimate  # efficiency
-    after: Estimate
-    total: Estimate
-    workload: Estimate | None  # the other workload at the same setting; None: not measured at one
-    settings: Estimate | None  # the other default's setting on the first workload
-    interaction: Estimate | None
-    same_setting: str  # at which the workloads are compared
 
 
 def effects(results: Facts) -> dict[str, Effect]:
@@ -128,54 +114,3 @@ def _is_of(comparison: Comparison, record: TrialRecord) -> bool:
     """Whether the trained setting is that of ``record``, on as many devices."""
     config = comparison.group.config
     return config.world_size == record.config.world_size and config.same_setting(record.config)
-
-
-def between(before: Facts, after: Facts) -> ModelChange | None:
-    """How much of the change from one study's default to the other's came from the workload.
-
-    The two have different workloads, the same world size at their targets, and one setting at least in
-    common: the workload's part is the ratio of efficiencies there, preferably at the first one's default.
-    Ratios of the two studies hold what runs differ by; what the setting did is of one study. None where a
-    default is missing or the world sizes differ.
-    """
-    first, last = before.default, after.default
-    if first is None or last is None or first.config.world_size != last.config.world_size:
-        return None
-    old, new = before.scaling(first).efficiency, after.scaling(last).efficiency
-    if old is None or new is None:
-        return None
-    last_of: dict[Hashable, TrialRecord] = {_key(each.config): each for each in after.rivals}
-    common = [(each, last_of[key]) for each in before.rivals if (key := _key(each.config)) in last_of]
-    pair = min(common, key=lambda each: (each[0] is not first, each[1] is not last), default=None)
-    workload = efficiency_ratio((after, pair[1]), (before, pair[0])) if pair else None
-    moved = next((record for record in before.rivals if record.config.same_setting(last.config)), None)
-    settings = before.fit.efficiency_ratios([(moved, first)])[0] if moved and moved is not first else None
-    total = efficiency_ratio((after, last), (before, first))
-    assert total is not None  # both have an efficiency
-    interaction = None
-    if pair is not None and pair[0] is first and settings is not None:
-        step = after.fit.efficiency_ratios([(last, pair[1])])[0]
-        interaction = ratio_of_runs(step, settings)
-    return ModelChange(
-        world_size=first.config.world_size,
-        before=old,
-        after=new,
-        total=total,
-        workload=workload,
-        settings=settings,
-        interaction=interaction,
-        same_setting=before.label(pair[0]) if pair else "",
-    )
-
-
-def _key(config: Configuration) -> Hashable:
-    """Equal for configurations of the ``same_setting``."""
-    return config.key(config.world_size, config.ANY_USE)
-
-
-def efficiency_ratio(
-    numerator: tuple[Facts, TrialRecord], denominator: tuple[Facts, TrialRecord]
-) -> Estimate | None:
-    """One study's efficiency over another's; None where one has no baseline."""
-    over, under = (facts.scaling(record).efficiency for facts, record in (numerator, denominator))
-    return ratio_of_runs(over, under) if over and under else None

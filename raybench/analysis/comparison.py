@@ -1,4 +1,4 @@
-"""Several studies side by side: what each found, in what they differ, and what is faster or slower now."""
+"""Several studies side by side: in what they differ, and what is faster or slower now."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.attribution import ModelChange, between, efficiency_ratio
-from raybench.analysis.load import Load, load_of
+from raybench.analysis.load import load_of
 from raybench.analysis.reference import one_of_each
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import (
@@ -37,52 +36,28 @@ class Side:
     results: StudyResults
     environment: Environment
 
-    @property
-    def load(self) -> Load | None:
-        """What other processes took while its headline was measured; None: it is not told."""
-        return load_of(self.results.headline) if self.results.headline else None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A field of the study or a part of the machine, with its value on each side."""
-
-    name: str
-    values: tuple[object, ...]
-
 
 @dataclass(frozen=True)
 class SameTrial:
     """One trial that two sides have in common."""
 
     label: str
-    record: TrialRecord  # of the first side
+    world_size: int
+    is_headline: bool  # the first side's default at its largest world size
     speed: Estimate  # samples/s of the second over the first
     efficiency: Estimate | None  # the same ratio; None: a side has no baseline
     starts: tuple[int, int]  # of the workers, on each side
-    loads: tuple[Load | None, Load | None]  # on each side; None: it is not told
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether the whole interval says so."""
-        return self.slower_by(0.0) is Verdict.WORSE
-
-    @property
-    def is_under_load(self) -> bool:
-        """Whether it is slower, and other processes took much more of the cores in the second side's."""
-        before, now = self.loads
-        return self.is_slower and now is not None and now.is_much_more_than(before)
-
-    def slower_by(self, share: float) -> Verdict:
-        """Whether more than this share of the first side's speed is lost: worse, as good, or unknown."""
-        return slower_by(self.speed, share)
+    is_under_load: bool  # others took much more of the cores in the second side's
 
     def starts_to_tell(self, share: float) -> int | None:
-        """Starts of the workers on each side that would tell, with the ratio as it is; None: too many."""
+        """Starts on each side that would tell whether it has lost this share, with the ratio as it is.
+
+        None: too many.
+        """
         room = abs(math.log(self.speed.value / (1 - share)))
-        starts = (
-            math.ceil(min(self.starts) * (self.speed.log_half_width / room) ** 2) if room else MOST_STARTS
-        )
+        if room == 0:
+            return None
+        starts = math.ceil(min(self.starts) * (self.speed.log_half_width / room) ** 2)
         return starts if starts < MOST_STARTS else None
 
 
@@ -119,58 +94,15 @@ def pairs_to_tell(speed: Estimate, share: float) -> int | None:
 
 
 @dataclass(frozen=True)
-class FurtherSide:
-    """One study beside the first."""
-
-    side: Side
-    same_trials: tuple[SameTrial, ...]  # that both have; the first one's headline leads
-    headline: SameTrial | None  # of ``same_trials``; None: the first one's was not measured here
-    change: ModelChange | None  # None: both have one workload, or a default was not measured
-    under_load: tuple[Side, Side] | None = None  # whose headline others disturbed much more, and the quieter
-
-    @property
-    def name(self) -> str:
-        """What the study is called here."""
-        return self.side.name
-
-
-@dataclass(frozen=True)
 class OverAnother:
-    """The efficiency of one side's devices over one device that another side measured."""
+    """The efficiency of one side's devices over fewer that another side measured."""
 
     side: str
     base: str
-    label: str
     world_size: int
     base_world_size: int
     efficiency: Estimate | None  # None: refused
     refused: str  # why; empty where it is not
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """Several studies: in what they differ, and each further one beside the first."""
-
-    first: Side
-    others: tuple[FurtherSide, ...]
-    differences: tuple[Difference, ...]
-    over_another: tuple[OverAnother, ...] = ()  # where a side has no one device of its own
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """All of them, the first one first."""
-        return self.first, *(other.side for other in self.others)
-
-
-def side_by_side(sides: Sequence[Side]) -> SideBySide:
-    """All that a comparison shows; the first of ``sides`` is what the others are compared with."""
-    first, *others = sides
-    return SideBySide(
-        first=first,
-        others=tuple(_beside(first, other) for other in others),
-        differences=tuple(differences(sides)),
-        over_another=tuple(over_another(sides)),
-    )
 
 
 def over_another(sides: Sequence[Side]) -> Iterator[OverAnother]:
@@ -191,12 +123,11 @@ def over_another(sides: Sequence[Side]) -> Iterator[OverAnother]:
             refused = "; ".join(machine_differences(base.environment, side.environment))
             efficiency = None
             if not refused:
-                over, under = found, base.results.scaling(one)
+                under = base.results.scaling(one)
                 # rates hold for both: the same work in a step of strong scaling, n times as much of weak
-                ratio = ratio_of_runs(over.throughput_samples_per_s, under.throughput_samples_per_s)
+                ratio = ratio_of_runs(found.throughput_samples_per_s, under.throughput_samples_per_s)
                 efficiency = ratio.scaled(base_size / size)
-            label = side.results.headline_label
-            yield OverAnother(side.name, base.name, label, size, base_size, efficiency, refused)
+            yield OverAnother(side.name, base.name, size, base_size, efficiency, refused)
 
 
 def _base_of(headline: TrialRecord, base: Side) -> TrialRecord | None:
@@ -216,31 +147,20 @@ def _same_but_for_place(one: Configuration, other: Configuration) -> bool:
     return one.model_copy(update=place).same_question(other.model_copy(update=place))
 
 
-def _beside(first: Side, other: Side) -> FurtherSide:
-    common = tuple(same_trials(first, other))
-    other_workload = first.results.study.workload != other.results.study.workload
-    return FurtherSide(
-        side=other,
-        same_trials=common,
-        headline=headline_in_common(first, common),
-        change=between(first.results, other.results) if other_workload else None,
-        under_load=_under_load(first, other) or _under_load(other, first),
-    )
+def differences(sides: Sequence[Side]) -> dict[str, tuple[object, ...]]:
+    """What is not the same on all sides: the studies' fields, then what changes timing of the machines.
 
-
-def _under_load(one: Side, other: Side) -> tuple[Side, Side] | None:
-    if one.load is None or not one.load.is_much_more_than(other.load):
-        return None
-    return one, other
-
-
-def differences(sides: Sequence[Side]) -> list[Difference]:
-    """What is not the same on all sides: the studies' fields, then what changes timing of the machines."""
+    By dotted name, a value for each side.
+    """
     studies = [dict(flat(side.results.study.model_dump(mode="json"))) for side in sides]
-    for study in studies:
-        for name in NAMES_ONLY:
-            study.pop(name, None)
-    return [*_differing(studies), *_differing([comparable(side.environment) for side in sides])]
+    found = _differing(studies) | _differing([comparable(side.environment) for side in sides])
+    return {name: values for name, values in found.items() if name not in NAMES_ONLY}
+
+
+def _differing(sides: Sequence[dict[str, object]]) -> dict[str, tuple[object, ...]]:
+    names = dict.fromkeys(name for side in sides for name in side)
+    values = {name: tuple(side.get(name) for side in sides) for name in names}
+    return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
 
 
 def work_of(config: Configuration) -> Hashable:
@@ -260,33 +180,26 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
         for record in one_of_each(first.results.references, work_of)
         if (rival := of_other.get(work_of(record.config)))
     ]
-    headline = first.results.headline
-    return sorted(
-        in_both, key=lambda each: headline is None or work_of(each.record.config) != work_of(headline.config)
-    )
+    return sorted(in_both, key=lambda each: not each.is_headline)
+
+
+def headline_in_common(first: Side, other: Side) -> SameTrial | None:
+    """The first side's default at its largest world size, where the other has measured it too."""
+    return next((each for each in same_trials(first, other) if each.is_headline), None)
 
 
 def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:
-    before, now = first.results.scaling(mine), other.results.scaling(rival)
+    before, now, headline = first.results.scaling(mine), other.results.scaling(rival), first.results.headline
     efficiency = None
-    if mine.config.world_size > 1:
-        efficiency = efficiency_ratio((other.results, rival), (first.results, mine))
-    speed = ratio_of_runs(now.throughput_samples_per_s, before.throughput_samples_per_s)
-    starts = (before.step_time_s.starts, now.step_time_s.starts)
+    if mine.config.world_size > 1 and now.efficiency and before.efficiency:
+        efficiency = ratio_of_runs(now.efficiency, before.efficiency)
+    load = load_of(rival)
     return SameTrial(
-        first.results.label(mine), mine, speed, efficiency, starts, (load_of(mine), load_of(rival))
+        label=first.results.label(mine),
+        world_size=mine.config.world_size,
+        is_headline=headline is not None and work_of(mine.config) == work_of(headline.config),
+        speed=ratio_of_runs(now.throughput_samples_per_s, before.throughput_samples_per_s),
+        efficiency=efficiency,
+        starts=(before.step_time_s.starts, now.step_time_s.starts),
+        is_under_load=load is not None and load.is_much_more_than(load_of(mine)),
     )
-
-
-def headline_in_common(first: Side, common: Sequence[SameTrial]) -> SameTrial | None:
-    """The first side's default at its target world size, if it is in ``same_trials``, which it leads."""
-    headline = first.results.headline
-    if not common or headline is None or work_of(common[0].record.config) != work_of(headline.config):
-        return None
-    return common[0]
-
-
-def _differing(sides: Sequence[dict[str, object]]) -> list[Difference]:
-    names = dict.fromkeys(name for side in sides for name in side)
-    values = {name: tuple(side.get(name) for side in sides) for name in names}
-    return [Difference(name, each) for name, each in values.items() if any(v != each[0] for v in each)]

@@ -65,10 +65,3 @@ def _of_round(record: TrialRecord, steps: StepsResult, round_: Round) -> Load | 
         if taken is not None:
             found.append(Load(taken, cores, min(ranks * each_needs, cores)))
     return max(found, key=lambda one: one.taken - one.spare, default=None)
-
-
-def load_words(load: Load | None) -> str:
-    """What other processes took of a host's cores."""
-    if load is None:
-        return "what else ran was not told"
-    return f"other processes took {load.taken:.2f} of {load.cores} cores"

@@ -1,30 +1,39 @@
-"""What ``compare`` prints and writes: the tables of several studies side by side."""
+"""What ``compare`` prints and writes: several studies side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raybench.analysis.attribution import ModelChange
-from raybench.analysis.comparison import Difference, FurtherSide, OverAnother, SameTrial, Side, SideBySide
+from raybench.analysis.comparison import (
+    OverAnother,
+    SameTrial,
+    Side,
+    differences,
+    headline_in_common,
+    over_another,
+    same_trials,
+)
 from raybench.analysis.labels import devices_words
-from raybench.analysis.load import load_words
+from raybench.analysis.load import load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report import render
 from raybench.report.answer import SMOKE, Clause, answer
-from raybench.report.format import count, figures, interval, milliseconds, percent, times
+from raybench.report.format import factor, figures, percent, plain_share, plus_minus, times
 from raybench.report.method import began_words, hardware_words, method_words
 from raybench.report.pages import Section, make_pages, with_something, write_files
 from raybench.report.plot import MOST_CURVES, drawn
 from raybench.report.sections.scaling import (
+    Row,
     ScalingPlot,
     draw_scaling,
+    efficiency_cell,
     scaling_plot,
-    scaling_table,
+    scaling_rows,
     seen_words,
+    speedup_cell,
 )
 from raybench.report.sections.training import draw_training, training_plot, training_table
 from raybench.report.sections.trials import failures_words
@@ -34,11 +43,11 @@ from raybench.report.table import (
     Column,
     Heading,
     Table,
-    empty_table,
     known,
     make_table,
     rich_table,
     width_on,
+    without_constant,
 )
 from raybench.spec.knobs import KnobValue
 from raybench.spec.user_input import received
@@ -46,114 +55,80 @@ from raybench.spec.user_input import received
 if TYPE_CHECKING:
     from rich.console import Console
 
+PACKAGES = ("raybench", "torch", "ray")
 SHORT = ("All changes together", "Scaling", "What to change", "Result")  # of an answer
 
 
-def comparison_tables(studies: SideBySide) -> list[Table]:
-    """All that have something to say, in order."""
-    tables = [sides_table(studies.sides), differences_table(studies), over_another_table(studies)]
-    for other in studies.others:
-        same = same_trials_table(studies.first, other)
-        tables += [same, change_table(studies.first, other)]
-    return [table for table in tables if table.rows]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A name, and what each study says."""
-
-    name: str
-    cells: tuple[str, ...]
-
-
 def sides_table(sides: Sequence[Side]) -> Table:
-    """What each study measured and found at its default on its target world size."""
+    """What each study is, on what and when it was measured, and in what they differ: a column for each."""
     described = [dict(_description(side)) for side in sides]
-    rows = [_Row(name, tuple(side[name] for side in described)) for name in described[0]]
-    rows = [row for row in rows if set(row.cells) != {NONE}]
-    caption = "The default of each study at its largest world size; means with 95% intervals over n rounds."
-    return make_table("Side by side", caption, _columns(sides), rows)
+    rows = [(name, *(side[name] for side in described)) for name in described[0]]
+    named = {f"packages.{name}" for name in PACKAGES}
+    differing = [(name, *map(_value, each)) for name, each in differences(sides).items() if name not in named]
+    shown = [row for row in [*rows, *differing] if set(row[1:]) != {NONE}]
+    columns = Heading(""), *(Heading(side.name, stays=True) for side in sides)
+    return Table("Side by side", "", columns, tuple(shown))
 
 
-def differences_table(studies: SideBySide) -> Table:
-    """What is not the same everywhere; empty where all is."""
-    rows = [_Row(each.name, tuple(_values(each))) for each in studies.differences]
-    return make_table("What differs", "", _columns(studies.sides), rows)
+def _description(side: Side) -> Iterator[tuple[str, str]]:
+    results, packages = side.results, side.environment.packages
+    headline = results.headline
+    load = load_of(headline) if headline else None
+    links = sorted({link for row in side.environment.gpu_links for link in row} - {"", "X"})
+    yield "study", results.study.name
+    yield "began", began_words(results.records) or NONE
+    yield "other processes, cores", f"{load.taken:.2f} of {load.cores}" if load else NONE
+    yield "model", model_name(headline) if headline else NONE
+    yield "devices", hardware_words(headline, side.environment.cpu_model) if headline else NONE
+    yield "interconnect", ", ".join(links) or NONE
+    yield ", ".join(PACKAGES), ", ".join(packages.get(name, "?") for name in PACKAGES)
+    yield "default", results.headline_label or NONE
+    yield "best setting", results.best_label if results.best else NONE
+    yield "failed", failures_words(results.failed) or NONE
 
 
-def _columns(sides: Sequence[Side]) -> list[Column[_Row]]:
-    """A column of names, then one for each study."""
-    return [
-        Column("", lambda row: row.name),
-        *(_study_column(side, place) for place, side in enumerate(sides)),
+def _value(value: object) -> str:
+    """As TOML has it, a text without quotation marks."""
+    if value is None:
+        return NONE
+    if isinstance(value, float):
+        return figures(value)
+    return value if isinstance(value, str) else received(value)
+
+
+def settings_table(sides: Sequence[Side]) -> Table:
+    """The settings that each side's report shows, on each of their numbers of devices."""
+    rows = [(side.name, row) for side in sides for row in scaling_rows(side.results)]
+    columns: list[Column[tuple[str, Row]]] = [
+        Column("results", lambda row: row[0], stays=True),
+        Column("devices", lambda row: str(row[1].point.world_size), right=True),
+        Column("setting", lambda row: row[1].label, stays=True),
+        Column(
+            "samples/s", lambda row: plus_minus(row[1].point.scaling.throughput_samples_per_s), right=True
+        ),
+        Column("speed-up", lambda row: speedup_cell(row[1].point.scaling), right=True, stays=True),
+        Column("efficiency", lambda row: efficiency_cell(row[1].point.scaling), right=True, stays=True),
+        Column("MFU", lambda row: known(row[1].mfu, plain_share), right=True),
     ]
-
-
-def _study_column(side: Side, place: int) -> Column[_Row]:
-    return Column(side.name, lambda row: row.cells[place], stays=True)
-
-
-_OVER_ANOTHER_COLUMNS: list[Column[OverAnother]] = [
-    Column("results", lambda each: each.side),
-    Column("devices", lambda each: str(each.world_size), right=True),
-    Column("base", lambda each: f"{devices_words(each.base_world_size)} of {each.base}"),
-    Column("efficiency", lambda each: known(each.efficiency, percent, "refused"), right=True),
-    Column("why", lambda each: each.refused and f"the base ran on other hardware: {each.refused}"),
-]
-
-
-def over_another_table(studies: SideBySide) -> Table:
-    """Efficiencies over another side's base; empty where every side has its own."""
-    caption = (
-        "Of trials without a base of their own. They were measured separately, so what starts of one program "
-        "differ by is in the interval; over a base on another machine there is no efficiency."
-    )
-    title = "Efficiency over another's base"
-    return make_table(title, caption, _OVER_ANOTHER_COLUMNS, studies.over_another)
-
-
-def every_scaling_table(studies: SideBySide) -> Table:
-    """The first table of every side as one, with a column for the side."""
     caption = "95% intervals; speed-up and efficiency over one device, unless a base is named."
-    return _joined("Every setting shown", caption, studies.sides, scaling_table)
+    return make_table("Settings", caption, columns, rows)
 
 
-def _joined(
-    title: str,
-    caption: str,
-    sides: Sequence[Side],
-    table_of: Callable[[StudyResults], Table],
-) -> Table:
-    tables = [table_of(side.results) for side in sides]
-    # some sides have columns that others have not
-    columns = max((table.columns for table in tables), key=len)
-    columns += tuple({each: None for table in tables for each in table.columns if each not in columns})
-    rows = list[tuple[str, ...]]()
-    for side, table in zip(sides, tables, strict=True):
-        for row in table.rows:
-            cells = dict(zip(table.columns, row, strict=True))
-            rows.append((side.name, *(cells.get(each, "") for each in columns)))
-    return Table(title, caption, (Heading("results"), *columns), tuple(rows))
-
-
-_SAME_TRIAL_COLUMNS: list[Column[SameTrial]] = [
-    Column("devices", lambda trial: devices_words(trial.record.config.world_size)),
-    Column("setting", lambda trial: trial.label),
-    Column("samples/s", lambda trial: times(trial.speed), right=True),
-    Column("efficiency", lambda trial: known(trial.efficiency, times, ""), right=True),
-    Column("verdict", lambda trial: _verdict(trial)),
-]
-
-
-def same_trials_table(first: Side, other: FurtherSide) -> Table:
-    """The trials that both measured, with how much faster the second is; empty where they share none."""
-    said = dict.fromkeys(starts_words(trial) for trial in other.same_trials)
-    caption = (
-        f"The intervals hold the noise within each run and what starts of one program differ by: "
-        f"{'; or '.join(said)}. What changes from one day to another is not in them."
-    )
-    title = f"The same trials: {other.name} over {first.name}"
-    return make_table(title, caption, _SAME_TRIAL_COLUMNS, other.same_trials)
+def same_trials_table(sides: Sequence[Side]) -> Table:
+    """The trials that each further side has in common with the first, with how much faster it is."""
+    first, *others = sides
+    rows = [(other.name, trial) for other in others for trial in same_trials(first, other)]
+    said = dict.fromkeys(starts_words(trial) for _, trial in rows)
+    caption = f"Ratios, with what starts of one program differ by in the intervals: {'; or '.join(said)}."
+    columns: list[Column[tuple[str, SameTrial]]] = [
+        Column("results", lambda row: row[0]),
+        Column("devices", lambda row: str(row[1].world_size), right=True),
+        Column("setting", lambda row: row[1].label, stays=True),
+        Column("samples/s", lambda row: times(row[1].speed), right=True, stays=True),
+        Column("efficiency", lambda row: known(row[1].efficiency, times, ""), right=True),
+        Column("verdict", lambda row: _verdict(row[1]), stays=True),
+    ]
+    return make_table(f"The same trials, over {first.name}", caption, columns, rows)
 
 
 def starts_words(trial: SameTrial) -> str:
@@ -165,99 +140,63 @@ def starts_words(trial: SameTrial) -> str:
 def _verdict(trial: SameTrial) -> str:
     if not trial.speed.excludes(1.0):
         return "no difference seen"
-    if trial.is_under_load:
-        return "slower, under load"
-    return "slower" if trial.is_slower else "faster"
+    if trial.speed.value > 1:
+        return "faster"
+    return "slower, under load" if trial.is_under_load else "slower"
 
 
-def loads_words(trial: SameTrial) -> str:
-    """What other processes took while the second side was measured, and the first."""
-    before, now = trial.loads
-    return f"{load_words(now)}, at first {f'{before.taken:.2f}' if before else 'not known'}"
+def over_another_table(sides: Sequence[Side]) -> Table:
+    """Efficiencies over another side's base; empty where every side has its own."""
+    columns: list[Column[OverAnother]] = [
+        Column("results", lambda each: each.side),
+        Column("devices", lambda each: str(each.world_size), right=True),
+        Column("base", lambda each: f"{devices_words(each.base_world_size)} of {each.base}"),
+        Column("efficiency", lambda each: known(each.efficiency, percent, "refused"), right=True),
+        Column("why", lambda each: each.refused and f"the base ran on other hardware: {each.refused}"),
+    ]
+    caption = "Of results without a base of their own; with what starts of one program differ by."
+    return make_table("Efficiency over another's base", caption, columns, over_another(sides))
 
 
-_CHANGE_COLUMNS: list[Column[tuple[str, str]]] = [
-    Column("part", lambda row: row[0]),
-    Column("effect", lambda row: row[1], right=True),
-]
+def comparison_tables(sides: Sequence[Side]) -> list[Table]:
+    """All that have something to say, in order; trainings have no room on a terminal."""
+    every = (same_trials_table, settings_table, over_another_table, sides_table)
+    return [without_constant(table) for make in every if (table := make(sides)).rows]
 
 
-def change_table(first: Side, other: FurtherSide) -> Table:
-    """How much of the change between two defaults came from the workload, and how much from the setting."""
-    title, change = f"From {first.name} to {other.name}", other.change
-    if change is None:
-        return empty_table(title)
-    caption = f"Ratios of the efficiency on {devices_words(change.world_size)}; 1.00x is no change."
-    if change.same_setting:
-        caption += f" The workloads are compared at {change.same_setting}, which both studies measured."
-    else:
-        caption += " The studies have no setting in common: what the workload alone did is not known."
-    if other.under_load is not None:
-        loaded, quiet = other.under_load
-        assert loaded.load is not None
-        beside = f"{quiet.load.taken:.2f} in {quiet.name}" if quiet.load else f"not known of {quiet.name}"
-        caption += (
-            f" {loaded.name} was measured under load: {load_words(loaded.load)}, {beside}. "
-            "Any of this may be due to that."
-        )
-    return make_table(title, caption, _CHANGE_COLUMNS, _change_rows(change))
+def comparison_answer(sides: Sequence[Side]) -> list[Clause]:
+    """Whether each further side is faster than the first, then what each found."""
+    first, *others = sides
+    compared = [Clause(f"{other.name} over {first.name}", _speed_words(first, other)) for other in others]
+    return [*compared, *(Clause(side.name, _short_answer(side.results)) for side in sides)]
 
 
-def _change_rows(change: ModelChange) -> Iterator[tuple[str, str]]:
-    yield "efficiency before", percent(change.before)
-    yield "efficiency after", percent(change.after)
-    yield "all together", times(change.total)
-    parts = (
-        ("the workload alone", change.workload),
-        ("the setting alone", change.settings),
-        ("what is more, or less, of both together", change.interaction),
-    )
-    yield from ((name, times(part)) for name, part in parts if part)
+def _speed_words(first: Side, other: Side) -> str:
+    found = headline_in_common(first, other)
+    if found is None:
+        where = f"the default of {first.name} at its largest world size"
+        return f"Not compared: {other.name} has not measured {where}."
+    where = f"{devices_words(found.world_size)}, {found.label}"
+    return f"{factor(found.speed)} the samples/s on {where}: {_verdict(found)}."
 
 
-def _description(side: Side) -> Iterator[tuple[str, str]]:
-    results, environment = side.results, side.environment
-    headline, scaling = results.headline, results.headline_scaling
-    packages = environment.packages
-    yield "study", results.study.name
-    yield "began", began_words(results.records) or NONE
-    yield "other processes, cores", f"{side.load.taken:.2f} of {side.load.cores}" if side.load else NONE
-    yield "model", model_name(headline) if headline else NONE
-    yield "devices", hardware_words(headline, environment.cpu_model) if headline else NONE
-    yield "interconnect", _interconnect(side)
-    yield "raybench, torch, ray", ", ".join(packages.get(name, "?") for name in ("raybench", "torch", "ray"))
-    yield "default", results.headline_label or NONE
-    yield "global batch", f"{headline.config.global_batch_size:,}" if headline else NONE
-    yield "step time, ms", milliseconds(scaling.step_time_s) if scaling else NONE
-    yield "samples/s", interval(scaling.throughput_samples_per_s) if scaling else NONE
-    yield "speed-up", known(scaling.speedup, times) if scaling else NONE
-    yield "efficiency", known(scaling.efficiency, percent) if scaling else NONE
-    yield "n", count(scaling.step_time_s) if scaling else NONE
-    yield "best setting", results.best_label if results.best else NONE
-    best = results.scaling(results.best.record) if results.best else None
-    yield "its samples/s", interval(best.throughput_samples_per_s) if best else NONE
-    yield "its speed-up", known(best.speedup, times) if best else NONE
-    yield "failed", failures_words(results.failed) or NONE
+def _short_answer(results: StudyResults) -> str:
+    """How it scales, and what to change."""
+    said = {each.question: each.words for each in answer(results)}
+    words = " ".join(said[question] for question in SHORT if question in said) or next(iter(said.values()))
+    return f"{SMOKE} {words}" if results.study.is_smoke else words
 
 
-def _interconnect(side: Side) -> str:
-    links = sorted({link for row in side.environment.gpu_links for link in row} - {"", "X"})
-    if links:
-        return ", ".join(links)
-    headline = side.results.headline
-    on_cpus = headline is not None and headline.config.device == "cpu"
-    return "gloo within a node" if on_cpus and headline and (headline.nodes or 1) == 1 else "not known"
+def print_comparison(sides: Sequence[Side], console: Console) -> None:
+    """The tables, then which side is faster."""
+    from rich.text import Text
 
-
-def _values(difference: Difference) -> Iterator[str]:
-    """Of each side as TOML has it, a text without quotation marks."""
-    for value in difference.values:
-        if value is None:
-            yield NONE
-        elif isinstance(value, float):
-            yield figures(value)
-        else:
-            yield value if isinstance(value, str) else received(value)
+    for table in comparison_tables(sides):
+        console.print(rich_table(table, width_on(console), tight=True))
+        if table.caption:
+            console.print(Text(table.caption + "\n"))
+    for each in comparison_answer(sides)[: len(sides) - 1]:
+        console.print(Text(f"{each.question}: {each.words}", style="bold"))
 
 
 def defaults_plot(sides: Sequence[Side]) -> ScalingPlot | None:
@@ -274,70 +213,63 @@ def steps_plot(sides: Sequence[Side]) -> WaterfallPlot | None:
     return WaterfallPlot("Where the time of each default's step goes", bars) if bars else None
 
 
-def print_comparison(studies: SideBySide, console: Console) -> None:
-    """All tables that have something to say, then who has nothing in common with the first."""
-    from rich.text import Text
-
-    for table in comparison_tables(studies):
-        console.print(rich_table(table, width_on(console)))
-        if table.caption:
-            console.print(Text(table.caption + "\n"))
-    alone = [other.name for other in studies.others if not other.same_trials]
-    if alone:
-        console.print(Text(f"no trial in common with {studies.first.name}: {', '.join(alone)}"))
-
-
-def write_comparison(directory: Path, studies: SideBySide, command: str) -> list[Path]:
+def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> list[Path]:
     """Write report.html and the other kinds of files of a report; their paths, ``report.html`` first.
 
     ``command`` makes them again. Raises ``OSError`` where ``directory`` cannot be written.
     """
     compared = [
-        *drawn("scaling", "The defaults over the devices", defaults_plot(studies.sides), draw_scaling),
-        *drawn("waterfall", "Where the time goes", steps_plot(studies.sides), draw_waterfall),
+        *drawn("scaling", "The defaults over the devices", defaults_plot(sides), draw_scaling),
+        *drawn("waterfall", "Where the time goes", steps_plot(sides), draw_waterfall),
     ]
     trained = [
         each
-        for place, side in enumerate(studies.sides, start=1)
+        for place, side in enumerate(sides, start=1)
         for each in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
     ]
-    plots = [*compared, *trained]
-    every = every_scaling_table(studies)
-    trainings = training_table({side.name: side.results for side in studies.sides})
-    tables = comparison_tables(studies)
-    places = {
-        "sides": Section("Side by side", tables=tuple(tables[:1])),
-        "plots": Section("Plots", tuple(plot.name for plot in compared)),
-        "more": Section("What differs, and the same trials", tables=tuple(tables[1:])),
-        "every": Section("Every setting shown", tables=(every,)),
-        "training": Section("Every training", tuple(plot.name for plot in trained), (trainings,)),
+    plots, settings = [*compared, *trained], settings_table(sides)
+    named = {side.name: side.results for side in sides}
+    same, trainings, described = same_trials_table(sides), training_table(named), sides_table(sides)
+    sections = {
+        "same": Section(same.title, tables=(same,)),
+        "settings": Section(
+            settings.title, tuple(plot.name for plot in compared), (settings, over_another_table(sides))
+        ),
+        "training": Section("Training", tuple(plot.name for plot in trained), (trainings,)),
+        "sides": Section(described.title, tables=(described,)),
     }
-    name = " and ".join(side.name for side in studies.sides)
+    name = " and ".join(side.name for side in sides)
     pages = make_pages(
         directory,
-        {"results": [f"{side.name}: {side.environment.hostname}" for side in studies.sides]},
+        {"results": [f"{side.name}: {side.environment.hostname}" for side in sides]},
         asked_by=command,
         again=command,
         title=name,
-        box=[Clause(side.name, _short_answer(side.results)) for side in studies.sides],
-        sections=with_something(places, plots),
+        box=comparison_answer(sides),
+        sections=with_something(sections, plots),
         plots=plots,
-        method=[f"{side.name}: {method_words(side.results)[0]}" for side in studies.sides],
+        method=[f"{side.name}: {method_words(side.results)[0]}" for side in sides],
     )
     contents = {
         **pages,
-        "summary.csv": render.rows_csv(_rows(studies)),
-        "summary.tex": render.to_tex(every, name),
+        "summary.csv": render.rows_csv(_rows(sides)),
+        "summary.tex": render.to_tex(without_constant(settings), name),
     }
     return write_files(directory, contents, plots)
 
 
-def comparison_markdown(studies: SideBySide, verdicts: Sequence[str]) -> str:
-    """The tables with each side's answer as one piece of a page; ``verdicts`` stand first."""
-    name = " and ".join(side.name for side in studies.sides)
-    answers = [f"{side.name}: {_short_answer(side.results)}" for side in studies.sides]
-    lines = [f"## {render.markdown_text(name)}", "", *_listed([*verdicts, *answers])]
-    for table in comparison_tables(studies):
+def _rows(sides: Sequence[Side]) -> list[dict[str, KnobValue]]:
+    """Those of each side's summary.csv with its name before them; a column that one side lacks is empty."""
+    rows = [{"results": side.name, **each.row()} for side in sides for each in side.results.summaries]
+    columns = dict.fromkeys(name for row in sorted(rows, key=len, reverse=True) for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]
+
+
+def comparison_markdown(sides: Sequence[Side], verdicts: Sequence[str]) -> str:
+    """The tables with the answers as one piece of a page; ``verdicts`` stand first."""
+    answers = [f"{each.question}: {each.words}" for each in comparison_answer(sides)]
+    lines = _listed(" and ".join(side.name for side in sides), [*verdicts, *answers])
+    for table in comparison_tables(sides):
         lines += [f"### {render.markdown_text(table.title)}", "", render.to_markdown(table)]
         lines += [render.markdown_text(table.caption), ""]
     return "\n".join(lines) + "\n"
@@ -345,24 +277,13 @@ def comparison_markdown(studies: SideBySide, verdicts: Sequence[str]) -> str:
 
 def interleaved_markdown(lines: Sequence[str]) -> str:
     """The lines of a comparison in starts that take turns, the same way."""
-    return "\n".join(["## Compared in starts that take turns", "", *_listed(lines)]) + "\n"
+    return "\n".join(_listed("Compared in starts that take turns", lines)) + "\n"
 
 
-def _listed(lines: Sequence[str]) -> list[str]:
-    return [*(f"- {render.markdown_text(line)}" for line in lines), ""]
-
-
-def _short_answer(results: StudyResults) -> str:
-    """How it scales, and what to change."""
-    said = {each.question: each.words for each in answer(results)}
-    words = " ".join(said[question] for question in SHORT if question in said) or next(iter(said.values()))
-    return f"{SMOKE} {words}" if results.study.is_smoke else words
-
-
-def _rows(studies: SideBySide) -> list[dict[str, KnobValue]]:
-    """Those of each side's summary.csv with its name before them; a column that one side lacks is empty."""
-    rows = [{"results": side.name, **each.row()} for side in studies.sides for each in side.results.summaries]
-    columns: dict[str, None] = {}
-    for row in sorted(rows, key=len, reverse=True):
-        columns |= dict.fromkeys(row)
-    return [{name: row.get(name) for name in columns} for row in rows]
+def _listed(title: str, lines: Sequence[str]) -> list[str]:
+    return [
+        f"## {render.markdown_text(title)}",
+        "",
+        *(f"- {render.markdown_text(each)}" for each in lines),
+        "",
+    ]

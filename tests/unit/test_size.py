@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (8881, 58),
-    "commands": (3064, 23),
-    "driver": (1211, 7),
+    "analysis": (8743, 58),
+    "commands": (3044, 23),
+    "driver": (1201, 7),
     "launch": (2172, 18),
     "machine": (1042, 7),
     "plan": (1146, 9),
     "records": (1613, 12),
-    "report": (5977, 29),
+    "report": (5832, 29),
     "spec": (1777, 13),
-    "worker": (6197, 47),
+    "worker": (6152, 47),
     "workloads": (2337, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.attribution import Effect, between, effects
+from raybench.analysis.attribution import Effect, effects
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from tests.support.planted import QUIET, FakeRunner, run_all
@@ -60,23 +60,6 @@ def test_an_interaction_holds_the_uncertainty_of_all_its_trials() -> None:
     both = together(effects(analyse(spec, grid(spec, (2,), FakeRunner(seed=3))[0])))
     assert both.interaction is not None
     assert both.interaction.relative_half_width > both.efficiency_ratio.relative_half_width
-
-
-def test_two_studies_tell_the_model_from_the_settings() -> None:
-    before = planted({(8,): exactly(0.2), (128,): exactly(0.4)}, "batch_size")
-    after = planted({(128,): exactly(0.8), (8,): exactly(0.3)}, "batch_size")
-    found = between(before, after)
-    assert found is not None
-    assert found.total.value == pytest.approx(4)
-    assert found.workload is not None
-    assert found.settings is not None
-    assert found.interaction is not None
-    assert (found.workload.value, found.settings.value) == pytest.approx((1.5, 2))
-    assert found.interaction.value == pytest.approx(4 / (1.5 * 2))
-    assert found.same_setting == "batch 8"
-    apart = between(before, planted({(64,): exactly(0.8), (256,): exactly(0.3)}, "batch_size"))
-    assert apart is not None
-    assert apart.workload is apart.settings is apart.interaction is None
 
 
 def test_an_interaction_of_several_starts_has_their_degrees_of_freedom() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from raybench import study as study_command
 from raybench.commands import report as report_command
-from raybench.commands.compare import compare_directories
+from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.errors import RequestError
 from raybench.machine.environment import capture

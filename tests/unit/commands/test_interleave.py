@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from raybench.commands import interleave
+from raybench.commands import compare_run
 from raybench.commands.compare import Interleaved
+from raybench.commands.compare_run import Source, compare_interleaved, source
 from raybench.commands.console import make_console
-from raybench.commands.interleave import Source, compare_interleaved, source
 from raybench.commands.options import parse_starts
 from raybench.errors import Interrupted, RequestError
 from raybench.records.store import ResultsDirectory
@@ -61,7 +61,7 @@ def printed(
     checkouts = [folder / "before", folder / "after"]
     for each in checkouts:
         each.mkdir(exist_ok=True)
-    monkeypatch.setattr(interleave, "run_start", planted)
+    monkeypatch.setattr(compare_run, "run_start", planted)
     console = make_console(io.StringIO())
     given = Interleaved(interleave=True, **{"set_": ["scaling.world_sizes=[1]"], **options})
     code = compare_interleaved(
@@ -163,7 +163,7 @@ def test_a_start_without_a_default_says_where_to_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = Planted(lambda side, place: 0.010)
-    monkeypatch.setattr(interleave, "_read", lambda results: None)
+    monkeypatch.setattr(compare_run, "_read", lambda results: None)
     code, text = printed(tmp_path, planted, monkeypatch)
     assert code == 1
     assert "start 1 of A: the default was not measured" in text

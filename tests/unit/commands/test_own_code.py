@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.commands.compare import compare_directories
+from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.commands.request import search_folders
 from raybench.launch.runtime_env import import_path as import_path_of_driver

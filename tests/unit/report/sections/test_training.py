@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.comparison import Side, side_by_side
+from raybench.analysis.comparison import Side
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
 from raybench.report.comparison import write_comparison
@@ -142,12 +142,12 @@ def test_trainings_of_several_studies_stand_side_by_side(
     assert headings[:4] == ["metric", "one: 1 device", "one: 2 devices, ddp", "cured: 1 device"]
     assert len(headings) == 7
     assert not any(heading.startswith("untrained") for heading in headings)
-    studies = side_by_side([Side(name, results, MACHINE) for name, results in named.items()])
-    write_comparison(tmp_path, studies, "compare")
+    sides = [Side(name, results, MACHINE) for name, results in named.items()]
+    write_comparison(tmp_path, sides, "compare")
     plots = {path.name for path in (tmp_path / "plots").iterdir()}
     assert {"training_1.png", "training_2.svg"} <= plots
     assert "training_3.png" not in plots
-    assert "## Every training" in (tmp_path / "report.md").read_text()
+    assert "## Training" in (tmp_path / "report.md").read_text()
 
 
 def test_a_table_stays_narrow_and_says_what_it_leaves_out(trained_results: StudyResults) -> None:

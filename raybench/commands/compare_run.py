@@ -1,7 +1,8 @@
-"""``compare --interleave``: two checkouts or environments, measured in starts that take turns.
+"""``compare``: results directories side by side, and whether one has become slower.
 
-Each start is a ``scaling`` command of its own, run by the side's own Python in the side's own folder, and
-leaves a results directory. What this raybench reads of it is the default's throughput.
+With ``--interleave`` what it compares is measured first: two checkouts or environments, in starts that take
+turns. Each start is a ``scaling`` command of its own, run by the side's own Python in the side's own folder,
+and leaves a results directory. What this raybench reads of it is the default's throughput.
 """
 
 from __future__ import annotations
@@ -11,21 +12,37 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raybench.analysis.comparison import paired_speed, pairs_to_tell, slower_by, work_of
+from raybench.analysis import analyse
+from raybench.analysis.comparison import (
+    Side,
+    headline_in_common,
+    paired_speed,
+    pairs_to_tell,
+    slower_by,
+    work_of,
+)
+from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict
-from raybench.commands.compare import Interleaved, append_summary, exit_code, recorded, say_verdict
+from raybench.commands.compare import Interleaved
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_assignment
-from raybench.commands.process import DONE, INTERRUPTED, NOTHING_COMPLETED, WRONG_REQUEST
+from raybench.commands.process import (
+    DONE,
+    INTERRUPTED,
+    NOT_KNOWN,
+    NOTHING_COMPLETED,
+    SLOWER,
+    WRONG_REQUEST,
+)
 from raybench.commands.request import DEFAULT_FOLDER, request_of, resources_there
 from raybench.commands.scaling import ScalingOptions
 from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError, system_words
@@ -34,13 +51,133 @@ from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.records.whole_files import not_written
-from raybench.report.comparison import interleaved_markdown
+from raybench.report.comparison import (
+    comparison_markdown,
+    interleaved_markdown,
+    print_comparison,
+    starts_words,
+    write_comparison,
+)
 from raybench.report.format import figures, share, times
+from raybench.report.pages import anew, quoted
 from raybench.spec.load import DEFAULT_STUDY
-from raybench.spec.user_input import home_path
+from raybench.spec.user_input import home_path, real_path
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def compare_directories(
+    directories: Sequence[Path],
+    console: Console,
+    *,
+    fail_if_slower: float | None,
+    output: Path | None = None,
+    summary: Path | None = None,
+) -> int:
+    """Print the comparison; 1 where one is slower by more than the share ``fail_if_slower``, for certain.
+
+    4 where that cannot be told, 0 where none is. ``output``: where the files of a report are written;
+    ``summary``: what Markdown is appended to.
+
+    Raises:
+        RequestError: fewer than two directories, one twice, one that is none, nothing to fail by, or an
+            ``output`` or ``summary`` that cannot be written.
+    """
+    resolved = [real_path(directory) for directory in directories]
+    if len(set(resolved)) < max(len(resolved), 2):
+        told = ", ".join(str(directory) for directory in directories)
+        raise RequestError(f"compare: two different results directories or more (received {told})")
+    names = [directory.name for directory in resolved]
+    unique = len(set(names)) == len(names)
+    sides = [
+        _side(directory, name if unique else str(directory), console)
+        for directory, name in zip(directories, names, strict=True)
+    ]
+    print_comparison(sides, console)
+    if output is not None:
+        words = " ".join(map(quoted, resolved))
+        command = f"python -m raybench.study compare {words} --output {anew(output)}"
+        try:
+            files = write_comparison(output, sides, command)
+        except OSError as error:
+            raise RequestError(f"--output: {not_written(output, error)}") from None
+        say_to_copy(console, f"Report:  {shown_path(files[0])}")
+    with _recorded(console) as said:
+        verdicts: list[Verdict] = []
+        if fail_if_slower is not None:
+            verdicts = [_told(console, sides[0], other, fail_if_slower) for other in sides[1:]]
+    if summary is not None:
+        _append_summary(summary, comparison_markdown(sides, said))
+    return _exit_code(verdicts)
+
+
+@contextmanager
+def _recorded(console: Console) -> Iterator[list[str]]:
+    """Gives the lines that are said inside, once the block has ended."""
+    lines = list[str]()
+    console.record = True
+    yield lines
+    lines += console.export_text().splitlines()
+    console.record = False
+
+
+def _append_summary(path: Path, text: str) -> None:
+    """Append to a file that may have more in it; raises ``RequestError`` where it cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise RequestError(f"--summary: {not_written(path, error)}") from None
+
+
+def _exit_code(verdicts: Sequence[Verdict]) -> int:
+    """Of ``--fail-if-slower``: that one is slower, else that one is not known, else done."""
+    if Verdict.WORSE in verdicts:
+        return SLOWER
+    return NOT_KNOWN if Verdict.UNKNOWN in verdicts else DONE
+
+
+def _told(console: Console, first: Side, other: Side, limit: float) -> Verdict:
+    """Whether a side is slower by more than ``limit``, said where it is not known not to be."""
+    headline = headline_in_common(first, other)
+    if headline is None:
+        raise RequestError(
+            f"--fail-if-slower: {other.name} has measured the default of {first.name} at its largest "
+            "world size too (received a directory without that trial)"
+        )
+    claim = f"{other.name} is slower than {first.name}"
+    measured = f"{times(headline.speed)} ({headline.label}; {starts_words(headline)})"
+    starts = headline.starts_to_tell(limit)
+    how = "measure.starts, or --interleave"
+    return _verdict(console, claim, headline.speed, limit, measured, starts, how)
+
+
+def _verdict(
+    console: Console, claim: str, speed: Estimate, limit: float, measured: str, starts: int | None, how: str
+) -> Verdict:
+    """Whether the ``claim`` of being slower by more than ``limit`` holds; said if it does, or is not known.
+
+    ``starts`` of each would tell; ``how`` they are requested.
+    """
+    found = slower_by(speed, limit)
+    if found is Verdict.WORSE:
+        say(console, f"{claim} by more than {share(limit)}: {measured}")
+    if found is Verdict.UNKNOWN:
+        more = f"; {starts} starts of each would tell ({how})" if starts else ""
+        say(console, f"whether {claim} by more than {share(limit)} is not known: {measured}{more}")
+    return found
+
+
+def _side(directory: Path, name: str, console: Console) -> Side:
+    with ResultsDirectory.open_readonly(directory) as store:
+        for warning in store.warnings:
+            say(console, f"note: {warning}")
+        results = analyse(store.study(), list(store.latest().values()))
+        return Side(name, results, store.environment())
+
+
+# --- starts that take turns
 
 DEFAULT_STARTS = 5  # of each side
 DATA_VARIABLE = "RAYBENCH_DATA"
@@ -129,10 +266,10 @@ def compare_interleaved(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"--output: {not_written(output, error)}") from None
-    with recorded(console) as said:
+    with _recorded(console) as said:
         code = _measured(console, (first, second), arguments, number, output, fail_if_slower)
     if summary is not None:
-        append_summary(summary, interleaved_markdown(said))
+        _append_summary(summary, interleaved_markdown(said))
     say_to_copy(console, f"Results: {shown_path(output)}")
     return code
 
@@ -156,7 +293,7 @@ def _measured(
             found = {side.name: _start(side, arguments, output.absolute(), turn) for side in order}
             pairs.append((found[first.name], found[second.name]))
             _refuse_different(pairs)
-            _say_pair(console, pairs[-1], turn, number)
+            say(console, f"pair {turn} of {number}: {_pair_words(*(each.throughput for each in pairs[-1]))}")
     except Interrupted:
         ended = INTERRUPTED
     except StartFailedError as failed:
@@ -276,17 +413,13 @@ def _refuse_different(pairs: Sequence[tuple[Started, Started]]) -> None:
 
 
 def _described(started: Started) -> str:
-    devices = started.config.world_size
-    return f"{started.label} on {devices} device{'' if devices == 1 else 's'}"
+    return f"{started.label} on {devices_words(started.config.world_size)}"
 
 
-def _say_pair(console: Console, pair: tuple[Started, Started], turn: int, number: int) -> None:
-    before, after = (each.throughput for each in pair)
-    say(
-        console,
-        f"pair {turn} of {number}: A {figures(before.value)}, B {figures(after.value)} samples/s: "
-        f"{times(unpaired_ratio(after, before))}",
-    )
+def _pair_words(before: Estimate, after: Estimate) -> str:
+    """Both sides' throughputs, and their ratio."""
+    ratio = times(unpaired_ratio(after, before))
+    return f"A {figures(before.value)}, B {figures(after.value)} samples/s: {ratio}"
 
 
 def _conclude(console: Console, pairs: Sequence[tuple[Started, Started]], limit: float | None) -> int:
@@ -298,10 +431,8 @@ def _conclude(console: Console, pairs: Sequence[tuple[Started, Started]], limit:
     if limit is None:
         say(console, f"B over A: {measured}")
         return DONE
-    found = slower_by(speed, limit)
+    starts = pairs_to_tell(speed, limit)
+    found = _verdict(console, "B is slower than A", speed, limit, measured, starts, f"--starts {starts}")
     if found is Verdict.AS_GOOD:
         say(console, f"B is not slower than A by more than {share(limit)}: {measured}")
-    starts = pairs_to_tell(speed, limit)
-    tell = f"{starts} starts of each would tell (--starts {starts})" if starts else ""
-    say_verdict(console, found, "B is slower than A", limit, measured, tell)
-    return exit_code([found])
+    return _exit_code([found])
