@@ -27,6 +27,7 @@ import typer
 
 from raybench.analysis.collectives import Link, LinkKey, link
 from raybench.analysis.resolve import resolve
+from raybench.analysis.scaling import Measured
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, what_if
 from raybench.records.record import TrialRecord
@@ -119,7 +120,7 @@ def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
     changes = [Change(bucket_cap_mb=cap, batch_size=batch) for batch in CASES[name].batches for cap in CAPS]
     sources: dict[str, dict[LinkKey, Link] | None] = {"sweep": swept, "its replay": None}
     for source, links in sources.items():
-        found = what_if(record, changes, measured=results.measured, links=links)
+        found = what_if(record, changes, links=links, fit=Measured(results.measured))
         assert found is not None
         yield source, found
 

@@ -334,8 +334,7 @@ def run_what_if(
         asked = results.complete if record is None else [record]
         links = swept_links(communication, ((each.config.device, each.device_name) for each in asked))
     if record is not None:
-        others = [each for each in results.measured if each.trial_id != record.trial_id] + [record]
-        found = what_if(record, changes, others=others, measured=others, links=links)
+        found = what_if(record, changes, others=results.measured, links=links)
     if found is None:
         raise RequestError(
             f"{OPTION}: {directory} has no complete trial of ddp on several devices with all variants and a "

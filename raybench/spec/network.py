@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -29,8 +30,6 @@ Range = Annotated[
     BeforeValidator(lambda value: (value, value) if isinstance(value, int | float) else value),
 ]
 Line = tuple[float, float]  # of an all-reduce: s, and s for each byte
-End = Literal["slow", "middle", "fast"]
-TOWARDS: dict[End, float] = {"slow": 0.0, "middle": 0.5, "fast": 1.0}
 
 
 class Network(Model):
@@ -75,12 +74,13 @@ class Network(Model):
             )
         return nodes
 
-    def lines(self, world_size: int, end: End = "middle") -> tuple[Line, ...]:
-        """Of an all-reduce over so many devices by each algorithm; the fastest for a message counts."""
+    def lines(self, world_size: int, towards: float = 0.5) -> tuple[Line, ...]:
+        """Of an all-reduce over so many devices by each algorithm; the fastest for a message counts.
+
+        ``towards``: between the worst of each range (0) and the best (1).
+        """
         nodes, w = self.nodes(world_size), min(self.devices_per_node, world_size)
-        return tuple(
-            self._line(algorithm, world_size, nodes, w, TOWARDS[end]) for algorithm in self.algorithms
-        )
+        return tuple(self._line(each, world_size, nodes, w, towards) for each in self.algorithms)
 
     def _line(self, algorithm: Algorithm, n: int, m: int, w: int, towards: float) -> Line:
         near_s, far_s = (_at(each, towards) for each in (self.local_latency_s, self.latency_s))
@@ -97,9 +97,15 @@ class Network(Model):
         return steps_s, 2 * (n - 1) / n * max(near, far)
 
 
-def all_reduce_s(lines: tuple[Line, ...], message_bytes: float) -> float:
-    """The fastest of ``lines`` for a message, in s."""
-    return min(latency_s + message_bytes * s_per_byte for latency_s, s_per_byte in lines)
+def fastest(lines: Sequence[Line], message_bytes: float) -> Line:
+    """The line that a message takes."""
+    return min(lines, key=lambda line: line[0] + message_bytes * line[1])
+
+
+def all_reduce_s(lines: Sequence[Line], message_bytes: float) -> float:
+    """A message over the fastest of ``lines``, in s."""
+    latency_s, s_per_byte = fastest(lines, message_bytes)
+    return latency_s + message_bytes * s_per_byte
 
 
 @dataclass(frozen=True)

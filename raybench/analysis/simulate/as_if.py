@@ -20,7 +20,7 @@ import numpy as np
 from raybench.analysis.collectives import bus_factor
 from raybench.analysis.laws import DOUBLINGS
 from raybench.analysis.resolve import Facts
-from raybench.analysis.simulate.timeline import StepModel, Wire, assign
+from raybench.analysis.simulate.timeline import StepModel, Wire
 from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_model
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
@@ -120,8 +120,8 @@ def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
         nodes=network.nodes(world_size),
         network=network.name,
         lines=network.lines(world_size),
-        slow_lines=network.lines(world_size, "slow"),
-        fast_lines=network.lines(world_size, "fast"),
+        slow_lines=network.lines(world_size, 0.0),
+        fast_lines=network.lines(world_size, 1.0),
     )
 
 
@@ -265,14 +265,12 @@ class _Seen:
         return tuple((latency_s, max(s_per_byte, least)) for latency_s, s_per_byte in lines)
 
     def _step_s(self, lines: Sequence[Line]) -> float:
-        """The simulated step whose all-reduces take what the fastest of ``lines`` does for a bucket."""
-        model, cap = self._model, self._config.setting.bucket_cap_mb
+        """The simulated step each of whose all-reduces takes the fastest of ``lines``."""
+        model = self._model
         assert model is not None
-        buckets = assign(model.parameter_bytes, cap)
-        mean_bytes = model.bytes_share * sum(model.parameter_bytes) / len(buckets)
-        latency_s, s_per_byte = min(lines, key=lambda line: line[0] + line[1] * mean_bytes)
-        wire = Wire(latency_s, s_per_byte, model.wire.at_once, model.wire.slowdown)
-        return replace(model, wire=wire).step_s(cap)
+        first, *others = lines
+        wire = Wire(*first, model.wire.at_once, model.wire.slowdown, tuple(others))
+        return replace(model, wire=wire).step_s(self._config.setting.bucket_cap_mb)
 
 
 def _least(efficiency: Callable[[float], float], target: float) -> float | None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
 from raybench.analysis.collectives import Link, LinkKey, bus_factor
-from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, simulate
+from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, factors, simulate
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
@@ -35,7 +35,7 @@ UNKNOWN_WITHIN = 2.0  # a factor, of what a sweep's messages do not show
 LEAST_RATIO = 1.2  # of messages for each byte, between the replays that separate latency from bandwidth
 
 
-# what a prediction rests on; sentences are in ``report.tables.what_if``
+# what a prediction rests on; sentences are in ``report.sections.overlap``
 NoteKind = Literal[
     "wire by sweep",
     "wire by replays",  # of so many trials
@@ -71,11 +71,9 @@ class KnownWire:
     def bent(self) -> list[Wire]:
         """The wire with its latency, and with its time for a byte, at either end of what they may be."""
         wire = self.wire
-        latencies = (wire.latency_s * math.exp(sign * self.latency_half) for sign in (1, -1))
-        rates = (wire.s_per_byte * math.exp(sign * self.s_per_byte_half) for sign in (1, -1))
         return [
-            *(replace(wire, latency_s=each) for each in latencies),
-            *(replace(wire, s_per_byte=each) for each in rates),
+            *(replace(wire, latency_s=wire.latency_s * each) for each in factors(self.latency_half)),
+            *(replace(wire, s_per_byte=wire.s_per_byte * each) for each in factors(self.s_per_byte_half)),
         ]
 
 
@@ -85,27 +83,26 @@ def network_of(links: Mapping[LinkKey, Link], name: str) -> Network | None:
     By the most nodes, of these by the most devices; within a node by the most devices of one. All of the
     latency between nodes is of the steps between them.
     """
-    found = {
-        key: each for key, each in links.items() if key.collective == "all_reduce" and key.world_size > 1
-    }
-    across = max(((key.nodes or 1, key.world_size, key) for key in found), default=None)
-    if across is None or across[0] == 1:
+    found = [each for each in links.values() if each.collective == "all_reduce" and each.place.world_size > 1]
+    across = max(found, key=lambda each: (each.place.nodes or 1, each.place.world_size), default=None)
+    if across is None or across.place.nodes in (None, 1):
         return None
-    nodes, size, key = across
-    alone = max(((each.world_size, each) for each in found if each.nodes == 1), default=None)
+    nodes, size = across.place.nodes or 1, across.place.world_size
+    of_one = [each for each in found if each.place.nodes == 1]
+    alone = max(of_one, key=lambda each: each.place.world_size, default=None)
     local: dict[str, tuple[float, float]] = {"local_latency_s": (NO_LATENCY_S, NO_LATENCY_S)}
     if alone is not None:
-        near = _ends(found[alone[1]], 2 * (alone[0] - 1))
+        near = _ends(alone, 2 * (alone.place.world_size - 1))
         local = {"local_bytes_per_s": near[0], "local_latency_s": near[1]}
     between = min(2 * nodes, 2 * (size - 1))
     within_s = [(2 * (size - 1) - between) * each for each in local["local_latency_s"]]
-    far = _ends(found[key], between, within_s)
+    far = _ends(across, between, within_s)
     return Network(
         name=name,
         devices_per_node=-(-size // nodes),
         bytes_per_s=far[0],
         latency_s=far[1],
-        algorithms=("ring",) if found[key].place.backend == "gloo" else ("ring", "tree"),
+        algorithms=("ring",) if across.place.backend == "gloo" else ("ring", "tree"),
         source=f"a sweep of {size} devices on {nodes} nodes",
         **local,
     )
@@ -154,28 +151,25 @@ def wire_of(
     at_once, half = AT_ONCE[backend], own.time_s.log_half_width
     line = (links or {}).get(LinkKey("all_reduce", record.config.world_size, record.nodes))
     if line is not None:
-        latency_s, s_per_byte = line.line
         latency_half = line.latency_s.log_half_width if line.latency_s else KNOWN_WITHIN
         bandwidth = line.algorithm_bandwidth_bytes_per_s
         line_half = max(bandwidth.log_half_width if bandwidth else KNOWN_WITHIN, LINE_HOLDS_WITHIN)
         weight = line_half**2 / (line_half**2 + half**2)  # of the replay: a noisy one says little
-        found = _at_level(own, Wire(latency_s, s_per_byte, at_once), weight)
+        found = _at_level(own, Wire(*line.line, at_once), weight)
         half = line_half * half / math.hypot(line_half, half)
         return KnownWire(found, latency_half, half, Note("wire by sweep"))
     alike = [each for other in others if (each := _replay(other)) and _same_place(other, record)]
     fitted = _fitted([own, *alike], at_once)
     if fitted is not None:
-        return replace(
-            fitted, wire=_at_level(own, fitted.wire), s_per_byte_half=max(fitted.s_per_byte_half, half)
-        )
+        half = max(fitted.s_per_byte_half, half)
+        return replace(fitted, wire=_at_level(own, fitted.wire), s_per_byte_half=half)
     per_message = own.time_s.value * at_once / len(own.bytes)
     latency_s = min(USUAL_LATENCY_S[backend], LARGEST_LATENCY_SHARE * per_message)
     guess = _at_level(own, Wire(latency_s, own.time_s.value / sum(own.bytes), at_once))
     return KnownWire(guess, KNOWN_WITHIN, half, Note("wire with assumed latency", (latency_s,)))
 
 
-@dataclass(frozen=True)
-class _Replay:
+class _Replay(NamedTuple):
     bytes: tuple[float, ...]  # of each message
     time_s: Estimate
 
@@ -192,17 +186,15 @@ def _replay(record: TrialRecord) -> _Replay | None:
 
 
 def _same_place(one: TrialRecord, other: TrialRecord) -> bool:
-    mine, theirs = one.config, other.config
     named = ("world_size", "placement", "environment", "device")
-    same = all(getattr(mine, name) == getattr(theirs, name) for name in named)
-    compressed = mine.setting.gradient_compression == theirs.setting.gradient_compression
-    return same and compressed and one.ranks == other.ranks and one.trial_id != other.trial_id
+    same = all(getattr(one.config, name) == getattr(other.config, name) for name in named)
+    mine, theirs = (each.config.setting.gradient_compression for each in (one, other))
+    return same and mine == theirs and one.ranks == other.ranks and one.trial_id != other.trial_id
 
 
 def _at_level(own: _Replay, wire: Wire, weight: float = 1.0) -> Wire:
     """The wire, both parts by one factor, so that the replay takes what it took, as far as ``weight``."""
-    factor = (own.time_s.value / replay_s(own.bytes, wire)) ** weight
-    return replace(wire, latency_s=wire.latency_s * factor, s_per_byte=wire.s_per_byte * factor)
+    return wire.scaled((own.time_s.value / replay_s(own.bytes, wire)) ** weight)
 
 
 def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:

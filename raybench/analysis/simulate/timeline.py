@@ -24,12 +24,14 @@ same measured step, and by how much its prediction differs is what the predictio
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from raybench.analysis.stats.rounds import level, mean_rank_s, series, slowest_step_s
 from raybench.records.record import TrialRecord
-from raybench.records.results import GradientTimeline
+from raybench.spec.network import Line, fastest
 
 MEBIBYTE = 2**20
 FIRST_BUCKET_BYTES, DEFAULT_CAP_MB = MEBIBYTE, 25.0
@@ -58,7 +60,13 @@ def assign(parameter_bytes: Sequence[int], cap: BucketCap) -> tuple[tuple[int, .
 
 
 AT_ONCE = {"gloo": 2, "nccl": 1}
+COMPRESSED_BYTES = 2  # of an element, fp16 or bf16
 NOTHING_S = 1e-12
+
+
+def compressed_share(compression: str, element_bytes: float) -> float:
+    """Bytes that travel over those of the gradients, an element of which has so many."""
+    return 1.0 if compression == "none" else COMPRESSED_BYTES / element_bytes
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,11 @@ class Compute:
         """The whole step."""
         return self.before_s + self.ready_s[-1] + self.tail_s + self.after_s
 
+    def scaled(self, factor: float) -> Compute:
+        """Every part by one factor."""
+        ready_s = tuple(each * factor for each in self.ready_s)
+        return Compute(self.before_s * factor, ready_s, self.tail_s * factor, self.after_s * factor)
+
 
 @dataclass(frozen=True)
 class Wire:
@@ -84,25 +97,18 @@ class Wire:
     s_per_byte: float  # of all messages together
     at_once: int = 1
     slowdown: float = 0.0  # of computing while something travels: a share of its speed, below 1
+    others: tuple[Line, ...] = ()  # of other algorithms; the fastest is taken for each message
+
+    def scaled(self, factor: float) -> Wire:
+        """Latency and time for a byte by one factor."""
+        return replace(self, latency_s=self.latency_s * factor, s_per_byte=self.s_per_byte * factor)
 
 
-@dataclass(frozen=True)
-class Message:
-    """A bucket on its way."""
-
-    bytes: float
-    begin_s: float  # since the backward pass began: given to the backend
-    end_s: float
-
-
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """A step with transfers, in s."""
 
     step_s: float
-    exposed_s: float  # more than the step without transfers
-    backward_s: float  # the last backward pass, slowed by what travels meanwhile, transfers not waited for
-    messages: tuple[Message, ...]
+    ends_s: tuple[float, ...]  # of each message, since the last backward pass began
 
 
 def simulate(
@@ -113,8 +119,10 @@ def simulate(
     A fluid simulation: between two events every message and the computing go on at a constant speed.
     """
     due_s = [max(compute.ready_s[index] for index in bucket) for bucket in buckets]  # of work, not of time
-    begins, ends = [math.inf] * len(buckets), [math.inf] * len(buckets)
-    latency_left, bytes_left = dict[int, float](), dict[int, float]()  # of the messages under way
+    lines = [fastest(((wire.latency_s, wire.s_per_byte), *wire.others), amount) for amount in bucket_bytes]
+    ends_s = [math.inf] * len(buckets)
+    # of the messages under way: what is left of the latency, and of the transfer were it alone, in s
+    latency_left, transfer_left = dict[int, float](), dict[int, float]()
     now_s = done_s = 0.0  # time, and work of the backward pass
     all_work_s = max(compute.ready_s[-1], due_s[-1])
     given = 0
@@ -123,43 +131,39 @@ def simulate(
         while (
             given < len(buckets) and due_s[given] <= done_s + NOTHING_S and len(latency_left) < wire.at_once
         ):
-            begins[given] = now_s
-            latency_left[given], bytes_left[given] = wire.latency_s, bucket_bytes[given]
+            latency_s, s_per_byte = lines[given]
+            latency_left[given], transfer_left[given] = latency_s, bucket_bytes[given] * s_per_byte
             given += 1
         speed = 1 - wire.slowdown if latency_left else 1.0
         sending = [each for each in latency_left if latency_left[each] <= NOTHING_S]
-        rate = 1 / (wire.s_per_byte * len(sending)) if sending and wire.s_per_byte else math.inf
         # the next event: a gradient of the bucket in turn, the pass's end, a latency's or a message's end
-        targets = [due_s[given]] if given < len(buckets) else []
-        targets += [all_work_s] if backward_end_s is None else []
+        targets = [*due_s[given : given + 1], *([all_work_s] if backward_end_s is None else [])]
         until = [(target - done_s) / speed for target in targets if target > done_s + NOTHING_S]
         until += [left for left in latency_left.values() if left > NOTHING_S]
-        until += [bytes_left[each] / rate if rate < math.inf else 0.0 for each in sending]
+        until += [transfer_left[each] * len(sending) for each in sending]
         passed_s = max(min(until, default=0.0), 0.0)
         now_s += passed_s
         done_s = min(done_s + passed_s * speed, all_work_s)
         for each in list(latency_left):
-            if each in sending:
-                bytes_left[each] -= passed_s * rate if rate < math.inf else bytes_left[each]
-                if bytes_left[each] * wire.s_per_byte <= NOTHING_S:
-                    ends[each] = now_s
-                    del latency_left[each]
-            else:
+            if each not in sending:
                 latency_left[each] -= passed_s
+                continue
+            transfer_left[each] -= passed_s / len(sending)
+            if transfer_left[each] <= NOTHING_S:
+                ends_s[each] = now_s
+                del latency_left[each]
         if backward_end_s is None and done_s >= all_work_s - NOTHING_S:
             backward_end_s = now_s
     assert backward_end_s is not None
     # gradients come back from their buckets in order, each when it has arrived
     end_s, total = backward_end_s, sum(bucket_bytes)
-    for sent_s, amount in zip(ends, bucket_bytes, strict=True):
+    for sent_s, amount in zip(ends_s, bucket_bytes, strict=True):
         end_s = max(end_s, sent_s) + (compute.tail_s * amount / total if total else 0.0)
-    step_s = compute.before_s + end_s + compute.after_s
-    messages = tuple(map(Message, bucket_bytes, begins, ends))
-    return Schedule(step_s, step_s - compute.step_s, backward_end_s, messages)
+    return Schedule(compute.before_s + end_s + compute.after_s, tuple(ends_s))
 
 
 MOST_SLOWDOWN = 0.9
-BISECTIONS = 40
+STEPS = 2**40  # between the bounds of what is looked for
 
 
 @dataclass(frozen=True)
@@ -173,15 +177,15 @@ class StepModel:
     left_s: float = 0.0  # of the measured step, that the simulation misses
     most_slowdown: float = MOST_SLOWDOWN  # that transfers may be of computing
 
-    def schedule(self, cap: BucketCap) -> Schedule:
-        """The step with buckets of ``cap`` MiB, simulated."""
+    def simulated_s(self, cap: BucketCap) -> float:
+        """The step with buckets of ``cap`` MiB, as simulated."""
         buckets = assign(self.parameter_bytes, cap)
         sizes = [self.bytes_share * sum(self.parameter_bytes[index] for index in each) for each in buckets]
-        return simulate(self.compute, buckets, sizes, self.wire)
+        return simulate(self.compute, buckets, sizes, self.wire).step_s
 
     def step_s(self, cap: BucketCap) -> float:
         """The same with what the simulation misses; never less than the step without transfers."""
-        return max(self.schedule(cap).step_s + self.left_s, self.compute.step_s)
+        return max(self.simulated_s(cap) + self.left_s, self.compute.step_s)
 
 
 Way = Callable[[StepModel, BucketCap, float], StepModel]
@@ -189,7 +193,7 @@ Way = Callable[[StepModel, BucketCap, float], StepModel]
 
 def as_constant(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:
     """All that the simulation misses of ``measured_s`` is the same whatever the buckets."""
-    return replace(model, left_s=measured_s - model.schedule(cap).step_s)
+    return replace(model, left_s=measured_s - model.simulated_s(cap))
 
 
 def as_slower_computing(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:
@@ -208,15 +212,34 @@ def as_slower_transfers(model: StepModel, cap: BucketCap, measured_s: float) -> 
     """Transfers are slower, or faster, than alone, as far as that explains it; the rest is a constant."""
 
     def slower(factor: float) -> StepModel:
-        wire = model.wire
-        return replace(
-            model, wire=replace(wire, latency_s=wire.latency_s * factor, s_per_byte=wire.s_per_byte * factor)
-        )
+        return replace(model, wire=model.wire.scaled(factor))
 
     return as_constant(_until(slower, 0.25, 4.0, cap, measured_s), cap, measured_s)
 
 
 WAYS: tuple[Way, ...] = (as_slower_computing, as_constant, as_slower_transfers)
+
+
+def _until(
+    changed: Callable[[float], StepModel], low: float, high: float, cap: BucketCap, measured_s: float
+) -> StepModel:
+    """``changed`` by as much, within the bounds, that the step, which grows with it, is the measured one."""
+    return changed(crossing(lambda amount: changed(amount).simulated_s(cap) - measured_s, low, high))
+
+
+def crossing(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Where a rising function is 0; the bound that is nearest to it where it is not between them."""
+
+    def between(step: int) -> float:
+        share = step / STEPS
+        return low * (1 - share) + high * share
+
+    return between(bisect_left(range(STEPS), 0.0, key=lambda step: rising(between(step))))
+
+
+def factors(half: float) -> tuple[float, float]:
+    """The factors at the ends of an interval whose logarithm has this half-width."""
+    return math.exp(half), math.exp(-half)
 
 
 @dataclass(frozen=True)
@@ -231,17 +254,6 @@ class KnownCompute:
     half: float
     drift: float
 
-    def bent(self) -> list[Compute]:
-        """The step as long, and as short, as it may be."""
-        return self._ends(self.half)
-
-    def drifted(self) -> list[Compute]:
-        """The step as long, and as short, as it may be in another trial."""
-        return self._ends(self.drift)
-
-    def _ends(self, half: float) -> list[Compute]:
-        return [scaled(self.compute, math.exp(sign * half)) for sign in (1, -1)]
-
 
 def compute_of(record: TrialRecord) -> KnownCompute | None:
     """The step without transfers of a trial that has a timeline, at the level of its rounds; None without.
@@ -255,37 +267,11 @@ def compute_of(record: TrialRecord) -> KnownCompute | None:
     if values is None:
         return None
     timeline = measurement.gradient_timeline
-    timed, whole_s = _of_timeline(timeline), level(values)
-    in_rounds, half = series(measurement, "local", mean_rank_s), whole_s.log_half_width
+    tail_s = max(timeline.backward_s - timeline.ready_s[-1], 0.0)
+    timed = Compute(timeline.before_s, timeline.ready_s, tail_s, timeline.after_s)
+    whole_s, in_rounds = level(values), series(measurement, "local", mean_rank_s)
     # marks cost time, so of the timeline's own steps only shorter ones say anything
     moved = max(math.log(level(in_rounds).value / timed.step_s), 0.0) if in_rounds is not None else 0.0
-    compute = scaled(timed, whole_s.value / timed.step_s)
+    half = whole_s.log_half_width
+    compute = timed.scaled(whole_s.value / timed.step_s)
     return KnownCompute(compute, half, math.hypot(math.sqrt(2) * half, moved))
-
-
-def scaled(compute: Compute, factor: float) -> Compute:
-    """Every part of a step by one factor."""
-    return Compute(
-        compute.before_s * factor,
-        tuple(each * factor for each in compute.ready_s),
-        compute.tail_s * factor,
-        compute.after_s * factor,
-    )
-
-
-def _of_timeline(timeline: GradientTimeline) -> Compute:
-    tail_s = max(timeline.backward_s - timeline.ready_s[-1], 0.0)
-    return Compute(timeline.before_s, timeline.ready_s, tail_s, timeline.after_s)
-
-
-def _until(
-    changed: Callable[[float], StepModel], low: float, high: float, cap: BucketCap, measured_s: float
-) -> StepModel:
-    """``changed`` by as much, within the bounds, that the step, which grows with it, is the measured one."""
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if changed(middle).schedule(cap).step_s < measured_s:
-            low = middle
-        else:
-            high = middle
-    return changed(low)

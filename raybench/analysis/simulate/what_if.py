@@ -12,7 +12,6 @@ from scipy.optimize import nnls
 from raybench.analysis import choice
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.labels import setting_words
-from raybench.analysis.reference import without_batch
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured
 from raybench.analysis.simulate.network import KnownWire, Note, NoteKind, link_s_per_byte, wire_of
@@ -23,17 +22,20 @@ from raybench.analysis.simulate.timeline import (
     Compute,
     StepModel,
     assign,
+    compressed_share,
     compute_of,
+    factors,
 )
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec.knobs import Setting
+from raybench.records.results import GradientTimeline
+from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study
 
-COMPRESSED_BYTES, USUAL_BYTES = 2, 4  # of an element of fp16 and bf16, and of fp32
+USUAL_BYTES = 4  # of an element of a gradient, where an older record does not say
 
 
 @dataclass(frozen=True)
@@ -46,23 +48,23 @@ class Change:
     gradient_compression: str | None = None
     link_bits_per_s: float | None = None
 
+    @property
+    def knobs(self) -> dict[str, KnobValue]:
+        """Those that are asked for."""
+        named = vars(self).items()
+        return {name: value for name, value in named if value is not None and name != "link_bits_per_s"}
+
     def setting(self, of: Setting) -> Setting:
         """The setting of the trial so changed."""
-        knobs = {name: value for name, value in vars(self).items() if name != "link_bits_per_s"}
-        return of.model_copy(update={name: value for name, value in knobs.items() if value is not None})
+        return of.model_copy(update=self.knobs)
 
     def words(self, of: Setting) -> str:
         """The change of a trial of ``of``: "5 MiB buckets, 10 Gbit/s"; what is as in ``of`` is left out."""
-        asked, setting = (
-            {name: value for name, value in vars(self).items() if value is not None},
-            self.setting(of),
-        )
-        rate = asked.pop("link_bits_per_s", None)
-        differing = setting.differences(of)
-        words = [setting_words(setting, [name for name in asked if name in differing])] if differing else []
-        if rate is not None:
-            words.append(f"{rate / 1e9:g} Gbit/s")
-        return ", ".join(words) or f"as it is ({setting_words(of, asked)})"
+        setting, rate = self.setting(of), self.link_bits_per_s
+        differing = [name for name in self.knobs if name in setting.differences(of)]
+        words = [setting_words(setting, differing)] if differing else []
+        words += [f"{rate / 1e9:g} Gbit/s"] if rate is not None else []
+        return ", ".join(words) or f"as it is ({setting_words(of, self.knobs)})"
 
 
 @dataclass(frozen=True)
@@ -79,41 +81,8 @@ class Rates:
     """What a change is taken to do besides the schedule; alternatives of it make an interval."""
 
     passes: float = 1.0  # forward and backward pass, by the batch
-    micro_batch_s: float = 0.0  # a further micro-batch, at the trial's own batch
     cast: float = 1.0  # of the copies that compression makes, over a copy of the gradients
-    compressed: float = COMPRESSED_BYTES / USUAL_BYTES  # of the gradients' bytes
     s_per_byte: float | None = None  # of another link; None: the model's own
-
-
-def changed(model: StepModel, config: Configuration, setting: Setting, rates: Rates) -> StepModel:
-    """The model of a trial of ``config`` under another ``setting``.
-
-    Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
-    one's gradients travel, so each further one is time before. Compressing is one more copy of a bucket
-    before it is sent, and one when it is back.
-    """
-    own, compute = config.setting, model.compute
-    ready_s = tuple(each * rates.passes for each in compute.ready_s)
-    more = setting.gradient_accumulation - own.gradient_accumulation
-    before_s = max(compute.before_s + more * rates.micro_batch_s, 0.0) * rates.passes
-    is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
-    copies = (is_compressed - was) * rates.cast
-    copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)
-    share = model.bytes_share * rates.compressed ** (is_compressed - was)
-    wire = model.wire
-    if rates.s_per_byte is not None:
-        wire = replace(wire, s_per_byte=rates.s_per_byte)
-    return replace(
-        model,
-        compute=Compute(
-            before_s,
-            tuple(max(time_s + extra_s, 0.0) for time_s, extra_s in zip(ready_s, copied_s, strict=True)),
-            max(compute.tail_s * (1 + copies), 0.0),
-            compute.after_s,
-        ),
-        bytes_share=share,
-        wire=wire,
-    )
 
 
 def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> list[float]:
@@ -129,6 +98,8 @@ def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> 
 
 
 FIXED_SHARE = 0.2  # of computing, that may not grow with the batch where one batch was measured
+# in what configurations may differ whose bare step on one device is that of a batch
+ANY_BATCH = ("batch_size", "scaling", "world_size", "placement", "oversubscribed", "seed")
 
 
 def compute_of_batch(
@@ -144,22 +115,17 @@ def compute_of_batch(
         return ComputeOfBatch(1.0, 0.0, None)
     alone = _alone([record, *others], record.config)
     times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
-    ratio = micro_batch / own
-    if own in times and len(times) > 1:
-        noise = max(each.relative_half_width for each in alone.values())
-        return _by_line(times, own, micro_batch, noise)
-    fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
-    return ComputeOfBatch(ratio, abs(fixed / ratio - 1), Note("batch in proportion", (own,)))
-
-
-def _by_line(times: dict[int, float], own: int, micro_batch: int, noise: float) -> ComputeOfBatch:
-    """By one device's steps without their optimizer, in s by batch."""
+    if own not in times or len(times) == 1:
+        ratio = micro_batch / own
+        fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
+        return ComputeOfBatch(ratio, abs(fixed / ratio - 1), Note("batch in proportion", (own,)))
+    noise = max(each.relative_half_width for each in alone.values())
     if micro_batch in times:
         factor = times[micro_batch] / times[own]
         return ComputeOfBatch(factor, noise, Note("batch as measured", (micro_batch,)))
-    factor = _line(times, own, micro_batch)
     outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
-    return ComputeOfBatch(factor, noise * outside, Note("batch by line", tuple(sorted(times))))
+    source = Note("batch by line", tuple(sorted(times)))
+    return ComputeOfBatch(_line(times, own, micro_batch), noise * outside, source)
 
 
 def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
@@ -173,22 +139,15 @@ def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
 
 
 def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, Estimate]:
-    """The step of one device alone by micro-batch, of configurations that compute alike."""
+    """The step of one device alone by micro-batch, of configurations that compute the same but for it."""
     found: dict[int, Estimate] = {}
     for record in records:
-        if record.steps is None or not _computes_alike(record.config, config):
+        if record.steps is None or record.config.key(1, ANY_BATCH) != config.key(1, ANY_BATCH):
             continue
         values = series(record.steps, "plain")
         if values is not None:
             found.setdefault(record.config.batch_size, level(values))
     return found
-
-
-def _computes_alike(one: Configuration, other: Configuration) -> bool:
-    """Whether the two differ in nothing that one device alone computes but the batch."""
-    mine, theirs = (without_batch(each).setting.at(1) for each in (one, other))
-    named = ("workload", "optimizer", "environment", "device", "cpus_per_worker", "data")
-    return mine == theirs and all(getattr(one, name) == getattr(other, name) for name in named)
 
 
 # half an interval, relative: by how much one trial's simulated step over its measured one differs from that
@@ -236,28 +195,24 @@ def what_if(
     changes: Sequence[Change],
     *,
     others: Sequence[TrialRecord] = (),
-    measured: Sequence[TrialRecord] = (),
     links: Mapping[LinkKey, Link] | None = None,
     fit: Measured | None = None,
 ) -> WhatIf | None:
     """What ``changes`` of the trial ``record`` would bring; None where it has no gradient timeline.
 
-    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``measured`` is only looked
-    at to compare measured steps with predicted ones. Raises ``RequestError`` for a global batch that devices
-    and micro-batches do not divide.
+    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``fit`` has the measured
+    steps, by default of these records: its own, and those that are only compared with predicted ones. Raises
+    ``RequestError`` for a global batch that devices and micro-batches do not divide.
     """
-    for change in changes:
-        _check(record.config, change.setting(record.config.setting))
-    compute, wire = compute_of(record), wire_of(record, others, links)
-    if compute is None or wire is None:
+    fit = fit or Measured([record, *others])
+    trial = _Trial.of(record, others, links, fit)
+    if trial is None:
         return None
-    fit = fit or Measured([record, *measured])
-    trial = _Trial.of(record, wire, fit)
     return WhatIf(
         record=record,
         step_time_s=trial.step_s,
-        simulated_s=trial.bare.schedule(trial.cap).step_s,
-        wire=wire,
+        simulated_s=trial.bare.simulated_s(record.config.setting.bucket_cap_mb),
+        wire=trial.known,
         points=tuple(trial.predict(change, others, fit) for change in changes),
         notes=trial.notes(),
     )
@@ -265,29 +220,14 @@ def what_if(
 
 def step_model(record: TrialRecord, others: Sequence[TrialRecord], fit: Measured) -> StepModel | None:
     """The step of ``record`` as its trial and the wire that others show have it; None without a timeline."""
-    wire = wire_of(record, [each for each in others if each.trial_id != record.trial_id])
-    if wire is None or compute_of(record) is None:
-        return None
-    return _Trial.of(record, wire, fit).models[0]
-
-
-def _check(config: Configuration, setting: Setting) -> None:
-    own, passes = config.setting, setting.gradient_accumulation
-    is_own = (setting.batch_size, passes) == (own.batch_size, own.gradient_accumulation)
-    if config.scaling == "weak" or is_own or setting.batch_size % (config.world_size * passes) == 0:
-        return
-    times = f" x {passes} micro-batches" if passes > 1 else ""
-    raise RequestError(
-        f"batch_size: under strong scaling a multiple of {config.world_size} devices{times} "
-        f"(received {setting.batch_size})"
-    )
+    trial = _Trial.of(record, others, None, fit)
+    return None if trial is None else trial.models[0]
 
 
 def can_be_asked(record: TrialRecord) -> bool:
     """Whether a record has what a prediction from it needs, and a core for each of its workers."""
-    if record.steps is None or record.steps.gradient_timeline is None or record.config.oversubscribed:
-        return False
-    return compute_of(record) is not None and wire_of(record) is not None
+    is_known = compute_of(record) is not None and wire_of(record) is not None
+    return is_known and not record.config.oversubscribed
 
 
 @dataclass(frozen=True)
@@ -295,6 +235,7 @@ class _Trial:
     """A measured trial, and the models that all say of it what was measured."""
 
     record: TrialRecord
+    timeline: GradientTimeline
     step_s: Estimate
     bare: StepModel  # as simulated
     known: KnownWire
@@ -302,110 +243,145 @@ class _Trial:
     drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
     @classmethod
-    def of(cls, record: TrialRecord, known: KnownWire, fit: Measured) -> _Trial:
-        alone, measurement = compute_of(record), record.steps
-        assert alone is not None
-        assert measurement is not None
-        timeline = measurement.gradient_timeline
-        assert timeline is not None
-        cores, share = timeline.communication_cores, 1.0
-        if record.config.setting.gradient_compression != "none":
-            share = _compressed(record)
-        most = MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN)
-        bare = StepModel(alone.compute, timeline.parameter_bytes, share, known.wire, most_slowdown=most)
-        step_s, cap = fit.scaling(record).step_time_s, record.config.setting.bucket_cap_mb
+    def of(
+        cls,
+        record: TrialRecord,
+        others: Sequence[TrialRecord],
+        links: Mapping[LinkKey, Link] | None,
+        fit: Measured,
+    ) -> _Trial | None:
+        alone, known = compute_of(record), wire_of(record, others, links)
+        timeline = record.steps.gradient_timeline if record.steps else None
+        if alone is None or known is None or timeline is None:
+            return None
+        cores, cap = timeline.communication_cores, record.config.setting.bucket_cap_mb
+        bare = StepModel(
+            alone.compute,
+            timeline.parameter_bytes,
+            _share(record.config.setting, timeline),
+            known.wire,
+            most_slowdown=MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN),
+        )
+        step_s = fit.scaling(record).step_time_s
         bent = [replace(bare, wire=wire) for wire in known.bent()]
-        bent += [replace(bare, compute=compute) for compute in alone.bent()]
+        bent += [replace(bare, compute=alone.compute.scaled(each)) for each in factors(alone.half)]
         models = [way(bare, cap, step_s.value) for way in WAYS]
         models += [WAYS[0](model, cap, step_s.value) for model in bent]
-        drifted = [replace(models[0], compute=compute) for compute in alone.drifted()]
-        return cls(record, step_s, bare, known, tuple(models), tuple(drifted))
-
-    @property
-    def cap(self) -> BucketCap:
-        return self.record.config.setting.bucket_cap_mb
+        drifted = [replace(models[0], compute=alone.compute.scaled(each)) for each in factors(alone.drift)]
+        return cls(record, timeline, step_s, bare, known, tuple(models), tuple(drifted))
 
     def predict(self, change: Change, others: Sequence[TrialRecord], fit: Measured) -> Predicted:
-        config, first = self.record.config, self.models[0]
-        setting, is_own_link = change.setting(config.setting), change.link_bits_per_s is None
-        at_batch = compute_of_batch(self.record, config.micro_batch(setting), first.compute.after_s, others)
-        link = self._link(change)
-        rates = Rates(
-            at_batch.factor,
-            self._micro_batch_s(),
-            compressed=_compressed(self.record),
-            s_per_byte=link[0] if link else None,
-        )
+        config, first, is_own_link = self.record.config, self.models[0], change.link_bits_per_s is None
+        setting = change.setting(config.setting)
+        self._check(setting)
         changes = set(setting.differences(config.setting))
-        # nothing changes but a cap that no bucket reaches: what was measured is no guess
-        is_measured = is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting)
-        best_s = self.step_s.value if is_measured else self._step(first, setting, rates)
+        at_batch = compute_of_batch(self.record, config.micro_batch(setting), first.compute.after_s, others)
+        s_per_byte, *bent = self._link(change)
+        rates = Rates(at_batch.factor, s_per_byte=s_per_byte)
+        best_s = first_s = self._step_s(first, setting, rates)
         of_model, missed = 0.0, 0.0
-        if not is_measured:
-            ends = [self._step(model, setting, rates) for model in self.models[1:]]
-            ends += [self._step(first, setting, each) for each in _ends(rates, at_batch, link[1:])]
-            if "gradient_compression" in changes:
-                ends += [self._step(first, setting, replace(rates, cast=cast)) for cast in CASTS]
+        if is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting):
+            # nothing changes but a cap that no bucket reaches: what was measured is no guess
+            best_s = self.step_s.value
+        else:
+            casts = CASTS if "gradient_compression" in changes else ()
+            ends = [self._step_s(model, setting, rates) for model in self.models[1:]]
+            ends += [self._step_s(first, setting, each) for each in _ends(rates, at_batch, bent, casts)]
             of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
             # what the simulation misses may be of this one trial, so that there is nothing of it in another
-            missed = math.log(self._step(self.bare, setting, rates) / best_s)
-        first_s = self._step(first, setting, rates)
-        drift = max(abs(math.log(self._step(each, setting, rates) / first_s)) for each in self.drifted)
+            missed = math.log(self._step_s(self.bare, setting, rates) / best_s)
+        drift = max(abs(math.log(self._step_s(each, setting, rates) / first_s)) for each in self.drifted)
         of_trial = math.hypot(math.sqrt(2) * self.step_s.log_half_width, drift, missed)
         step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
         samples = self._samples(setting)
         ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
         gain = _within(ratio, of_model, self.step_s.n)
-        measured_s = None
-        if is_own_link:
-            measured_s = self.step_s if not changes else _measured(config, setting, fit)
         return Predicted(
             change=change,
             words=change.words(config.setting),
             setting=setting,
             num_buckets=len(assign(self.bare.parameter_bytes, setting.bucket_cap_mb)),
             step_time_s=step_s,
-            exposed_s=max(best_s - changed(first, config, setting, rates).compute.step_s, 0.0),
+            exposed_s=max(best_s - self._changed(first, setting, rates).compute.step_s, 0.0),
             throughput_samples_per_s=inverse(step_s).scaled(samples),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
-            measured_s=measured_s,
+            measured_s=self._measured(setting, fit) if is_own_link else None,
             notes=tuple(self._notes_of(change, setting, at_batch)),
         )
-
-    def _same_buckets(self, setting: Setting) -> bool:
-        return len({assign(self.bare.parameter_bytes, cap) for cap in (setting.bucket_cap_mb, self.cap)}) == 1
 
     def notes(self) -> tuple[Note, ...]:
         """What holds for every prediction."""
         assert self.record.steps is not None
-        buckets = assign(self.bare.parameter_bytes, self.cap)
+        buckets = assign(self.bare.parameter_bytes, self.record.config.setting.bucket_cap_mb)
         sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
         as_of_ddp = sizes == self.record.steps.bucket_bytes
         return (self.known.source,) if as_of_ddp else (self.known.source, Note("other buckets"))
 
-    def _step(self, model: StepModel, setting: Setting, rates: Rates) -> float:
-        return changed(model, self.record.config, setting, rates).step_s(setting.bucket_cap_mb)
+    def _check(self, setting: Setting) -> None:
+        config, own, passes = self.record.config, self.record.config.setting, setting.gradient_accumulation
+        is_own = (setting.batch_size, passes) == (own.batch_size, own.gradient_accumulation)
+        if config.scaling == "weak" or is_own or setting.batch_size % (config.world_size * passes) == 0:
+            return
+        times = f" x {passes} micro-batches" if passes > 1 else ""
+        raise RequestError(
+            f"batch_size: under strong scaling a multiple of {config.world_size} devices{times} "
+            f"(received {setting.batch_size})"
+        )
 
-    def _link(self, change: Change) -> list[float]:
-        """The time for a byte in s of the link in question, then what else it may be; empty: its own.
+    def _same_buckets(self, setting: Setting) -> bool:
+        caps = setting.bucket_cap_mb, self.record.config.setting.bucket_cap_mb
+        return len({assign(self.bare.parameter_bytes, cap) for cap in caps}) == 1
+
+    def _step_s(self, model: StepModel, setting: Setting, rates: Rates) -> float:
+        return self._changed(model, setting, rates).step_s(setting.bucket_cap_mb)
+
+    def _changed(self, model: StepModel, setting: Setting, rates: Rates) -> StepModel:
+        """``model`` under another ``setting``.
+
+        Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
+        one's gradients travel, so each further one is time before. Compressing is one more copy of a bucket
+        before it is sent, and one when it is back.
+        """
+        own, compute = self.record.config.setting, model.compute
+        more = setting.gradient_accumulation - own.gradient_accumulation
+        is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
+        copies = (is_compressed - was) * rates.cast
+        copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)
+        wire = model.wire
+        if rates.s_per_byte is not None:
+            wire = replace(wire, s_per_byte=rates.s_per_byte)
+        return replace(
+            model,
+            compute=Compute(
+                max(compute.before_s + more * self._micro_batch_s(), 0.0) * rates.passes,
+                tuple(
+                    max(ready_s * rates.passes + extra_s, 0.0)
+                    for ready_s, extra_s in zip(compute.ready_s, copied_s, strict=True)
+                ),
+                max(compute.tail_s * (1 + copies), 0.0),
+                compute.after_s,
+            ),
+            bytes_share=_share(setting, self.timeline),
+            wire=wire,
+        )
+
+    def _link(self, change: Change) -> list[float | None]:
+        """The time for a byte in s of the link in question, then what else it may be; None: its own.
 
         Whatever held the measured transfers back besides the link may hold them back over a faster one.
         """
         if change.link_bits_per_s is None:
-            return []
+            return [None]
         own, n = self.known.wire.s_per_byte, self.record.config.world_size
         s_per_byte = link_s_per_byte(change.link_bits_per_s, n)
-        bent = [s_per_byte * math.exp(sign * LINK_WITHIN) for sign in (1, -1)]
+        bent = [s_per_byte * each for each in factors(LINK_WITHIN)]
         return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
 
     def _micro_batch_s(self) -> float:
         """A micro-batch whose gradients stay, in s: as measured, else the passes without the last copies."""
-        assert self.record.steps is not None
-        timeline = self.record.steps.gradient_timeline
-        assert timeline is not None
-        compute = self.models[0].compute
-        if timeline.micro_batch_s is not None:
-            return timeline.micro_batch_s * compute.before_s / timeline.before_s
+        compute, timed_s = self.models[0].compute, self.timeline.micro_batch_s
+        if timed_s is not None:
+            return timed_s * compute.before_s / self.timeline.before_s
         return compute.before_s + compute.ready_s[-1]
 
     def _samples(self, setting: Setting) -> float:
@@ -413,56 +389,47 @@ class _Trial:
         config = self.record.config
         return config.micro_batch(setting) * config.world_size * setting.gradient_accumulation
 
+    def _measured(self, setting: Setting, fit: Measured) -> Estimate | None:
+        """The step of ``setting`` at the trial's place, as measured."""
+        config = self.record.config
+        if setting == config.setting:
+            return self.step_s
+        place = config.world_size, config.ANY_WORKERS
+        asked = config.model_copy(update={"setting": setting}).key(*place)
+        found = next((each for each in fit.records if each.config.key(*place) == asked), None)
+        return None if found is None else fit.scaling(found).step_time_s
+
     def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> Iterator[Note]:
         if at_batch.source is not None:
             yield at_batch.source
-        if setting.gradient_compression != self.record.config.setting.gradient_compression:
-            is_known = _element_bytes(self.record) is not None
-            kind: NoteKind = "compression" if is_known else "compression as of fp32"
-            yield Note(kind, (_compressed(self.record),))
+        own = self.record.config.setting
+        if setting.gradient_compression != own.gradient_compression:
+            kind: NoteKind = "compression" if self.timeline.element_bytes else "compression as of fp32"
+            yield Note(kind, (min(_share(each, self.timeline) for each in (setting, own)),))
         if change.link_bits_per_s is not None:
             yield Note("another link")
             if self.known.wire.s_per_byte in self._link(change):
                 yield Note("faster link")
 
 
-def _ends(rates: Rates, at_batch: ComputeOfBatch, s_per_byte: Sequence[float]) -> Iterator[Rates]:
-    """What else the passes at another batch, and another link, may take."""
+def _ends(
+    rates: Rates, at_batch: ComputeOfBatch, s_per_byte: Sequence[float | None], casts: Sequence[float]
+) -> Iterator[Rates]:
+    """What else the passes at another batch, another link, and the copies of compression may take."""
     if at_batch.half:
         for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)):
             yield replace(rates, passes=rates.passes * factor)
-    for each in s_per_byte:
-        yield replace(rates, s_per_byte=each)
+    yield from (replace(rates, s_per_byte=each) for each in s_per_byte)
+    yield from (replace(rates, cast=each) for each in casts)
 
 
-def _element_bytes(record: TrialRecord) -> int | None:
-    """Of one gradient; None: an older record."""
-    timeline = record.steps.gradient_timeline if record.steps else None
-    return timeline.element_bytes if timeline else None
-
-
-def _compressed(record: TrialRecord) -> float:
-    """Bytes of compressed gradients over those of gradients as they are."""
-    return COMPRESSED_BYTES / (_element_bytes(record) or USUAL_BYTES)
+def _share(setting: Setting, timeline: GradientTimeline) -> float:
+    """Of the gradients' bytes, that travel."""
+    return compressed_share(setting.gradient_compression, timeline.element_bytes or USUAL_BYTES)
 
 
 def _within(value: float, half: float, n: int) -> Estimate:
     return Estimate(value, value * math.exp(-half), value * math.exp(half), n)
-
-
-def _measured(config: Configuration, setting: Setting, fit: Measured) -> Estimate | None:
-    """The step of ``setting`` where ``config`` is, as measured."""
-    asked = config.model_copy(update={"setting": setting})
-
-    def is_there(record: TrialRecord) -> bool:
-        other = record.config
-        if other.setting.batch_size != setting.batch_size:
-            return False  # most trials differ in it
-        same_place = (other.world_size, other.placement) == (config.world_size, config.placement)
-        return same_place and other.same_question(asked)
-
-    there = next((each for each in fit.records if is_there(each)), None)
-    return fit.scaling(there).step_time_s if there is not None else None
 
 
 USUAL_CAPS: tuple[BucketCap, ...] = ("default", 1.0, 5.0, 25.0, 100.0)  # where a study has one
@@ -475,21 +442,20 @@ class BucketChoice:
     found: WhatIf  # a point for each of the buckets, the trial's own among them
 
     @property
+    def first(self) -> Predicted:
+        """The fastest as predicted, however unsure."""
+        return min(self.found.points, key=lambda each: each.step_time_s.value)
+
+    @property
     def best(self) -> Predicted:
-        """The fastest as predicted; the trial's own where no other is faster by more than is unsure."""
+        """The same; the trial's own where no other is faster by more than is unsure."""
         own = next(each for each in self.found.points if each.setting == self.found.record.config.setting)
-        first = min(self.found.points, key=lambda each: each.step_time_s.value)
-        return first if first.gain.low > 0 else own
+        return self.first if self.first.gain.low > 0 else own
 
     @property
     def is_own(self) -> bool:
         """Whether nothing is to be changed."""
         return self.best.setting == self.found.record.config.setting
-
-    @property
-    def first(self) -> Predicted:
-        """The fastest as predicted, however unsure."""
-        return min(self.found.points, key=lambda each: each.step_time_s.value)
 
 
 def trial_to_ask(results: Facts) -> TrialRecord | None:

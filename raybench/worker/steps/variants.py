@@ -22,7 +22,7 @@ from raybench.worker.failures import describe, drop_frames, is_out_of_memory
 from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
 from raybench.worker.steps.replay import Replay
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.strategies.ddp import bucket_bytes, compressed_share, no_transfer
+from raybench.worker.strategies.ddp import bucket_bytes, no_transfer, travelling_share
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 
@@ -239,7 +239,7 @@ class Variants:
             self._device,
             models.communication,
             sizes,
-            share=compressed_share(models.wrapped.module, models.setting.gradient_compression),
+            share=travelling_share(models.wrapped.module, models.setting.gradient_compression),
         )
         self.close = steps.close
         local = next(run for run in runs if run.variant == "local")

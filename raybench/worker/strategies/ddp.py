@@ -13,6 +13,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from raybench.analysis.simulate.timeline import compressed_share
 from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.worker.communicators import Team
@@ -154,7 +155,6 @@ class HookSwitch:
 
 
 NANOSECONDS = 1e-9
-COMPRESSED_BYTES = 2  # of an element
 
 
 @dataclass(frozen=True)
@@ -172,17 +172,15 @@ def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
         return None
     data = _logging_data(module)
     sizes = _bucket_bytes(data)
-    travelling = round(sum(sizes) * compressed_share(module, compression))
+    travelling = round(sum(sizes) * travelling_share(module, compression))
     return DDPReport(sizes, travelling, _logger_times(data))
 
 
-def compressed_share(module: nn.Module, compression: str) -> float:
-    """Bytes that travel over those of the gradients: compressed, each element is one of fp16 or bf16."""
-    if compression == "none":
-        return 1.0
+def travelling_share(module: nn.Module, compression: str) -> float:
+    """Bytes that travel over those of the gradients."""
     trained = [each for each in module.parameters() if each.requires_grad]
     elements, own_bytes = sum(each.numel() for each in trained), sum(each.nbytes for each in trained)
-    return COMPRESSED_BYTES * elements / own_bytes
+    return compressed_share(compression, own_bytes / elements)
 
 
 def bucket_bytes(module: DistributedDataParallel) -> tuple[int, ...]:

@@ -191,7 +191,7 @@ def _what_if(directory: Path) -> dict[str, Row]:
             f"{name}={value}" for name, value in dataclasses.asdict(change).items() if value is not None
         )
         try:
-            predictions = what_if(record, [change], others=others, measured=others)
+            predictions = what_if(record, [change], others=others)
         except RequestError:
             found[key] = {"is_refused": True}
             continue

@@ -80,7 +80,7 @@ def test_switches_that_are_oversubscribed_divide_the_links() -> None:
 
 def test_the_ends_of_a_range_are_slow_and_fast() -> None:
     network = exact(bytes_per_s=(1e9, 4e9))
-    slow, middle, fast = (network.lines(16, end)[0][1] for end in ("slow", "middle", "fast"))
+    slow, middle, fast = (network.lines(16, towards)[0][1] for towards in (0.0, 0.5, 1.0))
     assert slow / middle == pytest.approx(2)
     assert middle / fast == pytest.approx(2)
 

@@ -27,7 +27,7 @@ LOCAL_S = BEFORE_S + READY_S[-1] + AFTER_S
 
 
 def predicted(record: TrialRecord, *changes: Change, others: tuple[TrialRecord, ...] = ()) -> list[Predicted]:
-    found = what_if(record, changes, others=others, measured=others)
+    found = what_if(record, changes, others=others)
     assert found is not None
     return list(found.points)
 
