@@ -21,7 +21,7 @@ Answers = Callable[[Sequence[Question]], list[float | None]]
 
 def naive(points: Sequence[MeasuredPoint]) -> Answers:
     """The step stays as at the largest measured world size."""
-    return lambda asked: [naive_step_time_s(points, each.batch_size) for each in asked]
+    return lambda asked: [naive_step_time_s(points, each) for each in asked]
 
 
 def amdahl(points: Sequence[MeasuredPoint]) -> Answers:

@@ -105,13 +105,18 @@ def works(epoch_samples: float | None = None, epochs: float | None = None) -> tu
     return tuple(found)
 
 
+def run_of(work: Sequence[Work]) -> Work:
+    """The one that is a whole training."""
+    return next(each for each in work if each.is_run)
+
+
 def costs(results: Facts, work: Sequence[Work], training: TrainingResults | None) -> tuple[CostPoint, ...]:
     """What a run costs at every point of every curve, in the curves' order; nothing of oversubscribed trials.
 
     One device that has no trial of its own stands there as it was in the rounds of the most devices. Runs
     that were trained stand in the place of those by steps; of one device only where several were trained too.
     """
-    run = next(each for each in work if each.is_run)
+    run = run_of(work)
     training = training if run.epochs else None
     records = {record.trial_id: record for record in results.complete}
     found, seen = list[CostPoint](), set[str]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -13,6 +12,7 @@ from raybench.analysis.cost import (
     Work,
     costs,
     restart_time,
+    run_of,
     trained_times,
     works,
 )
@@ -23,7 +23,6 @@ from raybench.analysis.findings.finding import Finding, FindingName, Need, ranke
 from raybench.analysis.findings.of_study import NotReached
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
-from raybench.analysis.laws import ByLaw, by_law
 from raybench.analysis.overlap import (
     BatchOverlaps,
     ModelBuckets,
@@ -76,8 +75,7 @@ class StudyResults(Facts):
     device_advice: DeviceAdvice | None  # what is compared with one device
     trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
-    more_devices: MoreDevices | None  # the same as if measured, and what a network must bring
-    by_law: ByLaw | None  # the same where nothing could be predicted
+    more_devices: MoreDevices | None  # the same at the headline's batch, whatever says it
     strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
     used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
@@ -116,7 +114,7 @@ def analyse(
     phases = None
     if base.headline and base.headline_scaling:
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
-    more = outlook_of_study(base, work, devices_per_node)
+    fitted = outlook_of_study(base, run_of(work), devices_per_node)
     every = list({record.trial_id: record for record in records}.values())
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
@@ -142,25 +140,9 @@ def analyse(
         costs=costs(base, work, training),
         device_advice=device_advice(base, use),
         trained_times=trained_times(base, training),
-        outlook=more,
-        more_devices=more_devices(base),
-        by_law=_by_law(base, more),
+        outlook=fitted,
+        more_devices=more_devices(base, fitted=fitted),
         strategies=compare_strategies(base),
         training=training,
         used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
     )
-
-
-def _by_law(results: Facts, more: Outlook | None) -> ByLaw | None:
-    """By the headline's speed-up over one device, where ``more`` has no answer of its own."""
-    headline, scaling = results.headline, results.headline_scaling
-    if headline is None or scaling is None or scaling.speedup is None or scaling.baseline is None:
-        return None
-    config = headline.config
-    if config.oversubscribed or (more is None and scaling.baseline.world_size > 1):
-        return None
-    if more is not None:
-        return more.laws.get(int(config.setting.batch_size))
-    is_strong, batch = config.scaling == "strong", config.setting.batch_size
-    most = batch / config.setting.gradient_accumulation if is_strong else math.inf
-    return by_law(scaling.speedup, config.world_size, is_strong=is_strong, most=most)

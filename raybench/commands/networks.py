@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from raybench.errors import RequestError
-from raybench.records.whole_files import cannot
+from raybench.records.measured_csv import fault_words
+from raybench.spec.load import read_toml
 from raybench.spec.network import FORM, Network, named_network
-from raybench.spec.user_input import home_path, parse_toml, received
+from raybench.spec.user_input import home_path, received
 
 
 def parse_network(text: str, option: str = "--network") -> Network:
@@ -39,17 +39,11 @@ def network_field(text: str, option: str) -> dict[str, Any]:
 
 def _of_file(path: Path, option: str) -> Network:
     try:
-        tables = parse_toml(path.read_text("utf-8"), f"{option} {path}")
-        return Network.model_validate({"name": path.stem} | tables)
-    except OSError as error:
-        raise RequestError(f"{option}: {cannot(path, 'be read', error)}") from None
-    except UnicodeDecodeError:
-        raise RequestError(f"{option} {path}: no text in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise RequestError(f"{option} {path}: {error}") from None
+        return Network.model_validate({"name": path.stem} | read_toml(path))
+    except RequestError as error:
+        raise RequestError(f"{option}: {error}") from None
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        raise RequestError(*(f"{option} {path}: {fault}" for fault in faults)) from None
+        raise RequestError(f"{option}: {path}: {fault_words(error)}") from None
 
 
 def _of_sweep(path: Path, option: str) -> Network:

@@ -6,36 +6,45 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
-from raybench.analysis.cost import Work, works
+from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
+from raybench.analysis.cost import Work, run_of, trained_times, works
 from raybench.analysis.objectives import Prices, prices_of
+from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.simulate.as_if import more_devices
 from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
-from raybench.analysis.simulate.sources import groups_of_table
+from raybench.analysis.simulate.sources import (
+    devices_of_node,
+    group_of_study,
+    groups_of_table,
+    settings_of,
+)
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
-from raybench.analysis.simulate.what_if import Change
+from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
+from raybench.analysis.training import analyse_training
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import parse_bucket_sizes, parse_device_counts, parse_list, parse_words
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
 from raybench.records.other_tools import read_measured, read_nccl_tests
+from raybench.records.store import ResultsDirectory, foreign
 from raybench.records.whole_files import not_written, replace_whole
 from raybench.report import render
 from raybench.report.format import sentence
 from raybench.report.imported import imported_answer, print_imported, write_imported_report
-from raybench.report.more_devices import more_rows, more_sentences, on_more_table, required_table
+from raybench.report.more_devices import more_rows, more_sentences, more_table, required_table
 from raybench.report.prediction import prediction_rows, print_outlooks, print_table
+from raybench.report.sections.overlap import point_words, what_if_table
+from raybench.report.sections.training import trained_words
+from raybench.report.table import rich_table, width_on, without_constant
 from raybench.spec.knobs import KnobValue
 from raybench.spec.network import Network, bits_per_s
 from raybench.spec.plural import plural
 from raybench.spec.user_input import received
-
-if TYPE_CHECKING:
-    from raybench.analysis.collectives import Link, LinkKey
-    from raybench.analysis.resolve import Facts
 
 Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
@@ -46,9 +55,6 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
 
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
-    from raybench.analysis.collectives import link, link_of_log
-    from raybench.records.store import ResultsDirectory, foreign
-
     logs = [directory] if directory.is_file() else sorted(directory.glob("*.log"))
     if logs and foreign(directory):
         logged = [message for log in logs for message in read_nccl_tests(log)]
@@ -98,13 +104,13 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     )
     if options.for_at_most is not None and not prices.are_known:
         raise RequestError("--for-at-most: needs --price-per-device-hour or --price-per-node-hour")
-    work, link = _work(options, source), None
+    run, links = _run(options, source), None
     if options.communication is not None:
-        link = swept_links(options.communication, source.devices)
+        links = swept_links(options.communication, source.devices)
     if options.network is not None:
-        rows = _on_network(options.network, options, source, work[-1], prices, console)
+        rows = _on_network(options.network, options, source, run, prices, console)
     else:
-        rows = prediction_rows(_by_fit(options, source, work, prices, link, console))
+        rows = prediction_rows(_by_fit(options, source, run, prices, links, console))
     if options.output is not None:
         path = _write(options.output, render.rows_csv(rows))
         say_to_copy(console, f"Predictions: {shown_path(path)}")
@@ -112,24 +118,28 @@ def run_predict(options: PredictOptions, console: Console) -> int:
 
 
 def _on_network(
-    network: Network, options: PredictOptions, source: Source, work: Work, prices: Prices, console: Console
+    network: Network, options: PredictOptions, source: Source, run: Work, prices: Prices, console: Console
 ) -> list[dict[str, KnobValue]]:
     """Print what more devices on a network would bring; the rows of the file."""
-    from raybench.analysis.simulate.as_if import more_devices
-
     for size in options.world_sizes or ():
         try:
             network.nodes(size)
         except ValueError as error:
             raise RequestError(f"--{error}") from None
     more = source.facts and more_devices(source.facts, network, options.world_sizes)
+    if more and more.requirements and not more.points:
+        asked = ", ".join(str(each.world_size) for each in more.requirements)
+        raise RequestError(
+            f"--world-sizes: more than the {plural(network.devices_per_node, 'device')} of a node: "
+            f"{network.name} does not say how these are joined (received {asked})"
+        )
     if not more or not more.points:
         raise RequestError(
             "--network: a results directory whose headline is a trial of ddp on several devices under weak "
             "scaling, with the timeline of its gradients (report says what the headline is)"
         )
     if not options.quiet:
-        for table in (on_more_table(more, work, prices), required_table(more)):
+        for table in map(without_constant, (more_table(more, run, prices), required_table(more))):
             if table.rows:
                 print_table(table, console)
                 console.print(f"{table.caption}\n", highlight=False, markup=False)
@@ -141,15 +151,18 @@ def _on_network(
 def _by_fit(
     options: PredictOptions,
     source: Source,
-    work: Sequence[Work],
+    run: Work,
     prices: Prices,
-    link: Mapping[LinkKey, Link] | None,
+    links: Mapping[LinkKey, Link] | None,
     console: Console,
 ) -> list[Outlook]:
     """Print what a fit to several world sizes predicts, and where there is none what a network must bring."""
-    from raybench.analysis.simulate.as_if import more_devices
-
-    outlooks = [_outlook(group, options, source, work, prices, link) for group in source.groups]
+    outlooks = list[Outlook]()
+    for group in source.groups:
+        per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
+        shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
+        found = forecast(group, shapes, options.scaling, links)
+        outlooks.append(outlook(found, run, prices, options.within, options.for_at_most))
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
     if source.facts is not None and not any(each.forecast.answered for each in outlooks):
@@ -175,10 +188,6 @@ def read_source(paths: Sequence[Path], scaling: ScalingMode | None, setting: Map
 
 
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
-    from raybench.analysis.resolve import resolve
-    from raybench.analysis.simulate.sources import devices_of_node, group_of_study, settings_of
-    from raybench.records.store import ResultsDirectory
-
     with ResultsDirectory.open_readonly(path) as store:
         results = resolve(store.study(), list(store.latest().values()))
         environment, notes = store.environment(), (*store.warnings, *_trained_notes(results))
@@ -207,10 +216,6 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
 
 def _trained_notes(results: Facts) -> Iterator[str]:
     """Trained epochs that took another time than their steps say, by which every time here is reported."""
-    from raybench.analysis.cost import trained_times
-    from raybench.analysis.training import analyse_training
-    from raybench.report.sections.training import trained_words
-
     for each in trained_times(results, analyse_training(results)):
         if each.differs:
             yield f"times here are of steps, but {trained_words(results, each)}"
@@ -230,28 +235,15 @@ def _check(options: PredictOptions) -> None:
         raise RequestError(f"--output: a new file, nothing is overwritten (received {options.output})")
 
 
-def _work(options: PredictOptions, source: Source) -> tuple[Work, ...]:
+def _run(options: PredictOptions, source: Source) -> Work:
+    """The run that costs are of."""
     samples = options.samples_per_epoch or source.epoch_samples
     if options.epochs is not None and samples is None:
         raise RequestError("--epochs: goes with --samples-per-epoch, how long an epoch is")
     epochs = options.epochs or source.epochs
     if options.samples_per_epoch is not None and epochs is None:
         epochs = 1
-    return works(samples, epochs)
-
-
-def _outlook(
-    group: MeasuredGroup,
-    options: PredictOptions,
-    source: Source,
-    work: Sequence[Work],
-    prices: Prices,
-    link: Mapping[LinkKey, Link] | None,
-) -> Outlook:
-    per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
-    shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
-    found = forecast(group, shapes, options.scaling, link)
-    return outlook(found, work, prices, options.within, options.for_at_most)
+    return run_of(works(samples, epochs))
 
 
 def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
@@ -318,12 +310,6 @@ def run_what_if(
     ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
     ``RequestError`` where nothing can be said.
     """
-    from raybench.analysis.resolve import resolve
-    from raybench.analysis.simulate.what_if import trial_to_ask, what_if
-    from raybench.records.store import ResultsDirectory
-    from raybench.report.sections.overlap import point_words, what_if_table
-    from raybench.report.table import rich_table, width_on
-
     if directory is None or not directory.is_dir():
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory or 'several'})")
     with ResultsDirectory.open_readonly(directory) as store:
@@ -406,4 +392,4 @@ def report_files(
 def _next_doublings(group: MeasuredGroup) -> Outlook:
     """The next doublings, on nodes as full as the fullest that was measured."""
     found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
-    return outlook(found, works(), Prices())
+    return outlook(found, run_of(works()), Prices())

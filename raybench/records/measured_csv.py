@@ -80,7 +80,6 @@ class MeasuredRow(BaseModel):
     workers: tuple[int, ...] = ()  # on each node, where the placement says so
     gradient_accumulation: Samples = 1
     # of a summary.csv
-    role: str = ""
     rounds: Samples | None = None
     global_batch_size: Samples | None = None
     energy_joules: Number | None = None  # of all devices, for one step

@@ -11,12 +11,10 @@ from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import changes_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
-from raybench.analysis.simulate.outlook import FEWEST_WORLD_SIZES
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, factor, interval, sentence, times
 from raybench.report.more_devices import more_sentences
-from raybench.report.prediction import refusal_words
 from raybench.report.sections.cost import opposite
 from raybench.report.sections.training import changed_words, parity_words, trained_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
@@ -75,7 +73,7 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
         "Scaling": _scaling(results),
         "Why": _why(results),
         "What to change": _to_change(results),
-        "More devices": _more_devices(results),
+        "More devices": more_sentences(results.more_devices),
         "Training": _training(results),
         "Goodput": _goodput(results),
         "Trust": _trust(results),
@@ -337,42 +335,6 @@ def _tested(test: Verification | None) -> str:
     if test is None or test.gain is None:
         return ""
     return f" ({verdict_cell(test)}, {measured_words(test)} samples/s)"
-
-
-# --- what more devices would bring
-
-
-def _more_devices(results: StudyResults) -> list[str]:
-    """The next number of devices that a prediction reaches, at the headline's batch; or why none does."""
-    outlook, headline = results.outlook, results.headline
-    if headline is None or headline.config.world_size == 1:
-        return []
-    said = more_sentences(results.more_devices)
-    if said and ((results.more_devices and results.more_devices.points) or outlook is None):
-        return said
-    batch = int(headline.config.setting.batch_size)
-    later = [each for each in outlook.forecast.predicted if each.batch_size == batch] if outlook else []
-    known = [each for each in later if each.efficiency is not None and each.efficiency.high > 0]
-    if known:
-        each = min(known, key=lambda one: one.shape.world_size)
-        size, share = each.shape.world_size, each.efficiency
-        assert share is not None
-        low, high = share.low * size, share.high * size
-        return [f"{devices(size, headline.config)} would train {low:.2g} to {high:.2g} times as fast as one"]
-    needed = f"measurements on {FEWEST_WORLD_SIZES} numbers of devices, such as 1, 2 and 4"
-    refused = (
-        next(filter(None, (refusal_words(each, outlook.forecast) for each in later)), "") if outlook else ""
-    )
-    if results.by_law is None:
-        why = refused if outlook else f"it takes {needed}"
-        return [f"what more devices would bring is not predicted: {why}"] if why else []
-    size, speedup = results.by_law.speedups[0]
-    _, least, most = aligned(speedup.value, speedup.low, speedup.high)
-    return [
-        f"by {results.by_law.law}'s law {devices(size, headline.config)} would train {least} to {most} times "
-        "as fast as one; what the network between more devices costs is not in it",
-        f"a prediction takes {needed}" if outlook is None else f"they are not predicted: {refused}",
-    ]
 
 
 # --- how far to trust it

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from raybench.analysis.cost import run_of
 from raybench.analysis.findings.compute import OtherProcesses
 from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
@@ -19,13 +20,7 @@ from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown, grouped
 from raybench.report.finding_texts import evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
-from raybench.report.more_devices import (
-    draw_required,
-    more_rows,
-    on_more_table,
-    required_plot,
-    required_table,
-)
+from raybench.report.more_devices import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.pages import (
     Level,
     Section,
@@ -36,13 +31,7 @@ from raybench.report.pages import (
     write_files,
 )
 from raybench.report.plot import DrawnPlot, drawn
-from raybench.report.prediction import (
-    draw_prediction,
-    law_table,
-    prediction_plot,
-    prediction_table,
-    tradeoff_table,
-)
+from raybench.report.prediction import draw_prediction, prediction_plot
 from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.overlap import buckets_table, hiding_table, model_buckets_table, overlap_table
 from raybench.report.sections.published import published_table
@@ -200,11 +189,8 @@ def make_tables(results: StudyResults) -> ReportTables:
             "More devices",
             ("required", "prediction"),
             (
-                on_more_table(results.more_devices, results.work[-1], prices_of(results.study)),
+                more_table(results.more_devices, run_of(results.work), prices_of(results.study)),
                 required_table(results.more_devices),
-                prediction_table(results.outlook, refusals=True),
-                tradeoff_table(results.outlook),
-                law_table(results),
             ),
         ),
         "cost": Section("What it costs", tables=(cost_table(results),), sentence=when_to_use(results)),

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.steps import MeasuredGroup, MeasuredScaling
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.format import figures, plain_interval, plain_percent
+from raybench.report.format import figures, plain_interval, plain_percent, sentence
 from raybench.report.pages import Section, anew, make_pages, quoted, with_something, write_files
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import (
+    bring_words,
     draw_prediction,
     measured_words,
-    outlook_sentences,
     place_words,
     prediction_plot,
     prediction_rows,
     prediction_table,
     print_table,
+    title_of,
     tradeoff_table,
 )
 from raybench.report.table import Column, Table, known, make_table
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def imported_table(group: MeasuredGroup, scalings: tuple[MeasuredScaling, ...]) -> Table:
+def imported_table(model: Outlook) -> Table:
     """One model's measured steps, the smallest batch first."""
+    group = model.forecast.group
     batch = "global batch" if group.scaling == "strong" else "batch"
     columns: list[Column[MeasuredScaling]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
@@ -43,41 +46,45 @@ def imported_table(group: MeasuredGroup, scalings: tuple[MeasuredScaling, ...]) 
         Column("efficiency", lambda row: known(row.efficiency, plain_percent), right=True),
         Column("status", lambda row: str(row.status) if row.status else ""),
     ]
-    setting = f", {group.setting}" if group.setting else ""
     of = "step time" if group.scaling == "strong" else "throughput"
     caption = (
         f"Over the smallest world size that was measured with the same batch; the speed-up is that of the "
         f"{of}, efficiency is over the ratio of world sizes. Intervals stand where the file has those of the "
         "step times."
     )
-    return make_table(f"{group.model}{setting}: {group.scaling} scaling", caption, columns, scalings)
+    return make_table(title_of(model), caption, columns, model.scalings)
 
 
 def imported_row(group: MeasuredGroup, each: MeasuredScaling) -> dict[str, KnobValue]:
     """A row of the summary: the columns of ``summary.csv`` that step times alone have."""
-    size, of_all = each.shape.world_size, group.scaling == "strong"
-    efficiency = each.efficiency
-    is_sure = each.step_time_s.low < each.step_time_s.high
+    shape, step_s, efficiency = each.shape, each.step_time_s, each.efficiency
+    low_s, high_s = _ends(step_s)
+    low, high = _ends(efficiency)
     return {
         "model": group.model,
         "scaling": group.scaling,
-        "world_size": size,
-        "nodes": each.shape.nodes,
-        "placement": "".join(map(str, each.shape.workers)) if max(each.shape.workers) < 10 else "",
+        "world_size": shape.world_size,
+        "nodes": shape.nodes,
+        "placement": "".join(map(str, shape.workers)) if max(shape.workers) < 10 else "",
         "batch_size": each.batch_size,
-        "global_batch_size": each.batch_size if of_all else each.batch_size * group.passes * size,
+        "global_batch_size": each.question.samples,
         "gradient_accumulation": group.passes,
-        "step_time_s": each.step_time_s.value,
-        "step_time_low_s": each.step_time_s.low if is_sure else None,
-        "step_time_high_s": each.step_time_s.high if is_sure else None,
+        "step_time_s": step_s.value,
+        "step_time_low_s": low_s,
+        "step_time_high_s": high_s,
         "throughput_samples_per_s": each.throughput_samples_per_s.value,
         "baseline_world_size": each.baseline_world_size,
         "speedup": each.speedup.value if each.speedup else None,
         "efficiency": efficiency.value if efficiency else None,
-        "efficiency_low": efficiency.low if efficiency and efficiency.low < efficiency.high else None,
-        "efficiency_high": efficiency.high if efficiency and efficiency.low < efficiency.high else None,
+        "efficiency_low": low,
+        "efficiency_high": high,
         "status": str(each.status) if each.status else None,
     }
+
+
+def _ends(found: Estimate | None) -> tuple[float, float] | tuple[None, None]:
+    """Of an interval, where there is one."""
+    return (found.low, found.high) if found is not None and found.low < found.high else (None, None)
 
 
 TIMES_ALONE = (
@@ -96,7 +103,8 @@ def write_imported_report(directory: Path, files: Sequence[Path], models: Sequen
     scaling = f" --scaling {models[0].forecast.group.scaling}" if models else ""
     read, name = " ".join(map(quoted, files)), files[0].stem
     command = f"python -m raybench.study report {read}{scaling} --output {anew(directory)}"
-    place = Section("More devices", tuple(plot.name for plot in plots), tables)
+    names = tuple(plot.name for plot in plots)
+    place = Section("More devices", names, tables, sentence=" ".join(_sentences(models)))
     pages = make_pages(
         directory,
         {},
@@ -106,13 +114,13 @@ def write_imported_report(directory: Path, files: Sequence[Path], models: Sequen
         box=[Clause("Result", imported_answer(models))],
         sections=with_something({"predictions": place}, plots),
         plots=plots,
-        method=[TIMES_ALONE, *_sentences(models)],
+        method=[TIMES_ALONE],
     )
     rows = [imported_row(model.forecast.group, each) for model in models for each in model.scalings]
     contents = {
         **pages,
         "summary.csv": render.rows_csv(rows),
-        "summary.tex": render.to_tex(_tables(models[0])[0], name),
+        "summary.tex": render.to_tex(imported_table(models[0]), name),
         "predictions.csv": render.rows_csv(prediction_rows(models)),
     }
     return write_files(directory, contents, plots)
@@ -123,7 +131,7 @@ def print_imported(models: Sequence[Outlook], console: Console) -> None:
     from rich.text import Text
 
     for model in models:
-        print_table(_tables(model)[0], console)
+        print_table(imported_table(model), console)
     console.print(Text(imported_answer(models), style="bold"))
 
 
@@ -138,13 +146,10 @@ def imported_answer(models: Sequence[Outlook]) -> str:
 
 
 def _tables(model: Outlook) -> list[Table]:
-    group = model.forecast.group
-    tables = (
-        imported_table(group, model.scalings),
-        prediction_table(model, f"{group.model}: predicted", refusals=True),
-        tradeoff_table(model, f"{group.model}: time and cost"),
-    )
-    return [table for table in tables if table.rows]
+    name, tables = model.forecast.group.model, [imported_table(model)]
+    if model.forecast.answered:
+        tables.append(prediction_table(model, f"{name}: predicted"))
+    return [*tables, tradeoff_table(model, f"{name}: time and cost")]
 
 
 def _plots(place: int, model: Outlook) -> Iterator[DrawnPlot]:
@@ -156,4 +161,4 @@ def _plots(place: int, model: Outlook) -> Iterator[DrawnPlot]:
 def _sentences(models: Sequence[Outlook]) -> Iterator[str]:
     for model in models:
         name = f"{model.forecast.group.model}: " if len(models) > 1 else ""
-        yield from (f"{name}{line}." for line in outlook_sentences(model, costs=False))
+        yield from (sentence(f"{name}{line}.") for line in bring_words(model))

@@ -1,30 +1,37 @@
-"""More devices: as if measured, simulated, or what a network has to bring; tables, plot and sentences."""
+"""More devices in one table, whatever says it, and what a network has to bring; plot and sentences."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.cost import Cost, Work, cost_of
+from raybench.analysis.cost import Work, cost_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.as_if import MoreDevices, OnMore, Requirement
-from raybench.analysis.stats.statistics import inverse
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
     aligned,
     duration_unit,
+    factor,
     figures,
     interval,
     percent,
     plain_interval,
-    plain_percent,
+    sentence,
     time_unit,
-    times,
 )
 from raybench.report.plot import COLORS, GREY, legend_below, make_figure, write_title
-from raybench.report.prediction import PREDICTION_COLUMNS, prediction_rows
+from raybench.report.prediction import (
+    PREDICTION_COLUMNS,
+    prediction_rows,
+    refusal_words,
+    refusals_words,
+    returns_words,
+    step_columns,
+)
 from raybench.report.table import Column, Table, empty_table, known, make_table
 from raybench.spec.knobs import KnobValue
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,45 +40,55 @@ if TYPE_CHECKING:
 
 GIGA, LEAST_GIGA = 1e9, 0.1
 HALF = 0.5  # of the variance, from which on the network carries most of the width
-ON_MORE, REQUIRED = "On more devices", "What the network must bring"
+ON_NETWORK = ("as if", "simulated")  # how a point was found, where a network is assumed
+MORE, REQUIRED = "More devices", "What the network must bring"
 
 
-def on_more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
-    """A step of the headline's setting on more devices, and ``work``."""
+def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
+    """The headline's setting on more devices, and ``work``, a run."""
     if more is None or not more.points:
-        return empty_table(ON_MORE)
-    unit, per_s = time_unit(max(each.step_time_s.value for each in more.points))
+        return empty_table(MORE)
+    known_s = [each.step_time_s.value for each in more.points if each.step_time_s]
+    unit, per_s = time_unit(max(known_s, default=1e-3))
     runs = {
         each: cost_of(
             work,
-            inverse(each.throughput_samples_per_s).scaled(work.samples),
+            each.total_step_s.scaled(work.samples / each.samples),
             each.asked.world_size,
             each.asked.nodes or _nodes_like_here(more, each),
             prices,
-            None,
         )
         for each in more.points
+        if each.total_step_s is not None
     }
-    run_unit, run_unit_s = duration_unit(max(run.time_s.value for run in runs.values()))
+    run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
 
-    def cost(each: OnMore) -> str:
-        run: Cost = runs[each]
-        return known(run.money, plain_interval)
+    def network(each: OnMore) -> str:
+        return each.asked.network or ("as here" if each.how in ON_NETWORK else "")
+
+    def step_time(each: OnMore) -> str:
+        return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
 
     def run_time(each: OnMore) -> str:
-        return plain_interval(runs[each].time_s.scaled(1 / run_unit_s))
+        return known(runs.get(each), lambda run: plain_interval(run.time_s.scaled(1 / run_unit_s)))
+
+    def cost(each: OnMore) -> str:
+        run = runs.get(each)
+        return known(run.money if run else None, plain_interval)
 
     columns: list[Column[OnMore]] = [
         Column("devices", lambda each: f"{each.asked.world_size:,}", right=True),
-        Column("network", lambda each: each.asked.network or "as here"),
+        Column("how", lambda each: each.how),
+        Column("network", network),
         Column("batch per device", lambda each: f"{each.batch_per_device:g}", right=True),
-        Column(f"step, {unit}", lambda each: interval(each.step_time_s.scaled(per_s)), right=True),
-        Column("speed-up", lambda each: known(each.speedup, times), right=True),
+        Column(f"step, {unit}", step_time, right=True),
+        Column("speed-up", lambda each: known(each.speedup, factor), right=True),
         Column("efficiency", lambda each: known(each.efficiency, percent), right=True),
         Column(f"run, {run_unit}", run_time, right=True),
         *([Column[OnMore]("cost", cost, right=True)] if prices.are_known else []),
     ]
-    return make_table(ON_MORE, f"{how_words(more)} A run is {work.name}.", columns, more.points)
+    a_run = f" A run is {work.name}." if runs else ""
+    return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
 
 
 def _nodes_like_here(more: MoreDevices, each: OnMore) -> int:
@@ -81,22 +98,31 @@ def _nodes_like_here(more: MoreDevices, each: OnMore) -> int:
     return -(-each.asked.world_size // per_node)
 
 
+HOW_WORDS = {
+    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as so many "
+    "devices need, and whose steps waited for the slowest of so many.",
+    "simulated": "Simulated: from the gradients and buckets of {here}; stragglers among more devices are not "
+    "in it (`scaling --as-if` measures them).",
+    "fit": "Fit: a model of the step, to all measured numbers of devices; intervals of a new run.",
+}
+
+
 def how_words(more: MoreDevices) -> str:
     """How the points were found, and what carries the width of their intervals."""
-    here, found = devices_words(more.record.config.world_size), []
-    if any(each.how == "as if" for each in more.points):
+    here, hows = devices_words(more.record.config.world_size), {each.how for each in more.points}
+    found = [words.format(here=here) for how, words in HOW_WORDS.items() if how in hows]
+    if more.law is not None:
+        f = more.law.fraction
         found.append(
-            f"Measured in the rounds of {here}, whose all-reduces were held for as long as so many devices "
-            "need, and whose steps waited for the slowest of so many."
+            f"By {more.law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}. What the "
+            "network between more devices costs is not in it."
         )
-    if any(each.how == "simulated" for each in more.points):
-        found.append(
-            f"Simulated from the gradients and buckets of {here}; stragglers among more devices are not in "
-            "it (`scaling --as-if` measures them)."
-        )
-    if any(each.asked.network is None for each in more.points):
+        if more.law.law == "Amdahl" and f.value:
+            found.append(f"No number of devices reaches more than {figures(1 / f.value)} (1/f).")
+    on_network = [each for each in more.points if each.how in ON_NETWORK]
+    if any(each.asked.network is None for each in on_network):
         found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")
-    slow = [each for each in more.points if each.asked.lines and each.held_s == 0]
+    slow = [each for each in on_network if each.asked.lines and each.held_s == 0]
     if slow:
         found.append(
             f"All-reduces here already take longer than over {slow[0].asked.network}: such a step is an "
@@ -108,6 +134,9 @@ def how_words(more: MoreDevices) -> str:
             f"At {widest.asked.world_size:,} devices {widest.network_share:.0%} of the interval's "
             "variance is the network's: `communication` on two nodes of it would narrow that."
         )
+    if more.fitted is not None:
+        refused = refusals_words(more.fitted) if "fit" in hows else ()
+        found += [f"{sentence(each)}." for each in (*refused, *returns_words(more.fitted))]
     return " ".join(found)
 
 
@@ -119,8 +148,8 @@ def required_table(more: MoreDevices | None) -> Table:
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
         Column("at best", lambda each: percent(each.ceiling), right=True),
         Column("for", lambda each: known(each.target, lambda target: f"{target:.0%}"), right=True),
-        Column("bus bandwidth", lambda each: _gigabytes(each), right=True),
-        Column("that is", lambda each: _gigabits(each), right=True),
+        Column("bus bandwidth", lambda each: known(each.bus_bytes_per_s, rate_words), right=True),
+        Column("that is", lambda each: known(each.bus_bytes_per_s, bit_rate_words), right=True),
     ]
     caption = (
         "At best: efficiency over a network that takes no time; what the slowest device, DDP's copies and "
@@ -130,47 +159,70 @@ def required_table(more: MoreDevices | None) -> Table:
     return make_table(REQUIRED, caption, columns, more.requirements)
 
 
-def _gigabytes(each: Requirement) -> str:
-    return known(each.bus_bytes_per_s, rate_words)
-
-
-def _gigabits(each: Requirement) -> str:
-    return known(each.bus_bytes_per_s, lambda rate: rate_words(8 * rate, "bit"))
-
-
 def rate_words(rate: float, unit: str = "B") -> str:
     """18 GB/s, or 48 MB/s."""
-    return (
-        f"{figures(rate / GIGA)} G{unit}/s"
-        if rate >= LEAST_GIGA * GIGA
-        else f"{figures(rate / 1e6)} M{unit}/s"
-    )
+    if rate >= LEAST_GIGA * GIGA:
+        return f"{figures(rate / GIGA)} G{unit}/s"
+    return f"{figures(rate / 1e6)} M{unit}/s"
+
+
+def bit_rate_words(bytes_per_s: float) -> str:
+    """144 Gbit/s."""
+    return rate_words(8 * bytes_per_s, "bit")
 
 
 def more_sentences(more: MoreDevices | None) -> list[str]:
-    """The answer on more devices: of first and last point, else what a network must bring; or nothing."""
+    """The answer on more devices, by what knows most; or nothing.
+
+    As if or simulated: of the first and the last point. Else of the first fitted one, what a network must
+    bring, a law, or why there is nothing.
+    """
     if more is None:
         return []
-    measured = [each for each in more.points if each.speedup is not None and each.speedup.low > 0]
-    if measured:
-        first, last = measured[0], measured[-1]
-        return [_point_words(each) for each in dict.fromkeys((first, last))]
-    required = next((each for each in more.requirements if each.target is not None), None)
-    if required is None:
-        return []
-    assert required.bus_bytes_per_s is not None
-    return [
-        f"{required.world_size} devices reach at most {plain_percent(required.ceiling)} efficiency; "
-        f"{required.target:.0%} takes {rate_words(required.bus_bytes_per_s)} over the links of each node"
-    ]
+    surely = [each for each in more.points if each.speedup is not None and each.speedup.low > 0]
+    on_network = [each for each in surely if each.how in ON_NETWORK]
+    if on_network:
+        return [_point_words(each, more) for each in dict.fromkeys((on_network[0], on_network[-1]))]
+    required = next((each for each in more.requirements if each.bus_bytes_per_s is not None), None)
+    refused = _refusal(more)
+    if surely and surely[0].how == "fit":
+        return [_point_words(surely[0], more)]
+    if required is not None and required.bus_bytes_per_s is not None:
+        many, rate = _many(required.world_size, more), required.bus_bytes_per_s
+        return [
+            f"{many} can reach at most {required.ceiling.value:.0%} efficiency on any network",
+            f"for {required.target:.0%}, the links of each node must carry {rate_words(rate)} "
+            f"({bit_rate_words(rate)}) together",
+        ]
+    if surely:
+        words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
+        return [words, *([refused] if refused else [])]
+    return [f"what more devices would bring is not predicted: {refused}"] if refused else []
 
 
-def _point_words(each: OnMore) -> str:
+def _point_words(each: OnMore, more: MoreDevices) -> str:
     assert each.speedup is not None
     _, low, high = aligned(each.speedup.value, each.speedup.low, each.speedup.high)
-    over = "joined like these" if each.asked.network is None else f"over {each.asked.network}"
-    over += " (simulated, without stragglers)" if each.how == "simulated" else ""
-    return f"{each.asked.world_size} devices {over} would train {low} to {high} times as fast as one"
+    law = f"by {more.law.law}'s law " if more.law is not None else ""
+    over = ""
+    if each.how in ON_NETWORK:
+        over = f" over {each.asked.network}" if each.asked.network else " joined like these"
+        over += " (simulated, without stragglers)" if each.how == "simulated" else ""
+    return f"{law}{_many(each.asked.world_size, more)}{over} would train {low} to {high} times as fast as one"
+
+
+def _many(number: int, more: MoreDevices) -> str:
+    """4 GPUs, 4 devices."""
+    return plural(number, "GPU" if more.record.config.device == "cuda" else "device")
+
+
+def _refusal(more: MoreDevices) -> str:
+    """Why the headline's batch is not predicted; empty where it is, or nothing was fitted."""
+    if more.fitted is None:
+        return ""
+    batch, found = more.record.config.setting.batch_size, more.fitted.forecast
+    refused = (refusal_words(each, found) for each in found.predicted if each.batch_size == batch)
+    return next(filter(None, refused), "")
 
 
 def required_plot(more: MoreDevices | None) -> MoreDevices | None:
@@ -181,7 +233,8 @@ def required_plot(more: MoreDevices | None) -> MoreDevices | None:
 def draw_required(more: MoreDevices) -> Figure:
     """Efficiency over the network's bandwidth, a line for each number of devices."""
     figure, (axes,) = make_figure(6.6, 4.2)
-    for index, each in enumerate(more.requirements):
+    shown = [each for each in more.requirements if each.bus_bytes_per_s is not None]
+    for index, each in enumerate(shown):
         color = COLORS[index % len(COLORS)]
         x, y = zip(*each.curve, strict=True)
         axes.plot(
@@ -198,34 +251,27 @@ def draw_required(more: MoreDevices) -> Figure:
     axes.set_ylim(0, 105)
     axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s)")
     axes.set_ylabel("scaling efficiency (%)")
-    write_title(figure, _plot_title(more))
+    last = shown[-1]
+    needed = f"need {rate_words(last.bus_bytes_per_s or 0.0)} over each node's links"
+    write_title(figure, f"{last.world_size:,} devices at {last.target:.0%} efficiency {needed}")
     legend_below(figure, axes)
     return figure
 
 
-def _plot_title(more: MoreDevices) -> str:
-    *_, found = (each for each in more.requirements if each.bus_bytes_per_s)
-    assert found.bus_bytes_per_s is not None
-    rate = rate_words(found.bus_bytes_per_s)
-    return f"{found.world_size:,} devices at {found.target:.0%} efficiency need {rate} over each node's links"
-
-
 def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str, KnobValue]]:
     """Rows of ``predictions.csv``, those of the fit first: the columns of ``PREDICTION_COLUMNS``."""
-    rows = prediction_rows([fitted]) if fitted else []
-    return rows + [_row(model_name(more.record), each) for each in more.points] if more else rows
+    rows = prediction_rows([fitted]) if fitted and fitted.forecast.answered else []
+    on_network = [each for each in more.points if each.how in ON_NETWORK] if more else []
+    return rows + [_row(more, each) for each in on_network if more]
 
 
-def _row(model: str, each: OnMore) -> dict[str, KnobValue]:
-    step_s, values = each.step_time_s, dict[str, KnobValue].fromkeys(PREDICTION_COLUMNS)
-    return values | {
-        "model": model,
+def _row(more: MoreDevices, each: OnMore) -> dict[str, KnobValue]:
+    return {
+        **dict.fromkeys(PREDICTION_COLUMNS),
+        "model": model_name(more.record),
         "nodes": each.asked.nodes,
         "world_size": each.asked.world_size,
-        "batch_size": each.batch_size,
-        "step_time_s": step_s.value,
-        "step_time_low_s": step_s.low,
-        "step_time_high_s": step_s.high,
-        "efficiency": each.efficiency.value if each.efficiency else None,
+        "batch_size": int(more.record.config.setting.batch_size),
+        **step_columns(each.step_time_s, each.efficiency),
         "how": each.how.replace(" ", "_"),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
@@ -11,17 +11,9 @@ import numpy as np
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.scaling import Status
-from raybench.analysis.simulate.outlook import (
-    LEAST_RETURN,
-    Expected,
-    Forecast,
-    Limited,
-    Outlook,
-    Way,
-    Worth,
-)
+from raybench.analysis.simulate.outlook import Forecast, Limited, Outlook, Way
 from raybench.analysis.simulate.predict import FARTHEST, FEWEST_SIZES
-from raybench.analysis.simulate.steps import MeasuredScaling, Shape
+from raybench.analysis.simulate.steps import Expected, MeasuredScaling, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     duration_unit,
@@ -29,11 +21,10 @@ from raybench.report.format import (
     interval,
     percent,
     plain_interval,
+    plain_lasting,
     plain_percent,
     plain_times,
-    sentence,
     time_unit,
-    times,
 )
 from raybench.report.plot import (
     COLORS,
@@ -43,11 +34,9 @@ from raybench.report.plot import (
     legend_below,
     legend_height,
     log2_axis,
-    log_y,
     make_figure,
     make_line,
     percent_axis,
-    shown_ends,
     write_title,
 )
 from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
@@ -55,31 +44,22 @@ from raybench.spec.knobs import KnobValue
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Console
-
-    from raybench.analysis.results import StudyResults
 
 Each = TypeVar("Each")
 MOST_BATCHES = 3  # that a sentence names
 
 
-def outlook_sentences(outlook: Outlook, *, costs: bool) -> list[str]:
-    """What a forecast means, a line each: limits, what devices bring, how sure, what was left out."""
-    return [
-        *([f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []),
-        *_limits(outlook),
-        *(_one_answer(outlook) if costs else ()),
-        *([worth_words(each, outlook) for each in few(outlook.worth)] if costs else []),
-        *_refusals(outlook),
-        *bring_words(outlook),
-    ]
+def outlook_sentences(outlook: Outlook) -> list[str]:
+    """What a forecast means, a line each: how it scales, limits, what devices bring, what was refused."""
+    measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
+    return [*measured, *_limits(outlook), *bring_words(outlook)]
 
 
 def bring_words(outlook: Outlook) -> list[str]:
-    """What further devices brought, or by a law would bring."""
-    return [*_returns(outlook), *_laws(outlook)]
+    """What further devices brought, or by a law would bring, and what was refused."""
+    return [*returns_words(outlook), *_laws(outlook), *refusals_words(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
@@ -99,41 +79,6 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
         status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
         over = "" if each.baseline_world_size == 1 else f" over {each.baseline_world_size}"
         yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {plain_percent(each.efficiency)}, {status}"
-
-
-def _one_answer(outlook: Outlook) -> Iterator[str]:
-    """Over all batches: the fastest way and the cheapest."""
-    if len(outlook.worth) < 2:
-        return
-    fastest = min(outlook.ways, key=lambda way: way.run.time_s.value)
-    cheapest = min(outlook.ways, key=lambda way: way.spent.value)
-    head, best = f"of all batches, for a run{_without_restarts(outlook)}", way_words(fastest, outlook)
-    if cheapest is fastest:
-        yield f"{head}: fastest and cheapest is {best}: {_spent(fastest)}"
-        return
-    other = f"{way_words(cheapest, outlook)}: {_spent(cheapest)}"
-    yield f"{head}: fastest is {best}: {_spent(fastest)}; cheapest is {other}"
-
-
-def worth_words(worth: Worth, outlook: Outlook) -> str:
-    """How many devices for this batch, with the numbers that say so."""
-    at, run = way_words(worth.way, outlook), _spent(worth.way)
-    head = f"for a run{_without_restarts(outlook)} use"
-    if worth.way is worth.fewest:
-        words = f"{head} {at}: {run}"
-    else:
-        few = devices_words(worth.fewest.expected.shape.world_size)
-        speedup, against = plain_times(worth.speedup), _spent(worth.fewest)
-        words = f"{head} {at}: {run}, {speedup} as fast as {few} ({against})"
-    if worth.further is None or worth.returns is None:
-        return f"{words}; more were neither measured nor predicted"
-    size = devices_words(worth.further.expected.shape.world_size)
-    if worth.returns <= 0:
-        return f"{words}; {size} are no faster ({_spent(worth.further)})"
-    return (
-        f"{words}; on {size} each further device brings {worth.returns:.0%} of one, less than "
-        f"{LEAST_RETURN:.0%} ({_spent(worth.further)})"
-    )
 
 
 def way_words(way: Way, outlook: Outlook) -> str:
@@ -176,8 +121,7 @@ def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
 
 def _without_restarts(outlook: Outlook) -> str:
     """What a run of epochs takes besides its steps, and is not known of other numbers of devices."""
-    epochs = any(work.is_run and work.epochs for work in outlook.work)
-    return " (without restarts of the loader)" if epochs else ""
+    return " (without restarts of the loader)" if outlook.work.epochs else ""
 
 
 def _chance(found: Limited) -> str:
@@ -190,10 +134,8 @@ def _spent(way: Way) -> str:
     """What a run takes."""
     run = way.run
     money = f", cost {plain_interval(run.money)}" if run.money is not None else ""
-    unit, unit_s = duration_unit(run.time_s.value)
-    device_unit, device_unit_s = duration_unit(run.device_s.value)
-    device_time = f"{figures(run.device_s.value / device_unit_s)} device-{device_unit}"
-    return f"{plain_interval(run.time_s.scaled(1 / unit_s))} {unit}, {device_time}{money}"
+    unit, unit_s = duration_unit(run.device_s.value)
+    return f"{plain_lasting(run.time_s)}, {figures(run.device_s.value / unit_s)} device-{unit}{money}"
 
 
 def duration(seconds: float) -> str:
@@ -202,7 +144,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / unit_s:g} {unit}"
 
 
-def _returns(outlook: Outlook) -> Iterator[str]:
+def returns_words(outlook: Outlook) -> Iterator[str]:
     """The marginal return of each doubling, a line for each batch."""
     for batch, found in few(outlook.returns):
         shares = [plain_percent(each.each) for each in found]
@@ -223,7 +165,7 @@ def _laws(outlook: Outlook) -> Iterator[str]:
         )
 
 
-def _refusals(outlook: Outlook) -> Iterator[str]:
+def refusals_words(outlook: Outlook) -> Iterator[str]:
     """Each reason once, with where it holds."""
     places: dict[str, list[str]] = {}
     for each in outlook.forecast.predicted:
@@ -238,8 +180,10 @@ def refusal_words(row: Expected, forecast: Forecast) -> str:
     """Why there is no prediction; empty where there is one."""
     shape, sizes = row.shape, forecast.fitted.world_sizes
     if row.refused == "too few world sizes":
-        measured = f"measured at {plural(len(sizes), 'world size')} ({', '.join(map(str, sizes))})"
-        return f"{measured}: a prediction needs {FEWEST_SIZES}"
+        return (
+            f"a prediction takes measurements on {FEWEST_SIZES} numbers of devices, such as 1, 2 and 4 "
+            f"(here on {', '.join(map(str, sizes))})"
+        )
     if row.refused == "too many devices":
         return (
             f"{shape.world_size} devices are more than {FARTHEST} times the largest measured world size, "
@@ -288,187 +232,119 @@ CAPTION = (
 BY_AMDAHL = " Amdahl: his law, fitted to the same steps."
 
 
-def prediction_table(outlook: Outlook | None, title: str = "Predicted", *, refusals: bool = False) -> Table:
-    """The predictions, by batch and world size.
-
-    ``refusals``, for documents: a column says why there is none, the caption what the predictions mean.
-    """
-    if outlook is None:
-        return empty_table(title)
-    forecast, priced = outlook.forecast, outlook.prices.are_known
-    if refusals and all(row.step_time_s is None for row in forecast.predicted):
-        return _refusal_table(outlook, title)
-    batch = "global batch" if forecast.scaling == "strong" else "batch"
-    costs = {(way.expected.batch_size, way.expected.shape): way for way in outlook.ways}
-
-    def cost(row: Expected) -> str:
-        way = costs.get((row.batch_size, row.shape))
-        money = way.run.money if way is not None and row.step_time_s is not None else None
-        return known(money, lambda paid: figures(paid.value))
-
-    unit, unit_s = _step_unit(forecast.predicted)
+def prediction_table(outlook: Outlook, title: str) -> Table:
+    """The predictions, by batch and world size."""
+    forecast, prices = outlook.forecast, outlook.prices
+    known_s = [row.step_time_s.value for row in forecast.predicted if row.step_time_s is not None]
+    unit, per_s = time_unit(max(known_s, default=1e-3))
 
     def step_time(row: Expected) -> str:
-        return known(row.step_time_s, lambda step_s: interval(step_s.scaled(1 / unit_s)), "refused")
+        return known(row.step_time_s, lambda step_s: interval(step_s.scaled(per_s)), "refused")
 
     def law(row: Expected, seconds: float | None) -> str:
         """What is refused is not answered by a simpler law either."""
-        return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value / unit_s))
+        return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value * per_s))
+
+    def cost(row: Expected) -> str:
+        return known(_money(outlook, row), lambda paid: figures(paid.value))
 
     columns: list[Column[Expected]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
-        Column(batch, lambda row: f"{row.batch_size:,}", right=True),
+        Column(_batch(outlook), lambda row: f"{row.batch_size:,}", right=True),
         Column(f"step time, {unit}", step_time, right=True),
         Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
         *(
             [Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)]
-            if forecast.amdahl
+            if forecast.fitted.amdahl
             else []
         ),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
-        *([Column("cost", cost, right=True)] if priced else []),
-        *([Column[Expected]("refused", lambda row: refusal_words(row, forecast))] if refusals else []),
+        *([Column("cost", cost, right=True)] if prices.are_known else []),
     ]
-    paid = f"{BY_AMDAHL if forecast.amdahl else ''}{f' Cost: of {_run_of(outlook)}.' if priced else ''}"
-    words = [f"{sentence(each)}." for each in bring_words(outlook)] if refusals else []
-    return make_table(title, " ".join([CAPTION + paid, *words]), columns, forecast.predicted)
+    paid = f" Cost: of {outlook.work.name}." if prices.are_known else ""
+    caption = f"{CAPTION}{BY_AMDAHL if forecast.fitted.amdahl else ''}{paid}"
+    return make_table(title, caption, columns, forecast.predicted)
 
 
-def law_table(results: StudyResults) -> Table:
-    """What a law makes of more devices, where nothing could be predicted."""
-    found, headline = results.by_law, results.headline
-    title = f"By {found.law}'s law" if found else "By a law"
-    known_better = results.more_devices is not None and results.more_devices.points
-    if found is None or headline is None or known_better:
+def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
+    """What a run takes on every measured and predicted number of devices."""
+    if not outlook.ways:
         return empty_table(title)
-    batch = int(headline.config.setting.batch_size)
-    is_strong, f = headline.config.scaling == "strong", found.fraction
-    most = (
-        f" No number of devices reaches more than {figures(1 / f.value)} (1/f)."
-        if is_strong and f.value
-        else ""
-    )
-    columns: list[Column[tuple[int, Estimate]]] = [
-        Column("devices", lambda row: str(row[0]), right=True),
-        Column(
-            "batch per device", lambda row: f"{batch / row[0]:g}" if is_strong else f"{batch:,}", right=True
-        ),
-        Column("speed-up", lambda row: times(row[1]), right=True),
-        Column("efficiency", lambda row: percent(row[1].scaled(1 / row[0])), right=True),
-    ]
-    caption = (
-        f"A law, not a prediction: f = {percent(f)} by the speed-up of {found.measured_on} devices. What the "
-        f"network between more devices costs is not in it.{most}"
-    )
-    return make_table(title, caption, columns, found.speedups)
-
-
-def _refusal_table(outlook: Outlook, title: str) -> Table:
-    """Why nothing is predicted: each shape once where the reason is that of all its batches."""
-    reasons: dict[tuple[Shape, str], list[int]] = {}
-    for row in outlook.forecast.predicted:
-        reasons.setdefault((row.shape, refusal_words(row, outlook.forecast)), []).append(row.batch_size)
-    of_all = "global " if outlook.forecast.scaling == "strong" else ""
-
-    def batches(sizes: Sequence[int]) -> str:
-        return ", ".join(f"{size:,}" for size in sorted(sizes))
-
-    columns: list[Column[tuple[tuple[Shape, str], list[int]]]] = [
-        Column("devices/ nodes", lambda row: place_words(row[0][0]), right=True),
-        Column(f"{of_all}batch", lambda row: batches(row[1]), right=True),
-        Column("refused", lambda row: row[0][1]),
-    ]
-    words = [f"{sentence(each)}." for each in bring_words(outlook)]
-    return make_table(title, " ".join(["Nothing could be predicted.", *words]), columns, reasons.items())
-
-
-def tradeoff_table(
-    outlook: Outlook | None, title: str = "Time and cost", most_rows: int | None = None
-) -> Table:
-    """What an epoch and a run take on every measured and predicted number of devices.
-
-    ``most_rows``, for a terminal: of more those alone that are on the front, and fewer intervals.
-    """
-    if outlook is None or not outlook.ways:
-        return empty_table(title)
-    shown = outlook.ways
-    if most_rows is not None and len(shown) > most_rows:
-        shown = tuple(way for way in shown if way.on_front)[:most_rows]
-    unit, unit_s = duration_unit(median(way.run.time_s.value for way in shown))
-    epoch = any(way.epoch for way in outlook.ways)
-    metered = any(way.run.energy_joules for way in outlook.ways)
-    batch = "global batch" if outlook.forecast.scaling == "strong" else "batch"
-
-    def short(found: Estimate) -> str:
-        """In a terminal its interval is as wide as the run's."""
-        return figures(found.value) if most_rows else plain_interval(found)
-
-    def epoch_words(way: Way) -> str:
-        return known(way.epoch, lambda cost: short(cost.time_s.scaled(1 / unit_s)))
-
-    def kind(way: Way) -> str:
-        return "measured" if way.expected.is_measured else "predicted"
-
-    def run_time(way: Way) -> str:
-        about = "~" if most_rows and not way.expected.is_measured else ""
-        return about + plain_interval(way.run.time_s.scaled(1 / unit_s))
+    unit, unit_s = duration_unit(median(way.run.time_s.value for way in outlook.ways))
+    priced = outlook.prices.are_known
 
     def place(way: Way) -> str:
         return f"{'* ' if way.on_front else ''}{place_words(way.expected.shape)}"
 
     def money(way: Way) -> str:
-        return known(way.run.money, short)
+        return known(way.run.money, plain_interval)
+
+    def kilojoules(way: Way) -> str:
+        return known(way.run.energy_joules, lambda joules: figures(joules / 1e3))
 
     columns: list[Column[Way]] = [
         Column("devices/ nodes", place, right=True),
-        Column(batch, lambda way: f"{way.expected.batch_size:,}", right=True),
-        *([] if most_rows else [Column("step", kind)]),
-        *([Column[Way](f"epoch, {unit}", epoch_words, right=True)] if epoch else []),
-        Column(f"run, {unit}", run_time, right=True),
+        Column(_batch(outlook), lambda way: f"{way.expected.batch_size:,}", right=True),
+        Column("step", lambda way: "measured" if way.expected.is_measured else "predicted"),
+        Column(f"run, {unit}", lambda way: plain_interval(way.run.time_s.scaled(1 / unit_s)), right=True),
         Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
-        *([Column[Way]("cost", money, right=True)] if outlook.prices.are_known else []),
-        *([Column[Way]("energy, kJ", _kilojoules, right=True)] if metered else []),
+        *([Column[Way]("cost", money, right=True)] if priced else []),
+        *(
+            [Column[Way]("energy, kJ", kilojoules, right=True)]
+            if any(way.run.energy_joules for way in outlook.ways)
+            else []
+        ),
     ]
-    against = "money" if outlook.prices.are_known else "device time"
-    others = _left_out([way for way in outlook.ways if way not in shown])
-    others += " ~: predicted." if most_rows else ""
     caption = (
-        f"A run is {_run_of(outlook)}: steps alone. *: on the front of time and {against}: no other way is "
-        f"as good in both and better in one beyond the intervals; a time without one counts as exact.{others}"
+        f"A run is {outlook.work.name}: steps alone. *: on the front of time and "
+        f"{'money' if priced else 'device time'}: no other way is as good in both and better in one beyond "
+        f"the intervals; a time without one counts as exact."
     )
-    return make_table(title, caption, columns, shown)
+    return make_table(title, caption, columns, outlook.ways)
 
 
-def _left_out(ways: Sequence[Way]) -> str:
-    best = sum(way.on_front for way in ways)
-    words = [f"{len(ways) - best} that are not"] if len(ways) > best else []
-    words += [f"{best} more that {'is' if best == 1 else 'are'}"] if best else []
-    return f" Left out: {' and '.join(words)}." if words else ""
+def _batch(outlook: Outlook) -> str:
+    return "global batch" if outlook.forecast.scaling == "strong" else "batch"
 
 
 def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     """Rows of predict's CSV file: the columns of docs/reference.md."""
     rows = []
     for outlook in outlooks:
-        costs = {(way.expected.batch_size, way.expected.shape): way.run.money for way in outlook.ways}
         for each in outlook.forecast.predicted:
-            step_s, paid = each.step_time_s, costs.get((each.batch_size, each.shape))
-            values: tuple[KnobValue, ...] = (
-                outlook.forecast.group.model,
-                each.shape.nodes,
-                each.shape.world_size,
-                each.batch_size,
-                step_s.value if step_s else None,
-                step_s.low if step_s else None,
-                step_s.high if step_s else None,
-                each.naive_step_time_s,
-                each.efficiency.value if each.efficiency else None,
-                paid.value if paid and step_s else None,
-                refusal_words(each, outlook.forecast) or None,
-                "fit",
-            )
-            rows.append(dict(zip(PREDICTION_COLUMNS, values, strict=True)))
+            paid = _money(outlook, each)
+            row: dict[str, KnobValue] = {
+                "model": outlook.forecast.group.model,
+                "nodes": each.shape.nodes,
+                "world_size": each.shape.world_size,
+                "batch_size": each.batch_size,
+                **step_columns(each.step_time_s, each.efficiency),
+                "naive_step_time_s": each.naive_step_time_s,
+                "cost": paid.value if paid else None,
+                "refused": refusal_words(each, outlook.forecast) or None,
+                "how": "fit",
+            }
+            rows.append({name: row[name] for name in PREDICTION_COLUMNS})
     return rows
+
+
+def step_columns(step_s: Estimate | None, efficiency: Estimate | None) -> dict[str, KnobValue]:
+    """The columns of a step."""
+    return {
+        "step_time_s": step_s.value if step_s else None,
+        "step_time_low_s": step_s.low if step_s else None,
+        "step_time_high_s": step_s.high if step_s else None,
+        "efficiency": efficiency.value if efficiency else None,
+    }
+
+
+def _money(outlook: Outlook, row: Expected) -> Estimate | None:
+    """What a run costs there; None where the step is refused, or without a price."""
+    if row.step_time_s is None:
+        return None
+    place = row.batch_size, row.shape
+    ways = (way for way in outlook.ways if (way.expected.batch_size, way.expected.shape) == place)
+    return next((way.run.money for way in ways), None)
 
 
 def place_words(shape: Shape) -> str:
@@ -476,47 +352,18 @@ def place_words(shape: Shape) -> str:
     return f"{shape.world_size:,}/{shape.nodes:,}"
 
 
-def _run_of(outlook: Outlook) -> str:
-    return next(work.name for work in outlook.work if work.is_run)
-
-
-def _step_unit(rows: Sequence[Expected]) -> tuple[str, float]:
-    """The unit that suits the longest step of a table."""
-    known_s = [row.step_time_s.value for row in rows if row.step_time_s is not None]
-    unit, per_s = time_unit(max(known_s, default=1e-3))
-    return unit, 1 / per_s
-
-
-def _kilojoules(way: Way) -> str:
-    joules = way.run.energy_joules
-    return figures(joules / 1e3) if joules else NONE
-
-
 MOST_BANDS = 4  # more lie on each other
 
 
 @dataclass(frozen=True)
-class PredictedLine:
-    """One batch: what was measured, and what is predicted from the largest measured world size on."""
-
-    measured: Line
-    predicted: Line
-
-
-@dataclass(frozen=True)
 class PredictionPlot:
-    """Throughput in samples/s and efficiency over the world size, a line for each batch."""
+    """Efficiency over the world size, a line for each batch."""
 
     model: str
     world_sizes: tuple[int, ...]
-    throughput: tuple[PredictedLine, ...]
-    efficiency: tuple[PredictedLine, ...]
+    measured: tuple[Line, ...]
+    predicted: tuple[Line, ...]  # of the same batches, from the largest measured world size on
     num_left_out: int  # batches beyond those that a plot can hold
-
-    @property
-    def largest_measured(self) -> int:
-        """Where the band begins."""
-        return int(max(point.x for line in self.throughput for point in line.measured.points))
 
 
 def prediction_plot(outlook: Outlook | None) -> PredictionPlot | None:
@@ -528,95 +375,61 @@ def prediction_plot(outlook: Outlook | None) -> PredictionPlot | None:
     places = np.unique(np.linspace(0, len(answered) - 1, min(len(answered), MOST_BANDS)).round().astype(int))
     shown = [answered[place] for place in places]
     sizes = {each.shape.world_size for each in forecast.everything if each.batch_size in shown}
+    measured, predicted = list[Line](), list[Line]()
+    for batch in shown:
+        label, known = f"{_batch(outlook)} {batch:,}", _efficiencies(forecast.measured, batch)
+        new = _efficiencies(forecast.answered, batch)
+        last = known[-1:] if known and known[-1][0] < new[0][0] else []
+        measured.append(make_line(label, known))
+        predicted.append(make_line(label, [*last, *new]))
     return PredictionPlot(
         model=forecast.group.model,
         world_sizes=tuple(sorted(sizes)),
-        throughput=_lines(forecast, shown, lambda each: each.throughput_samples_per_s),
-        efficiency=_lines(forecast, shown, lambda each: each.efficiency),
+        measured=tuple(measured),
+        predicted=tuple(predicted),
         num_left_out=len(answered) - len(shown),
     )
 
 
+def _efficiencies(steps: Iterable[Expected], batch: int) -> list[tuple[float, Estimate | None]]:
+    """At each world size on the fewest nodes."""
+    fullest: dict[int, Expected] = {}
+    for each in sorted(steps, key=lambda each: each.shape.nodes):
+        if each.batch_size == batch:
+            fullest.setdefault(each.shape.world_size, each)
+    return [(size, fullest[size].efficiency) for size in sorted(fullest)]
+
+
 def draw_prediction(plot: PredictionPlot) -> Figure:
-    """Throughput and efficiency side by side: points measured, bands predicted."""
-    lines = [line.measured for line in plot.throughput]
-    figure, (left, right) = make_figure(9.0, 3.9 + legend_height(9.0, lines), columns=2)
-    for index, line in enumerate(plot.throughput):
-        _draw(left, line, index, 1.0)
-    for index, line in enumerate(plot.efficiency):
-        _draw(right, line, index, 100.0)
-    right.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    for axes in (left, right):
-        log2_axis(axes, plot.world_sizes)
-        axes.set_xlabel("world size (devices)")
-    points = [
-        point for line in plot.throughput for part in (line.measured, line.predicted) for point in part.points
-    ]
-    log_y(left, shown_ends(point.estimate for point in points))
-    percent_axis(right, [part for line in plot.efficiency for part in (line.measured, line.predicted)])
-    left.set_ylabel("throughput (samples/s)")
-    right.set_ylabel("scaling efficiency (%)")
-    note = (
-        f" · {plural(plot.num_left_out, 'batch', 'batches')} more in the tables" if plot.num_left_out else ""
-    )
-    words = f"{plot.model}: measured to {plot.largest_measured} devices (points), predicted beyond"
+    """Points measured, bands predicted."""
+    figure, (axes,) = make_figure(6.6, 3.9 + legend_height(6.6, plot.measured))
+    for index, (measured, predicted) in enumerate(zip(plot.measured, plot.predicted, strict=True)):
+        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        x, y, low, high = _percentages(predicted)
+        axes.plot(x, y, color=color, linestyle="--", marker=marker, markerfacecolor="white", linewidth=1.4)
+        axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+        x, y, low, high = _percentages(measured)
+        ends, label = np.vstack([y - low, high - y]), measured.label
+        axes.errorbar(x, y, ends, color=color, marker=marker, linewidth=1.4, capsize=3, label=label)
+    axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    log2_axis(axes, plot.world_sizes)
+    percent_axis(axes, [*plot.measured, *plot.predicted])
+    axes.set_xlabel("world size (devices)")
+    axes.set_ylabel("scaling efficiency (%)")
+    largest = max((int(point.x) for line in plot.measured for point in line.points), default=0)
+    left_out = plural(plot.num_left_out, "batch", "batches")
+    note = f" · {left_out} more in predictions.csv" if plot.num_left_out else ""
+    words = f"{plot.model}: measured to {largest} devices (points), predicted beyond"
     write_title(figure, f"{words}\n(dashed; band: 95% interval of a new measurement){note}")
-    legend_below(figure, left)
+    legend_below(figure, axes)
     return figure
 
 
-def _lines(
-    forecast: Forecast, batches: Sequence[int], value: Callable[[Expected], Estimate | None]
-) -> tuple[PredictedLine, ...]:
-    """For each batch the fullest nodes at each world size; predicted from the last measured point on."""
-    kind = "global batch" if forecast.scaling == "strong" else "batch"
-    found = []
-    for batch in batches:
-        measured = _by_size((each for each in forecast.measured if each.batch_size == batch), value)
-        predicted = _by_size((each for each in forecast.answered if each.batch_size == batch), value)
-        last = measured[-1:] if measured and predicted and measured[-1][0] < predicted[0][0] else []
-        label = f"{kind} {batch:,}"
-        found.append(PredictedLine(make_line(label, measured), make_line(label, [*last, *predicted])))
-    return tuple(found)
-
-
-def _by_size(
-    steps: Iterable[Expected], value: Callable[[Expected], Estimate | None]
-) -> list[tuple[float, Estimate | None]]:
-    fullest: dict[int, Expected] = {}
-    for each in sorted(steps, key=lambda each: each.shape.nodes):
-        fullest.setdefault(each.shape.world_size, each)
-    return [(size, value(fullest[size])) for size in sorted(fullest)]
-
-
-def _draw(axes: Axes, line: PredictedLine, index: int, scale: float) -> None:
-    color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-    x, (y, low, high) = _arrays(line.measured, scale)
-    axes.plot(x, y, color=color, marker=marker, markersize=5, linewidth=1.4, label=line.measured.label)
-    axes.errorbar(x, y, yerr=np.vstack([y - low, high - y]), fmt="none", ecolor=color, capsize=3, zorder=1.5)
-    x, (y, low, high) = _arrays(line.predicted, scale)
-    if len(x):
-        axes.plot(x, y, color=color, linestyle="--", linewidth=1.4)
-        begin = 1 if line.measured.points and line.measured.points[-1].x == x[0] else 0
-        axes.plot(
-            x[begin:],
-            y[begin:],
-            color=color,
-            linestyle="",
-            marker=marker,
-            markersize=5,
-            markerfacecolor="white",
-        )
-        axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-
-
-def _arrays(line: Line, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+def _percentages(line: Line) -> tuple[np.ndarray, ...]:
     x = np.array([point.x for point in line.points])
-    ends = ("value", "low", "high")
-    return x, tuple(np.array([getattr(point.estimate, end) for point in line.points]) * scale for end in ends)
-
-
-MOST_ROWS = 16  # of the table of costs
+    estimates = [point.estimate for point in line.points]
+    ends = (np.array([getattr(each, name) for each in estimates]) for name in ("value", "low", "high"))
+    return x, *(100 * each for each in ends)
 
 
 def print_outlooks(
@@ -624,18 +437,18 @@ def print_outlooks(
 ) -> None:
     """Each model's tables and sentences.
 
-    ``costs`` adds what epochs and runs take, ``quiet`` leaves the tables out.
+    ``costs`` adds what runs take, ``quiet`` leaves the tables out.
     """
     from rich.text import Text
 
     for outlook in outlooks:
         if not quiet:
-            print_table(prediction_table(outlook, _title(outlook)), console)
-            table = tradeoff_table(outlook, most_rows=MOST_ROWS)
+            print_table(prediction_table(outlook, title_of(outlook)), console)
+            table = tradeoff_table(outlook)
             if costs and table.rows:
                 print_table(table, console)
                 console.print(Text(f"{table.caption}\n"))
-        for line in outlook_sentences(outlook, costs=costs):
+        for line in outlook_sentences(outlook):
             console.print(Text(line))
         console.print()
 
@@ -645,7 +458,8 @@ def print_table(table: Table, console: Console) -> None:
     console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
 
 
-def _title(outlook: Outlook) -> str:
-    forecast = outlook.forecast
-    setting = f", {forecast.group.setting}" if forecast.group.setting else ""
-    return f"{forecast.group.model}{setting}: {forecast.scaling} scaling"
+def title_of(outlook: Outlook) -> str:
+    """A model, its setting and how it scales."""
+    group = outlook.forecast.group
+    setting = f", {group.setting}" if group.setting else ""
+    return f"{group.model}{setting}: {outlook.forecast.scaling} scaling"

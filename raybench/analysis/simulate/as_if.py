@@ -1,16 +1,17 @@
-"""What more devices would bring: measured as if there were so many, simulated, or required of a network.
+"""What more devices would bring: measured as if there were so many, simulated, fitted, required of a network.
 
 Measured: the variants ``as_if`` of a trial, in whose steps only the time of a collective is assumed. Their
 interval holds that of the rounds, and the network's from as slow to as fast as it may be, as the simulated
 step carries it over. Simulated: the trial's own gradients, buckets and overlap with the all-reduce of a
-network, where nothing was measured as if. Required: what a step may take at an efficiency is that of the
-slowest device over a free network and what the network adds; the bus bandwidth that adds no more.
+network, where nothing was measured as if. Fitted: by the steps on other numbers of devices (``outlook``).
+Required: what a step may take at an efficiency is that of the slowest device over a free network and what the
+network adds; the bus bandwidth that adds no more. Where none of these says anything a law does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -18,9 +19,11 @@ from typing import Literal
 import numpy as np
 
 from raybench.analysis.collectives import bus_factor
-from raybench.analysis.laws import DOUBLINGS
+from raybench.analysis.laws import DOUBLINGS, ByLaw
 from raybench.analysis.resolve import Facts
-from raybench.analysis.simulate.timeline import StepModel, Wire
+from raybench.analysis.simulate.outlook import Outlook
+from raybench.analysis.simulate.steps import Expected
+from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
 from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_model
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
@@ -31,23 +34,24 @@ from raybench.spec.network import Line, Network
 TARGET_STEP = 0.05  # of the efficiency that is required
 NEAR_CEILING = 0.02  # nearer to a free network's none is required: any bandwidth would be needed
 CURVE_POINTS = 25
-BISECTIONS = 60
-LEAST_BYTES_PER_S, MOST_BYTES_PER_S = 1e6, 1e13  # of a network
+LOG_RATES = math.log(1e6), math.log(1e13)  # of a network, in bytes/s: the least, and the most
+
+How = Literal["as if", "simulated", "fit", "law"]
 
 
 @dataclass(frozen=True)
 class OnMore:
-    """A step of the headline's setting on more devices. Efficiency and speed-up are over one device."""
+    """The headline's setting on more devices. Efficiency and speed-up are over one device."""
 
     asked: AsIf
-    how: Literal["as if", "simulated"]
-    batch_size: int  # as the study counts it: of each device, under strong scaling of all
+    how: How
     batch_per_device: float
-    step_time_s: Estimate
-    throughput_samples_per_s: Estimate
     speedup: Estimate | None
     efficiency: Estimate | None
-    network_share: float  # of the variance behind the interval, that is the network's
+    step_time_s: Estimate | None = None
+    total_step_s: Estimate | None = None  # of which totals are made
+    samples: float = 0.0  # of all devices in a step
+    network_share: float = 0.0  # of the variance behind the interval, that is the network's
     held_s: float | None = None  # by which a step's collectives were held longer
     waited_s: float | None = None  # for the slowest device, in a step
 
@@ -70,40 +74,49 @@ class MoreDevices:
     record: TrialRecord
     points: tuple[OnMore, ...]  # by world size
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
+    law: ByLaw | None = None  # that of the points, where nothing better is known
+    fitted: Outlook | None = None
 
 
 def more_devices(
-    results: Facts, network: Network | None = None, sizes: Sequence[int] | None = None
+    results: Facts,
+    network: Network | None = None,
+    sizes: Sequence[int] | None = None,
+    fitted: Outlook | None = None,
 ) -> MoreDevices | None:
     """What more devices would bring to the headline; None where it is of one device, or nothing is known.
 
-    ``network``: to simulate ``sizes`` on, where they were not measured as if on it.
+    ``network``: to simulate ``sizes`` on, where they were not measured as if on it. ``fitted``: what is
+    predicted of the headline's setting by its steps on other numbers of devices.
     """
     headline = results.headline
     if headline is None or headline.config.world_size == 1 or headline.config.oversubscribed:
         return None
     seen = _Seen(results, headline)
-    measured = list(seen.measured())
-    known = {each.asked for each in measured}
-    waits = {each.asked.world_size: each.waited_s or 0.0 for each in reversed(measured)}
-    asked = (
-        []
-        if network is None
-        else [as_if_on(network, size, headline.config.device) for size in sizes or seen.next_sizes]
-    )
-    simulated = [
-        seen.simulated(each) for each in asked if each.lines and each not in known and seen.can_simulate
-    ]
+    points = list(seen.measured())
+    waits = {each.asked.world_size: each.waited_s or 0.0 for each in reversed(points)}
     if network is not None:
-        measured = [each for each in measured if each.asked in asked]
-    points = sorted((*measured, *simulated), key=lambda each: each.asked.world_size)
+        asked = [as_if_on(network, size, headline.config.device) for size in sizes or seen.next_sizes]
+        known = {each.asked for each in points}
+        points = [each for each in points if each.asked in asked]
+        if seen.can_simulate:
+            points += [seen.simulated(each) for each in asked if each.lines and each not in known]
+    points.sort(key=lambda each: each.asked.world_size)
     required = sizes or [each.asked.world_size for each in points] or seen.next_sizes
-    requirements = (
-        tuple(seen.requirement(size, waits.get(size, 0.0)) for size in dict.fromkeys(required))
-        if seen.can_simulate
-        else ()
+    requirements = tuple(
+        seen.requirement(size, waits.get(size, 0.0))
+        for size in dict.fromkeys(required if seen.can_simulate else ())
     )
-    return MoreDevices(headline, tuple(points), requirements) if points or requirements else None
+    law = None
+    if fitted is not None:
+        batch = int(headline.config.setting.batch_size)
+        points += [seen.fitted(each) for each in fitted.forecast.answered if each.batch_size == batch]
+        if not points and not requirements:
+            law = fitted.laws.get(batch)
+            points += [seen.by_law(*each) for each in law.speedups] if law else []
+    if not points and not requirements and fitted is None:
+        return None
+    return MoreDevices(headline, tuple(points), requirements, law, fitted)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -132,7 +145,6 @@ class _Seen:
         self._results, self._fit, self._pool = results, results.fit, results.fit.pool
         self._config, self._buckets = headline.config, results.fit.buckets
         self._visits = self._fit.visits(headline)
-        self._shown = next((each for each in self._visits if can_be_asked(each)), None)
         self._base = baseline_unit(self._config)
 
     @property
@@ -142,7 +154,8 @@ class _Seen:
 
     @cached_property
     def _model(self) -> StepModel | None:
-        return None if self._shown is None else step_model(self._shown, self._results.measured, self._fit)
+        shown = next((each for each in self._visits if can_be_asked(each)), None)
+        return None if shown is None else step_model(shown, self._results.measured, self._fit)
 
     @property
     def can_simulate(self) -> bool:
@@ -166,15 +179,9 @@ class _Seen:
             step_s = self._pool.time(unit)
             over = self._pool.contrast({self._base: 1.0, unit: -1.0}) if self._pool.has(self._base) else None
             share = 1.0 if self._config.scaling == "weak" else 1 / asked.world_size
-            yield self._on_more(
-                asked,
-                "as if",
-                step_s,
-                over.ratio(share) if over else None,
-                self._network_ends(asked, step_s.value, (slow_s - held_s, fast_s - held_s)),
-                held_s=held_s,
-                waited_s=waited_s,
-            )
+            ends = self._network_ends(asked, step_s.value, (slow_s - held_s, fast_s - held_s))
+            point = self._on_network(asked, "as if", step_s, over.ratio(share) if over else None, ends)
+            yield replace(point, held_s=held_s, waited_s=waited_s)
 
     def simulated(self, asked: AsIf) -> OnMore:
         """The step over a network, by its schedule alone."""
@@ -183,7 +190,26 @@ class _Seen:
         half = math.hypot(own.log_half_width, MODEL_ERROR)
         estimate = Estimate(step_s, step_s * math.exp(-half), step_s * math.exp(half), own.n)
         ratio = inverse(estimate).scaled(self._pool.time(self._base).value)
-        return self._on_more(asked, "simulated", estimate, ratio, self._network_ends(asked, step_s))
+        return self._on_network(asked, "simulated", estimate, ratio, self._network_ends(asked, step_s))
+
+    def fitted(self, each: Expected) -> OnMore:
+        """What a fit predicts."""
+        size, efficiency = each.shape.world_size, each.efficiency
+        return OnMore(
+            AsIf(world_size=size, nodes=each.shape.nodes),
+            "fit",
+            self._batch_per_device(size),
+            efficiency.scaled(size) if efficiency else None,
+            efficiency,
+            each.step_time_s,
+            each.total_step_s,
+            each.question.samples,
+        )
+
+    def by_law(self, size: int, speedup: Estimate) -> OnMore:
+        """What a law says."""
+        per_device = self._batch_per_device(size)
+        return OnMore(AsIf(world_size=size), "law", per_device, speedup, speedup.scaled(1 / size))
 
     def requirement(self, world_size: int, waited_s: float) -> Requirement:
         """What so many devices need that wait so long for the slowest."""
@@ -193,48 +219,49 @@ class _Seen:
         ceiling = self._pool.contrast({self._base: 1.0, slowest: -1.0}).ratio(share)
         target = math.floor((ceiling.value - NEAR_CEILING) / TARGET_STEP + 1e-9) * TARGET_STEP
         base_s, factor = self._pool.time(self._base).value, bus_factor("all_reduce", world_size)
-
         free_s, simulated_free_s = base_s / ceiling.value, self._step_s(((0.0, 0.0),))
 
-        def efficiency(bytes_per_s: float) -> float:
-            exposed_s = self._step_s(((0.0, factor / bytes_per_s),)) - simulated_free_s
+        def efficiency(log_rate: float) -> float:
+            exposed_s = self._step_s(((0.0, factor / math.exp(log_rate)),)) - simulated_free_s
             return base_s / (free_s + max(exposed_s, 0.0))
 
-        needed = _least(efficiency, target) if target > 0 else None
-        grid = np.geomspace(needed / 30, needed * 30, CURVE_POINTS).tolist() if needed else []
-        curve = tuple((each, efficiency(each)) for each in grid)
-        return Requirement(world_size, ceiling, target if needed else None, needed, curve)
+        log_rate = crossing(lambda tried: efficiency(tried) - target, *LOG_RATES)
+        if target <= 0 or log_rate in LOG_RATES:
+            return Requirement(world_size, ceiling, None, None, ())
+        around = np.linspace(log_rate - math.log(30), log_rate + math.log(30), CURVE_POINTS).tolist()
+        curve = tuple((math.exp(each), efficiency(each)) for each in around)
+        return Requirement(world_size, ceiling, target, math.exp(log_rate), curve)
 
-    def _on_more(
+    def _batch_per_device(self, world_size: int) -> float:
+        batch = int(self._config.setting.batch_size)
+        return batch if self._config.scaling == "weak" else batch / world_size
+
+    def _on_network(
         self,
         asked: AsIf,
-        how: Literal["as if", "simulated"],
+        how: How,
         step_s: Estimate,
         efficiency: Estimate | None,
         ends: tuple[float, float],
-        held_s: float | None = None,
-        waited_s: float | None = None,
     ) -> OnMore:
         """``ends``: the logarithm of the step over the slowest network, and over the fastest."""
         n, steps = asked.world_size, self._visits[0].steps
         assert steps is not None
-        weak = self._config.scaling == "weak"
-        samples = steps.samples_per_step * (n / self._config.world_size if weak else 1)
-        batch = int(self._config.setting.batch_size)
+        of_each = n / self._config.world_size if self._config.scaling == "weak" else 1
         own, far = step_s.log_half_width, max(map(abs, ends))
         wide = _widened(step_s, ends)
+        # what falls where the time grows
+        narrowed = inverse(_widened(inverse(efficiency), ends)) if efficiency else None
         return OnMore(
-            asked=asked,
-            how=how,
-            batch_size=batch,
-            batch_per_device=batch if weak else batch / n,
+            asked,
+            how,
+            self._batch_per_device(n),
+            speedup=narrowed.scaled(n) if narrowed else None,
+            efficiency=narrowed,
             step_time_s=wide,
-            throughput_samples_per_s=inverse(wide).scaled(samples),
-            speedup=None if efficiency is None else _narrowed(efficiency, ends).scaled(n),
-            efficiency=None if efficiency is None else _narrowed(efficiency, ends),
+            total_step_s=wide,
+            samples=steps.samples_per_step * of_each,
             network_share=far**2 / (far**2 + own**2) if far else 0.0,
-            held_s=held_s,
-            waited_s=waited_s,
         )
 
     def _network_ends(
@@ -273,17 +300,6 @@ class _Seen:
         return replace(model, wire=wire).step_s(self._config.setting.bucket_cap_mb)
 
 
-def _least(efficiency: Callable[[float], float], target: float) -> float | None:
-    """The least bandwidth that reaches ``target``; None where none does, or the least of all."""
-    low, high = math.log(LEAST_BYTES_PER_S), math.log(MOST_BYTES_PER_S)
-    if efficiency(math.exp(high)) < target or efficiency(math.exp(low)) >= target:
-        return None
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if efficiency(math.exp(middle)) >= target else (middle, high)
-    return math.exp(high)
-
-
 def _widened(step_s: Estimate, ends: tuple[float, float]) -> Estimate:
     """The interval of a time with that of the network: independent, so logarithms add in squares."""
     slow, fast = max(ends[0], 0.0), max(-ends[1], 0.0)
@@ -295,8 +311,3 @@ def _widened(step_s: Estimate, ends: tuple[float, float]) -> Estimate:
 
     low, high = wide(step_s.low, step_s.high)
     return replace(step_s, low=low, high=high, again=step_s.again and wide(*step_s.again))
-
-
-def _narrowed(rate: Estimate, ends: tuple[float, float]) -> Estimate:
-    """The same of what falls where the time grows."""
-    return inverse(_widened(inverse(rate), ends))

@@ -25,9 +25,8 @@ from scipy.optimize import minimize_scalar
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.laws import amdahl_speedup
 from raybench.analysis.simulate.fit import Places, Posterior, Sweep, fitted
-from raybench.analysis.simulate.steps import MeasuredPoint, Prediction, Question, Refusal, Shape
+from raybench.analysis.simulate.steps import Expected, MeasuredPoint, Question, Refusal, Shape
 from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
-from raybench.errors import RequestError
 
 Floats = NDArray[np.float64]
 LEAST_FRACTION = 1e-6
@@ -46,21 +45,13 @@ class AmdahlLine:
         """Of so many devices over one."""
         return amdahl_speedup(self.serial_fraction.value, world_size)
 
-
-@dataclass(frozen=True)
-class AmdahlFit:
-    """The law through each line of points, which have one global batch."""
-
-    lines: Mapping[int, AmdahlLine]  # by global batch
-
-    def step_time_s(self, question: Question) -> float | None:
-        """A step by the law of its batch, in s; None for a batch without a line."""
-        line = self.lines.get(_global_batch(question))
-        return None if line is None else line.one_device_s / line.speedup(question.shape.world_size)
+    def step_time_s(self, world_size: float) -> float:
+        """A step on so many devices, in s."""
+        return self.one_device_s / self.speedup(world_size)
 
 
-def fit_amdahl(points: Sequence[MeasuredPoint]) -> AmdahlFit | None:
-    """The law of every global batch that was measured at two world sizes or more; None without any."""
+def fit_amdahl(points: Sequence[MeasuredPoint]) -> dict[int, AmdahlLine]:
+    """The law of every global batch that was measured at two world sizes or more."""
     groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
     for point in points:
         groups[_global_batch(point)].append(point)
@@ -69,7 +60,7 @@ def fit_amdahl(points: Sequence[MeasuredPoint]) -> AmdahlFit | None:
         sizes = [each.shape.world_size for each in group]
         if len(set(sizes)) > 1:
             lines[batch] = amdahl_line(sizes, [1 / each.step_time_s for each in group])
-    return AmdahlFit(lines) if lines else None
+    return lines
 
 
 def amdahl_line(world_sizes: Sequence[int], rates: Sequence[float]) -> AmdahlLine:
@@ -91,10 +82,9 @@ def amdahl_line(world_sizes: Sequence[int], rates: Sequence[float]) -> AmdahlLin
     return AmdahlLine(found, float(np.exp(-np.median(log_rates - _log_speedup(f, sizes)))))
 
 
-def _global_batch(each: MeasuredPoint | Question) -> int:
+def _global_batch(point: MeasuredPoint) -> int:
     """As it was asked for, else what the devices have together."""
-    passes = each.passes if isinstance(each, Question) else 1
-    return each.global_batch_size or each.batch_size * each.shape.world_size * passes
+    return point.global_batch_size or point.batch_size * point.shape.world_size
 
 
 def _log_speedup(f: float, sizes: Floats) -> Floats:
@@ -125,7 +115,7 @@ class Fitted:
     """The model through the measured points; asks nothing further of them."""
 
     points: tuple[MeasuredPoint, ...]
-    amdahl: AmdahlFit | None  # strong scaling, and a batch at two world sizes
+    amdahl: Mapping[int, AmdahlLine]  # by global batch, under strong scaling
     posterior: Posterior
     crosses_nodes: bool  # by a measured point, or in a sweep of the network
 
@@ -139,10 +129,8 @@ class Fitted:
         log, slopes = self.posterior.log_one_device(Places.of([Question(Shape((1,)), batch_size)]))
         return self._estimates(log, self.posterior.variance(slopes))[0]
 
-    def predict(self, questions: Sequence[Question]) -> list[Prediction]:
+    def predict(self, questions: Sequence[Question]) -> list[Expected]:
         """An answer to each question, in order; what the points cannot say is refused, with the reason."""
-        if not questions:
-            return []
         at, of = Places.of(questions), self.posterior
         (log_step, by_step), (log_one, by_one) = of.log_step(at), of.log_one_device(at)
         repeat = max(of.noise, LEAST_NOISE) ** 2
@@ -169,13 +157,14 @@ class Fitted:
             of_log(float(log), float(half), len(self.points)) for log, half in zip(logs, halves, strict=True)
         ]
 
-    def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Prediction:
-        naive = naive_step_time_s(self.points, question.batch_size)
-        amdahl = self.amdahl.step_time_s(question) if self.amdahl else None
+    def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Expected:
+        naive_s = naive_step_time_s(self.points, question)
+        line = self.amdahl.get(question.samples)
+        amdahl_s = line.step_time_s(question.shape.world_size) if line else None
         refused = self._refusal(question.shape)
         if refused:
-            return Prediction(question, None, None, naive, amdahl, refused)
-        return Prediction(question, step, efficiency, naive, amdahl)
+            return Expected(question, None, None, naive_s, amdahl_s, refused)
+        return Expected(question, step, efficiency, naive_s, amdahl_s)
 
     def _refusal(self, shape: Shape) -> Refusal | None:
         if len(self.world_sizes) < FEWEST_SIZES:
@@ -194,28 +183,23 @@ def fit(
 
     ``scaling``, in which the points were measured: under strong scaling Amdahl's law is fitted too.
 
-    Raises ``RequestError`` where no point has a positive step time and batch. Too few world sizes are no
-    error: the predictions then say why they are refused.
+    Too few world sizes are no error: the predictions then say why they are refused.
     """
-    usable = tuple(each for each in points if _is_usable(each))
-    if not usable:
-        raise RequestError(
-            f"predict: a step time and a batch above 0 are needed (received {len(points)} without)"
-        )
     sweep = Sweep.of(link)
-    crosses = any(each.shape.nodes > 1 for each in usable) or (sweep is not None and sweep.crosses_nodes)
-    amdahl = fit_amdahl(usable) if scaling == "strong" else None
-    return Fitted(usable, amdahl, fitted(usable, sweep), crosses)
+    crosses = any(each.shape.nodes > 1 for each in points) or (sweep is not None and sweep.crosses_nodes)
+    amdahl = fit_amdahl(points) if scaling == "strong" else {}
+    return Fitted(tuple(points), amdahl, fitted(points, sweep), crosses)
 
 
-def naive_step_time_s(points: Sequence[MeasuredPoint], batch_size: int) -> float | None:
-    """The mean step at the largest world size at which the batch was measured; None where it was not."""
-    same = [each for each in points if each.batch_size == batch_size]
+def naive_step_time_s(points: Sequence[MeasuredPoint], asked: Question) -> float | None:
+    """The mean step at the largest world size at which the batch was measured; None where it was not.
+
+    Where a global batch is asked for it is that.
+    """
+    same = [each for each in points if each.batch_size == asked.batch_size]
+    if asked.global_batch_size is not None:
+        same = [each for each in points if each.global_batch_size == asked.global_batch_size]
     if not same:
         return None
     largest = max(each.shape.world_size for each in same)
     return float(np.mean([each.step_time_s for each in same if each.shape.world_size == largest]))
-
-
-def _is_usable(point: MeasuredPoint) -> bool:
-    return 0 < point.step_time_s < math.inf and point.batch_size > 0 and point.shape.world_size > 0

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
-from raybench.analysis.labels import knob_words, label_wherever
+from raybench.analysis.labels import label_wherever
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.reference import one_of_each, same_devices, without_batch
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import one_device
-from raybench.analysis.simulate.outlook import (
-    FEWEST_WORLD_SIZES,
-    Outlook,
-    doublings,
-    forecast,
-    outlook,
-    shapes_of,
-)
-from raybench.analysis.simulate.steps import (
-    MeasuredGroup,
-    MeasuredPoint,
-    Measurement,
-    ScalingMode,
-    Shape,
-    log_error,
-    micro_batch,
-    without_interval,
-)
+from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.steps import MeasuredGroup, Measurement, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.errors import RequestError
@@ -37,12 +21,10 @@ from raybench.machine.environment import Environment
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.user_input import received
-
-_KNOBS = tuple(name for name in Setting.model_fields if name != "batch_size")
 
 
 def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
@@ -58,7 +40,8 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
         headline = choice.headline(results.study, matching, results.target_world_size)
     if headline is None:
         return None
-    alike = [record for record in usable if _same_but_batch(record.config, headline.config)]
+    asked = without_batch(headline.config)
+    alike = [record for record in usable if without_batch(record.config).same_question(asked)]
     fitted = [record for record in alike if same_devices(record, headline)]
     trials = one_of_each(fitted, lambda each: (each.setting.batch_size, each.world_size, each.placement))
     others = len(usable) - len(alike)
@@ -73,10 +56,10 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     )
 
 
-def outlook_of_study(results: Facts, work: Sequence[Work], devices_per_node: int) -> Outlook | None:
-    """The next doublings and their costs at the study's prices; None with too few world sizes."""
+def outlook_of_study(results: Facts, work: Work, devices_per_node: int) -> Outlook | None:
+    """The next doublings and their costs at the study's prices; None where nothing was measured."""
     group = group_of_study(results)
-    if group is None or len(group.world_sizes) < FEWEST_WORLD_SIZES:
+    if group is None:
         return None
     shapes = shapes_of(doublings(group), max(devices_per_node, group.devices_per_node))
     return outlook(forecast(group, shapes), work, prices_of(results.study))
@@ -101,27 +84,11 @@ def settings_of(results: Facts) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _same_but_batch(config: Configuration, headline: Configuration) -> bool:
-    """Of very many trials most differ in a knob, which is seen at once."""
-    indifferent = headline.setting.indifferent(config.world_size)
-    mine, theirs = config.setting, headline.setting
-    if any(getattr(mine, name) != getattr(theirs, name) for name in _KNOBS if name not in indifferent):
-        return False
-    return without_batch(config).same_question(without_batch(headline))
-
-
 def _record_has(config: Configuration, chosen: Mapping[str, str]) -> bool:
     """On one device what has no effect there is whatever is chosen."""
     indifferent = config.setting.indifferent(config.world_size)
-    return all(
-        name in indifferent
-        or (
-            _text(getattr(config.setting, name)) == value
-            if name in Setting.model_fields
-            else config.environment.get(name) == value
-        )
-        for name, value in chosen.items()
-    )
+    there = {name: _text(value) for name, value in vars(config.setting).items()} | config.environment
+    return all(name in indifferent or there.get(name) == value for name, value in chosen.items())
 
 
 def _text(value: object) -> str:
@@ -134,20 +101,12 @@ def _text(value: object) -> str:
 def _record_measurement(results: Facts, record: TrialRecord) -> Measurement:
     found, config = results.scalings[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
-    compute_s = found.step_time_s.value if config.world_size == 1 else _concurrent_s(results, record)
     assert record.steps is not None
     joules = record.steps.energy_joules
     return Measurement(
-        point=MeasuredPoint(
-            shape_of(record),
-            config.batch_size,
-            found.step_time_s.value,
-            compute_s,
-            log_error(found.step_time_s),
-            config.setting.batch_size if config.scaling == "strong" else None,
-        ),
-        batch_size=config.setting.batch_size,
-        step_time_s=found.step_time_s,
+        _question(config, shape_of(record)),
+        found.step_time_s,
+        found.step_time_s.value if config.world_size == 1 else _concurrent_s(results, record),
         efficiency=found.efficiency if over_one else None,
         joules_per_sample=joules / record.steps.samples_per_step if joules else None,
         is_reference=config.placement == choice.default_placement(results.study, config.world_size),
@@ -173,27 +132,24 @@ def shape_of(record: TrialRecord) -> Shape:
     return Shape.even(size, nodes)
 
 
+def _question(config: Configuration, shape: Shape) -> Question:
+    """What a configuration asks, on ``shape``."""
+    setting = config.setting
+    return Question.of(shape, int(setting.batch_size), config.scaling, setting.gradient_accumulation)
+
+
 def _one_device(results: Facts, trials: Sequence[TrialRecord]) -> list[Measurement]:
     """One device where it has no trial of its own: in the rounds of the most devices, as costs have it."""
     known = {record.config.setting.batch_size for record in trials if record.config.world_size == 1}
     found = list[Measurement]()
     for record in sorted(trials, key=lambda each: -each.config.world_size):
-        batch, config = record.config.setting.batch_size, record.config
-        one = one_device(record, results.scaling(record))
+        batch, one = record.config.setting.batch_size, one_device(record, results.scaling(record))
         if batch in known or one is None or one.baseline is None or not one.baseline.paired:
             continue
         known.add(batch)
-        micro = batch if config.scaling == "weak" else batch // config.setting.gradient_accumulation
-        of_all = batch if config.scaling == "strong" else None
-        found.append(_of_one(one.step_time_s, one.mean_step_s, batch, micro, of_all))
+        alone, step_s = _question(record.config, Shape((1,))), one.step_time_s
+        found.append(Measurement(alone, step_s, step_s.value, mean_step_s=one.mean_step_s))
     return found
-
-
-def _of_one(
-    step_s: Estimate, mean_step_s: Estimate | None, batch: int, micro: int, of_all: int | None
-) -> Measurement:
-    point = MeasuredPoint(Shape((1,)), micro, step_s.value, step_s.value, log_error(step_s), of_all)
-    return Measurement(point, batch, step_s, mean_step_s=mean_step_s)
 
 
 def _notes(
@@ -220,9 +176,6 @@ def _notes(
     return notes
 
 
-SettingKey = tuple[tuple[str, str], ...]  # knobs and variables with their values, as the file has them
-
-
 def groups_of_table(
     table: MeasuredTable, asked: ScalingMode | None = None, chosen: Mapping[str, str] | None = None
 ) -> list[MeasuredGroup]:
@@ -241,114 +194,76 @@ def groups_of_table(
         raise RequestError(
             f"--scaling: {said[0]}, as the column scaling of {table.path} says (received {asked})"
         )
-    families: dict[tuple[object, ...], list[MeasuredRow]] = {}
-    for row in table.rows:
-        key: tuple[object, ...] = (
-            row.model,
-            row.context,
-            row.scaling or scaling,
-            row.gradient_accumulation,
-        )
-        families.setdefault(key, []).append(row)
-    named: dict[tuple[object, ...], list[list[MeasuredRow]]] = {}
-    for key, rows in families.items():  # accumulation is a knob as well
-        named.setdefault(key[:3], []).extend(_by_setting(rows))
-    groups = [_group(table, settings, scaling, chosen or {}, len(named)) for settings in named.values()]
+    families = _grouped(table.rows, lambda row: (row.model, row.context, row.scaling or scaling))
+    groups = [_group(table, rows, scaling, chosen or {}, len(families)) for rows in families.values()]
     return [group for group in groups if group is not None] or _refuse(table, chosen or {})
 
 
-def _by_setting(rows: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
-    """Rows of one setting each; on one device those that cannot matter there are not compared."""
-    several: dict[SettingKey, list[MeasuredRow]] = {}
+def _grouped(
+    rows: Iterable[MeasuredRow], key: Callable[[MeasuredRow], Hashable]
+) -> dict[Hashable, list[MeasuredRow]]:
+    found: dict[Hashable, list[MeasuredRow]] = {}
     for row in rows:
-        if row.world_size > 1:
-            several.setdefault(row.setting, []).append(row)
-    alone = [row for row in rows if row.world_size == 1]
-    found = [
-        [*(row for row in alone if _alone(row.setting) == _alone(setting)), *group]
-        for setting, group in several.items()
-    ]
-    if found:
-        return found
-    by_setting: dict[SettingKey, list[MeasuredRow]] = {}
-    for row in alone:
-        by_setting.setdefault(_alone(row.setting), []).append(row)
-    return list(by_setting.values())
+        found.setdefault(key(row), []).append(row)
+    return found
 
 
-def _alone(setting: SettingKey) -> SettingKey:
-    return tuple((name, value) for name, value in setting if name not in Setting.ONE_DEVICE_INDIFFERENT)
+def _knobs(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
+    """Knobs and variables but the batch with their values, as the file has them."""
+    return *row.setting, ("gradient_accumulation", str(row.gradient_accumulation))
+
+
+def _knobs_of_one(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
+    """Those that matter on one device."""
+    return tuple(each for each in _knobs(row) if each[0] not in Setting.ONE_DEVICE_INDIFFERENT)
+
+
+def _by_setting(rows: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
+    """Rows of one setting each, one device first: knobs that do not matter there are not compared."""
+    several = _grouped((row for row in rows if row.world_size > 1), _knobs)
+    alone = _grouped((row for row in rows if row.world_size == 1), _knobs_of_one)
+    found = [[*alone.get(_knobs_of_one(group[0]), ()), *group] for group in several.values()]
+    return found or list(alone.values())
 
 
 def _group(
     table: MeasuredTable,
-    settings: Sequence[Sequence[MeasuredRow]],
+    family: Sequence[MeasuredRow],
     scaling: ScalingMode,
     chosen: Mapping[str, str],
     num_models: int,
 ) -> MeasuredGroup | None:
-    fitting = [rows for rows in settings if _rows_have(rows, chosen)]
+    settings = _by_setting(family)
+    every = [dict(_knobs(rows[-1])) for rows in settings]
+    fitting = [rows for rows, knobs in zip(settings, every, strict=True) if chosen.items() <= knobs.items()]
     if not fitting:
         return None
-    rows = max(fitting, key=lambda each: (len({row.world_size for row in each}), len(each)))
+    rows = max(fitting, key=lambda rows: (len({row.world_size for row in rows}), len(rows)))
     mode, passes = rows[0].scaling or scaling, rows[0].gradient_accumulation
     per_node = max(-(-row.world_size // row.nodes) for row in rows)
-    words = _words(settings, rows)
-    notes = [*table.notes]
+    mine, notes = _knobs(rows[-1]), [*table.notes]
+    words = ", ".join(f"{name}={value}" for name, value in mine if len({each[name] for each in every}) > 1)
     if len(settings) > 1:
         others = plural(len(settings) - 1, "other setting")
         notes.append(f"fitted: {words}; {others} left out (--setting KNOB=VALUE chooses)")
     return MeasuredGroup(
         model=_name(table, rows[0], num_models),
-        setting=words if len(settings) > 1 else "",
+        setting=words,
         scaling=mode,
         passes=passes,
-        measurements=tuple(_row_measurement(row, mode, passes, per_node) for row in _first_roles(rows)),
+        measurements=tuple(_row_measurement(row, mode, passes, per_node) for row in rows),
         notes=tuple(notes),
     )
-
-
-def _rows_have(rows: Sequence[MeasuredRow], chosen: Mapping[str, str]) -> bool:
-    of_several = max(rows, key=lambda row: row.world_size)
-    setting = dict(of_several.setting) | {"gradient_accumulation": str(of_several.gradient_accumulation)}
-    return all(setting.get(name) == value for name, value in chosen.items())
 
 
 def _refuse(table: MeasuredTable, chosen: Mapping[str, str]) -> list[MeasuredGroup]:
     words = ", ".join(f"{name}={value}" for name, value in chosen.items())
     values: dict[str, set[str]] = {}
-    for row in table.rows:
-        for name, value in (*row.setting, ("gradient_accumulation", str(row.gradient_accumulation))):
-            if row.world_size > 1:
-                values.setdefault(name, set()).add(value)
+    for name, value in (each for row in table.rows if row.world_size > 1 for each in _knobs(row)):
+        values.setdefault(name, set()).add(value)
     there = [f"{name}={each}" for name, known in values.items() if len(known) > 1 for each in sorted(known)]
     known = ", ".join(there) or "one setting alone"
     raise RequestError(f"--setting: one that {table.path} has: {known} (received {received(words)})")
-
-
-def _words(settings: Sequence[Sequence[MeasuredRow]], rows: Sequence[MeasuredRow]) -> str:
-    """The knobs by which the settings differ, as this one has them."""
-    largest = [max(each, key=lambda row: row.world_size) for each in settings]
-    mine = max(rows, key=lambda row: row.world_size)
-    words = []
-    for name, value in mine.setting:
-        if len({dict(row.setting).get(name) for row in largest}) > 1:
-            words.append(
-                knob_words(name, _knob_value(value)) if name in Setting.model_fields else f"{name}={value}"
-            )
-    if len({row.gradient_accumulation for row in largest}) > 1:
-        words.append(knob_words("gradient_accumulation", mine.gradient_accumulation))
-    return ", ".join(words) or "the one setting"
-
-
-def _knob_value(value: str) -> KnobValue:
-    """A knob's value from its cell."""
-    if value in ("true", "false"):
-        return value == "true"
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 def _name(table: MeasuredTable, row: MeasuredRow, num_models: int) -> str:
@@ -364,31 +279,19 @@ def _name(table: MeasuredTable, row: MeasuredRow, num_models: int) -> str:
     return f"{row.model} ({', '.join(differing)})"
 
 
-def _first_roles(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
-    """Of a summary.csv the trial of the curve before the same one of the search; the file's order else."""
-    curve = {_place(row) for row in rows if row.role == "scaling"}
-    return [row for row in rows if row.role != "search" or _place(row) not in curve]
-
-
-def _place(row: MeasuredRow) -> tuple[object, ...]:
-    return row.world_size, row.nodes, row.placement, row.batch_size
-
-
 def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: int) -> Measurement:
-    shape = _shape(row, per_node)
-    asked, micro = row.batch_size, micro_batch(row.batch_size, row.world_size, scaling, passes)
-    step_s = without_interval(row.step_time_s)
+    asked = Question.of(_shape(row, per_node), row.batch_size, scaling, passes)
+    step_s = Estimate(row.step_time_s, row.step_time_s, row.step_time_s, 1)
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
         step_s = Estimate(row.step_time_s, row.step_time_low_s, row.step_time_high_s, row.rounds or 1)
     compute_s = row.compute_s
     if row.communication_s is not None:
         compute_s = row.step_time_s - row.communication_s
-    samples = row.global_batch_size or micro * passes * row.world_size
-    of_all = asked if scaling == "strong" else None
+    samples = row.global_batch_size or asked.samples
     return Measurement(
-        point=MeasuredPoint(shape, micro, row.step_time_s, compute_s, log_error(step_s), of_all),
-        batch_size=asked,
-        step_time_s=step_s,
+        asked,
+        step_s,
+        compute_s,
         joules_per_sample=row.energy_joules / samples if row.energy_joules else None,
         mean_step_s=step_s.scaled(row.mean_step_time_s / row.step_time_s) if row.mean_step_time_s else None,
     )
@@ -398,7 +301,7 @@ def _shape(row: MeasuredRow, per_node: int) -> Shape:
     """As the placement says; packed where that fills the nodes that there are; else evenly."""
     if row.workers:
         return Shape(row.workers)
-    full, rest = divmod(row.world_size, per_node)
-    if row.placement == "pack" and full + (rest > 0) == row.nodes:
-        return Shape((per_node,) * full + ((rest,) if rest else ()))
+    packed = Shape.packed(row.world_size, per_node)
+    if row.placement == "pack" and packed.nodes == row.nodes:
+        return packed
     return Shape.even(row.world_size, row.nodes)

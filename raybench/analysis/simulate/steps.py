@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from raybench.analysis.scaling import Status, status
-from raybench.analysis.stats.statistics import Estimate, of_log, stdev, t_quantile, unpaired_ratio
+from raybench.analysis.stats.statistics import Estimate, inverse, of_log, stdev, t_quantile, unpaired_ratio
 
 
 @dataclass(frozen=True, order=True)
@@ -33,6 +34,12 @@ class Shape:
         each, more = divmod(world_size, nodes)
         return Shape(tuple(each + (index < more) for index in range(nodes)))
 
+    @staticmethod
+    def packed(world_size: int, per_node: int) -> Shape:
+        """Full nodes, and a last one."""
+        full, rest = divmod(world_size, per_node)
+        return Shape((per_node,) * full + ((rest,) if rest else ()))
+
 
 @dataclass(frozen=True)
 class MeasuredPoint:
@@ -52,9 +59,12 @@ class MeasuredPoint:
     global_batch_size: int | None = None
 
 
+ScalingMode = Literal["weak", "strong"]
+
+
 @dataclass(frozen=True)
 class Question:
-    """What is to be predicted: a step of this batch per device on this shape.
+    """A step of this batch per device on this shape.
 
     ``global_batch_size``: under strong scaling what all devices divide, each in ``passes`` of ``batch_size``.
     """
@@ -64,6 +74,26 @@ class Question:
     global_batch_size: int | None = None
     passes: int = 1
 
+    @classmethod
+    def of(cls, shape: Shape, batch_size: int, scaling: ScalingMode, passes: int) -> Question:
+        """``batch_size`` as it is asked for: per device under weak scaling, of all devices under strong.
+
+        Where a global batch cannot be divided evenly a device's is the largest share.
+        """
+        if scaling == "weak":
+            return cls(shape, batch_size, None, passes)
+        return cls(shape, math.ceil(batch_size / (shape.world_size * passes)), batch_size, passes)
+
+    @property
+    def asked_batch(self) -> int:
+        """The batch as it is asked for."""
+        return self.global_batch_size or self.batch_size
+
+    @property
+    def samples(self) -> int:
+        """Of all devices in one step."""
+        return self.global_batch_size or self.batch_size * self.passes * self.shape.world_size
+
 
 # why a question has no answer
 Refusal = Literal[
@@ -72,43 +102,70 @@ Refusal = Literal[
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The answer to one question, or why there is none.
-
-    ``step_time_s`` and ``efficiency`` have 95% intervals for a new measurement; efficiency is the
-    throughput for each device over that of one device with the same batch. ``naive_step_time_s`` says that
-    the step stays as at the largest measured world size; ``amdahl_step_time_s`` follows Amdahl's law, under
-    strong scaling. Where
-    ``refused`` holds a reason the predicted values are None.
-    """
+class Answer:
+    """A question, and in classes below what is known of it."""
 
     question: Question
-    step_time_s: Estimate | None
-    efficiency: Estimate | None
-    naive_step_time_s: float | None
-    amdahl_step_time_s: float | None
+
+    @property
+    def shape(self) -> Shape:
+        """Where it runs."""
+        return self.question.shape
+
+    @property
+    def batch_size(self) -> int:
+        """As it is asked for."""
+        return self.question.asked_batch
+
+
+@dataclass(frozen=True)
+class Expected(Answer):
+    """A step, measured or predicted; or why there is no prediction.
+
+    ``step_time_s`` and ``efficiency`` have 95% intervals, of a prediction for a new measurement; efficiency
+    is over one device: of the throughput for each device (weak), of the step time (strong).
+    ``naive_step_time_s`` says that the step stays as at the largest measured world size;
+    ``amdahl_step_time_s`` follows Amdahl's law, under strong scaling. Where ``refused`` holds a reason the
+    predicted values are None.
+    """
+
+    step_time_s: Estimate | None = None
+    efficiency: Estimate | None = None
+    naive_step_time_s: float | None = None
+    amdahl_step_time_s: float | None = None
     refused: Refusal | None = None
+    mean_step_s: Estimate | None = None  # over all rounds; None: as ``step_time_s``
+    joules_per_sample: float | None = None
+    is_measured: bool = False
+
+    @property
+    def total_step_s(self) -> Estimate | None:
+        """The mean step, of which totals are made."""
+        return self.mean_step_s or self.step_time_s
 
 
-ScalingMode = Literal["weak", "strong"]
 NORMAL_95 = 1.96  # standard errors in half of a 95% interval of many rounds
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """One measured step.
+class Measurement(Answer):
+    """One measured step. The interval of ``step_time_s`` has no width where nobody said (n is 1 then)."""
 
-    ``batch_size`` as it was asked for: per device under weak scaling, of all devices under strong. The
-    interval of ``step_time_s`` has no width where nobody said (n is 1 then).
-    """
-
-    point: MeasuredPoint
-    batch_size: int
     step_time_s: Estimate
+    compute_s: float | None = None  # as of a ``MeasuredPoint``
     efficiency: Estimate | None = None  # over one device, where it was measured in the same rounds
     joules_per_sample: float | None = None
     is_reference: bool = False  # of its batch and shape: the figure that reports have
     mean_step_s: Estimate | None = None  # over all rounds, of which totals are made; None: as ``step_time_s``
+
+    @property
+    def point(self) -> MeasuredPoint:
+        """What a model is fitted to."""
+        step_s, half, asked = self.step_time_s, self.step_time_s.log_half_width, self.question
+        error = half / NORMAL_95 if half > 0 and math.isfinite(half) else None
+        return MeasuredPoint(
+            asked.shape, asked.batch_size, step_s.value, self.compute_s, error, asked.global_batch_size
+        )
 
 
 @dataclass(frozen=True)
@@ -130,51 +187,28 @@ class MeasuredGroup:
     @property
     def world_sizes(self) -> tuple[int, ...]:
         """Those measured, ascending."""
-        return tuple(sorted({each.shape.world_size for each in self.points}))
+        return tuple(sorted({each.shape.world_size for each in self.measurements}))
 
     @property
     def devices_per_node(self) -> int:
         """The most that were measured on one node."""
-        return max(max(each.shape.workers) for each in self.points)
+        return max(max(each.shape.workers) for each in self.measurements)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Those measured, as they were asked for, ascending."""
         return tuple(sorted({each.batch_size for each in self.measurements}))
 
-    @property
+    @cached_property
     def distinct(self) -> tuple[Measurement, ...]:
         """One measurement for each batch and shape, the smallest first.
 
         Of repeats the reference, else their geometric mean.
         """
-        alike: dict[tuple[int, int, Shape], list[Measurement]] = {}
+        repeats: dict[tuple[int, int, Shape], list[Measurement]] = {}
         for each in self.measurements:
-            alike.setdefault((each.batch_size, each.point.shape.world_size, each.point.shape), []).append(
-                each
-            )
-        return tuple(_mean(alike[key]) for key in sorted(alike))
-
-
-def without_interval(value: float) -> Estimate:
-    """A number of which nobody said how sure it is."""
-    return Estimate(value, value, value, 1)
-
-
-def log_error(step_time_s: Estimate) -> float | None:
-    """The standard error of the step time's logarithm; None where there is no interval."""
-    half = step_time_s.log_half_width
-    return half / NORMAL_95 if half > 0 and math.isfinite(half) else None
-
-
-def micro_batch(batch_size: int, world_size: int, scaling: ScalingMode, passes: int) -> int:
-    """Samples of one pass on one device; where a global batch cannot be divided evenly the largest share."""
-    return batch_size if scaling == "weak" else math.ceil(batch_size / (world_size * passes))
-
-
-def samples_of_step(batch_size: int, world_size: int, scaling: ScalingMode, passes: int) -> float:
-    """Samples of all devices in one step."""
-    return batch_size * passes * world_size if scaling == "weak" else batch_size
+            repeats.setdefault((each.batch_size, each.shape.world_size, each.shape), []).append(each)
+        return tuple(_mean(repeats[key]) for key in sorted(repeats))
 
 
 def _mean(repeats: Sequence[Measurement]) -> Measurement:
@@ -183,8 +217,7 @@ def _mean(repeats: Sequence[Measurement]) -> Measurement:
         return first
     means_s = [each.mean_step_s or each.step_time_s for each in repeats]
     return Measurement(
-        first.point,
-        first.batch_size,
+        first.question,
         _over_repeats([each.step_time_s for each in repeats]),
         mean_step_s=_over_repeats(means_s) if any(each.mean_step_s for each in repeats) else None,
     )
@@ -199,7 +232,7 @@ def _over_repeats(times_s: Sequence[Estimate]) -> Estimate:
 
 
 @dataclass(frozen=True)
-class MeasuredScaling:
+class MeasuredScaling(Answer):
     """How one batch scales on one shape; None where no smaller world size was measured with it.
 
     The baseline itself, and other shapes of as many devices, have no status: nothing was scaled.
@@ -208,8 +241,6 @@ class MeasuredScaling:
     that of the ratio.
     """
 
-    batch_size: int  # as it was asked for
-    shape: Shape
     step_time_s: Estimate
     throughput_samples_per_s: Estimate
     baseline_world_size: int | None
@@ -226,31 +257,29 @@ def measured_scalings(group: MeasuredGroup) -> tuple[MeasuredScaling, ...]:
     rounds comes before every other baseline.
     """
     distinct = group.distinct
-    return tuple(_scaling(group, each, _baseline(each, distinct)) for each in distinct)
+    return tuple(_scaling(each, _baseline(each, distinct)) for each in distinct)
 
 
 def _baseline(each: Measurement, distinct: tuple[Measurement, ...]) -> Measurement | None:
     """None where the batch was measured at one world size only."""
     same = [other for other in distinct if other.batch_size == each.batch_size]
-    if len({other.point.shape.world_size for other in same}) < 2:
+    if len({other.shape.world_size for other in same}) < 2:
         return None
-    return min(same, key=lambda other: (other.point.shape.world_size, other.point.shape.nodes))
+    return min(same, key=lambda other: (other.shape.world_size, other.shape.nodes))
 
 
-def _scaling(group: MeasuredGroup, each: Measurement, base: Measurement | None) -> MeasuredScaling:
-    size, rate = each.point.shape.world_size, _throughput(group, each)
-    speedup = efficiency = None
-    if base is not None:
-        of_base = base.point.shape.world_size
-        exactly = Estimate(1.0, 1.0, 1.0, each.step_time_s.n)
-        speedup = exactly if each is base else unpaired_ratio(rate, _throughput(group, base))
-        efficiency = speedup.scaled(of_base / size)
-    base_size = base.point.shape.world_size if base else None
+def _scaling(each: Measurement, base: Measurement | None) -> MeasuredScaling:
+    size, rate = each.shape.world_size, _throughput(each)
+    base_size = speedup = efficiency = None
     if each.efficiency is not None:
         base_size, efficiency, speedup = 1, each.efficiency, each.efficiency.scaled(size)
+    elif base is not None:
+        base_size = base.shape.world_size
+        exactly = Estimate(1.0, 1.0, 1.0, each.step_time_s.n)
+        speedup = exactly if each is base else unpaired_ratio(rate, _throughput(base))
+        efficiency = speedup.scaled(base_size / size)
     return MeasuredScaling(
-        batch_size=each.batch_size,
-        shape=each.point.shape,
+        question=each.question,
         step_time_s=each.step_time_s,
         throughput_samples_per_s=rate,
         baseline_world_size=base_size,
@@ -260,10 +289,6 @@ def _scaling(group: MeasuredGroup, each: Measurement, base: Measurement | None) 
     )
 
 
-def _throughput(group: MeasuredGroup, each: Measurement) -> Estimate:
+def _throughput(each: Measurement) -> Estimate:
     """Samples of all devices in a step over its time."""
-    size, step_s = each.point.shape.world_size, each.step_time_s
-    samples = samples_of_step(each.batch_size, size, group.scaling, group.passes)
-    return Estimate(
-        samples / step_s.value, samples / step_s.high, samples / step_s.low, step_s.n, step_s.starts
-    )
+    return inverse(each.step_time_s).scaled(each.question.samples)

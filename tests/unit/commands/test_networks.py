@@ -105,7 +105,7 @@ def test_predict_simulates_the_headline_over_a_network(tmp_path: Path) -> None:
         "predict", directory(tmp_path), "--network", "1x10Gbit/s", "--world-sizes", "4,8", "--output", output
     )
     assert code == 0, text
-    assert "Simulated from the gradients and buckets of 2 devices" in text
+    assert "Simulated: from the gradients and buckets of 2 devices" in text
     table = pd.read_csv(output)
     assert list(table.world_size) == [4, 8]
     assert set(table.how) == {"simulated"}
@@ -114,6 +114,9 @@ def test_predict_simulates_the_headline_over_a_network(tmp_path: Path) -> None:
 
 def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path) -> None:
     results = directory(tmp_path)
+    inside = invoke("predict", results, "--network", "8x10Gbit/s", "--world-sizes", "4,8")[1]
+    assert "more than the 8 devices of a node: 8x10Gbit/s does not say how these are joined" in inside
+    assert "(received 4, 8)" in inside
     assert (
         "4 devices on its one node"
         in invoke("predict", results, "--network", "4xnvlink-4", "--world-sizes", "8")[1]
@@ -126,7 +129,7 @@ def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path
 def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> None:
     code, text = invoke("predict", directory(tmp_path), "--world-sizes", "8")
     assert code == 0, text
-    assert "8 devices reach at most" in text
+    assert "8 devices can reach at most" in text
 
 
 def test_a_report_has_what_was_measured_as_if(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from raybench.analysis.simulate.outlook import (
     shapes_of,
 )
 from raybench.analysis.simulate.sources import group_of_study
-from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode, Shape, micro_batch
+from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate, of_log
 from raybench.errors import RequestError
 from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
@@ -90,10 +90,8 @@ def test_weak_scaling_has_a_row_for_each_batch_and_shape(tmp_path: Path) -> None
         assert each.naive_step_time_s is not None
         at_16 = [m.step_time_s.value for m in group.distinct if m.batch_size == each.batch_size][-1]
         assert each.naive_step_time_s == pytest.approx(at_16, rel=0.02)
-        rate = each.throughput_samples_per_s
-        assert rate is not None
-        assert rate.value == pytest.approx(each.batch_size * each.shape.world_size / each.step_time_s.value)
-        assert rate.low < rate.value < rate.high
+        assert each.question.samples == each.batch_size * each.shape.world_size
+        assert each.step_time_s.low < each.step_time_s.value < each.step_time_s.high
     assert found.everything == (*found.measured, *found.predicted)
 
 
@@ -115,7 +113,7 @@ def test_strong_scaling_divides_the_global_batch(tmp_path: Path) -> None:
         alone_s = planted_s(Shape((1,)), each.batch_size)
         assert each.efficiency is not None
         assert each.efficiency.value == pytest.approx(alone_s / each.step_time_s.value / 32)
-        assert each.samples == each.batch_size
+        assert each.question.samples == each.batch_size
         assert each.naive_step_time_s == pytest.approx(planted_s(MEASURED[-1], each.batch_size // 16))
     (no_room,) = [
         each for each in found.predicted if each.shape.world_size == 2048 and each.batch_size < 2048
@@ -136,7 +134,7 @@ def test_what_was_measured_in_weak_scaling_says_something_of_strong(tmp_path: Pa
 def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
     tmp_path: Path, of_file: ScalingMode, asked: ScalingMode
 ) -> None:
-    micro = [micro_batch(1024, shape.world_size, of_file, 1) for shape in MEASURED]
+    micro = [Question.of(shape, 1024, of_file, 1).batch_size for shape in MEASURED]
     rows = [
         f"{shape.nodes},{shape.world_size},1024,{planted_s(shape, each)}"
         for shape, each in zip(MEASURED, micro, strict=True)
@@ -145,10 +143,10 @@ def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
     found = forecast(group, shapes_of((16, 32), 4), asked)
     assert found.measured == ()
     assert found.everything == found.answered == found.predicted  # at 16 as well, which was measured
-    way = outlook(found, works(1e6, 1), Prices()).ways[0]
+    way = outlook(found, works(1e6, 1)[-1], Prices()).ways[0]
     step_s = way.expected.step_time_s
     assert step_s is not None
-    assert way.run.time_s.value == pytest.approx(1e6 / way.expected.samples * step_s.value)
+    assert way.run.time_s.value == pytest.approx(1e6 / way.expected.question.samples * step_s.value)
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 3, 4, 6, 8), (2, 3, 4, 6, 8)])
@@ -174,7 +172,7 @@ def test_too_few_world_sizes_are_refused_and_the_naive_answer_stands_beside(tmp_
     assert all(each.naive_step_time_s == 0.0414 for each in found.predicted)
     assert found.answered == ()
     assert found.everything == found.measured
-    assert found.amdahl is None  # of weak scaling
+    assert not found.fitted.amdahl  # of weak scaling
 
 
 def test_shapes_fill_nodes_or_stand_evenly() -> None:
@@ -194,15 +192,13 @@ def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01, **
     rows = [f"1,{n},100,{t},{t * (1 - relative)},{t * (1 + relative)}" for n, t in TIMES_S.items()]
     (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
     found = forecast(group, shapes_of((16,), 8))
-    return outlook(found, works(36_000, 10), prices, **limits)  # 3,600 steps of one device
+    return outlook(found, works(36_000, 10)[-1], prices, **limits)  # 3,600 steps of one device
 
 
-def test_costs_of_an_epoch_and_a_run(tmp_path: Path) -> None:
+def test_what_a_run_costs(tmp_path: Path) -> None:
     found = measured_outlook(tmp_path, Prices(2.0, 1.0))
     assert [way.expected.shape.world_size for way in found.ways] == [1, 2, 4, 8]
     two = found.ways[1]
-    assert two.epoch is not None
-    assert two.epoch.time_s.value == pytest.approx(360 / 2 * 0.110)
     assert two.run.time_s.value == pytest.approx(3600 / 2 * 0.110)
     assert two.run.device_s.value == pytest.approx(3600 * 0.110)
     assert two.run.money is not None
@@ -215,7 +211,7 @@ def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
     sizes = {1: (0.1, 0.1), 2: (0.11, 0.11), 4: (0.12, 0.12), 8: (0.13, 0.143)}
     rows = [f"1,{size},32,{step_s},{mean_s}" for size, (step_s, mean_s) in sizes.items()]
     (group,) = groups(tmp_path, rows, header=f"{HEADER},mean_step_time_s")
-    found = outlook(forecast(group, shapes_of((16,), 16)), works(), Prices())
+    found = outlook(forecast(group, shapes_of((16,), 16)), works()[-1], Prices())
     *_, eight, sixteen = found.ways
     assert eight.expected.step_time_s is not None
     assert eight.expected.step_time_s.value == pytest.approx(0.13)
@@ -283,17 +279,6 @@ def test_limits_that_nothing_keeps_name_the_nearest(tmp_path: Path) -> None:
         assert limited.probability < 0.01
 
 
-def test_devices_are_worth_it_while_each_brings_half_of_one(tmp_path: Path) -> None:
-    (worth,) = measured_outlook(tmp_path, Prices()).worth
-    assert worth.fewest.expected.shape.world_size == 1
-    assert worth.way.expected.shape.world_size == 4
-    assert worth.speedup.value == pytest.approx(4 * 0.100 / 0.130)
-    assert worth.further is not None
-    assert worth.further.expected.shape.world_size == 8
-    rates = {size: size / time_s for size, time_s in TIMES_S.items()}
-    assert worth.returns == pytest.approx((rates[8] - rates[4]) / 4 / rates[1])
-
-
 def test_probability_by_the_logarithm() -> None:
     assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.0) == pytest.approx(0.5)
     assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.2214) == pytest.approx(0.977, abs=0.001)
@@ -314,7 +299,7 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
     sizes = (1, 2, 4, 8)
     rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    found = outlook(forecast(group, shapes_of((16,), 16)), works(50_000, 10), Prices(1.5))
+    found = outlook(forecast(group, shapes_of((16,), 16)), works(50_000, 10)[-1], Prices(1.5))
     for way, scaling, size in zip(found.ways, found.scalings, sizes, strict=False):
         assert scaling.speedup is not None
         assert scaling.efficiency is not None
@@ -325,16 +310,12 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
             assert way.run.money.value == pytest.approx(figures["cost", size], abs=0.006)
         else:
             assert way.run.money.value == pytest.approx(0.91, abs=0.001)
-    (worth,) = found.worth
-    assert worth.way.expected.shape.world_size == 8
-    assert worth.further is not None  # sixteen are predicted to bring less than half a device each
-    assert worth.further.expected.shape.world_size == 16
 
 
 def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     """One device was measured, two were projected: that is no basis for 16."""
     (group,) = groups(tmp_path, ["1,1,128,0.559", "1,2,128,0.313"], scaling="strong")
-    found = outlook(forecast(group, shapes_of((4, 8, 16), 16)), works(50_000, 10), Prices(1.5))
+    found = outlook(forecast(group, shapes_of((4, 8, 16), 16)), works(50_000, 10)[-1], Prices(1.5))
     assert all(each.refused for each in found.forecast.predicted)
     assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
 
@@ -345,18 +326,19 @@ def test_the_law_of_two_world_sizes_is_the_report_s() -> None:
     results = planted(costs, "batch_size", scaling={"mode": "strong"})
     group = group_of_study(results)
     assert group is not None
-    found = outlook(forecast(group, shapes_of((4,), 4)), works(), Prices())
+    found = outlook(forecast(group, shapes_of((4,), 4)), works()[-1], Prices())
     assert list(found.laws) == [128]  # batch 8 is slower on two devices
     assert results.waterfall is not None
-    assert results.by_law is not None
+    assert results.more_devices is not None
+    assert results.more_devices.law is not None
     of_waterfall = results.waterfall.serial_fraction
     assert of_waterfall is not None
-    for law in (found.laws[128], results.by_law):
+    for law in (found.laws[128], results.more_devices.law):
         assert (law.fraction.value, law.fraction.low, law.fraction.high) == pytest.approx(
             (of_waterfall.value, of_waterfall.low, of_waterfall.high)
         )
     assert found.laws[128].fraction.value == pytest.approx(0.25, rel=1e-6)
-    (line,) = [each for each in outlook_sentences(found, costs=False) if "Amdahl" in each]
+    (line,) = [each for each in outlook_sentences(found) if "Amdahl" in each]
     assert "2 devices at global batch 128" in line
     assert "2.29x" in line
 
@@ -365,7 +347,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     spec = study(knobs={"batch_size": [512, 32]})
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))
     assert group is not None
-    found = outlook(forecast(group, shapes_of((8,), 4)), works(), Prices())
+    found = outlook(forecast(group, shapes_of((8,), 4)), works()[-1], Prices())
     assert found.laws == {}
     assert [(batch, [each.more for each in doubled]) for batch, doubled in found.returns] == [
         (32, [2, 4]),
@@ -373,7 +355,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     ]
     slow = group_of_study(planted({(8,): exactly(0.3)}, "batch_size"))
     assert slow is not None
-    line, *_ = bring_words(outlook(forecast(slow, shapes_of((4,), 4)), works(), Prices()))
+    line, *_ = bring_words(outlook(forecast(slow, shapes_of((4,), 4)), works()[-1], Prices()))
     assert line.startswith("each further device brought: -40% [")
     assert line.endswith("] of one (1 to 2)")
 
@@ -382,7 +364,7 @@ def test_devices_of_a_new_node_bring_less(tmp_path: Path) -> None:
     """Of two placements of one world size the one on the fewest nodes counts."""
     rows = ["1,1,100,0.100", "1,4,100,0.110", "2,4,100,0.200", "2,8,100,0.250"]
     (group,) = groups(tmp_path, rows)
-    ((_, found),) = outlook(forecast(group, shapes_of((16,), 4)), works(), Prices()).returns
+    ((_, found),) = outlook(forecast(group, shapes_of((16,), 4)), works()[-1], Prices()).returns
     assert [(each.fewer, each.more) for each in found] == [(1, 4), (4, 8)]
     speedups = [4 * 0.1 / 0.11, 8 * 0.1 / 0.25]
     assert [each.each.value for each in found] == pytest.approx(
@@ -390,28 +372,10 @@ def test_devices_of_a_new_node_bring_less(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_faster_and_cheaper_is_worth_it(tmp_path: Path) -> None:
-    """As 4 devices were advised where 8 of the same node were faster and cost less."""
-    rows = ["1,1,100,0.100", "1,2,100,0.210", "1,4,100,0.230", "1,8,100,0.260"]
-    (group,) = groups(tmp_path, rows)
-    found = forecast(group, shapes_of((16,), 8))
-    (by_node,) = outlook(found, works(36_000, 10), Prices(1.0, 10.0)).worth
-    assert by_node.way.expected.shape.world_size == 8
-    (by_device,) = outlook(found, works(36_000, 10), Prices(1.0)).worth
-    assert by_device.way.expected.shape.world_size == 1
-    assert by_device.further is not None  # two are no faster, eight bring the most
-    assert by_device.further.expected.shape.world_size == 8
-    assert by_device.returns == pytest.approx((8 * 0.100 / 0.260 - 1) / 7)
-
-
-def test_what_is_refused_has_no_figures_and_one_line_answers_over_all_batches() -> None:
-    """As three lines "refused" with full columns, an interval of ±1921%, and an answer for each batch."""
+def test_what_is_refused_has_no_figures() -> None:
+    """As three lines "refused" with full columns, and an interval of ±1921%."""
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
-    found = outlook(forecast(group, shapes_of((4, 8), 4)), works(), Prices(1.2))
-    for row in prediction_table(found).rows:
+    found = outlook(forecast(group, shapes_of((4, 8), 4)), works()[-1], Prices(1.2))
+    for row in prediction_table(found, "").rows:
         assert row[2:5] == ("refused", NONE, NONE)
-    lines = outlook_sentences(found, costs=True)
-    (answer,) = [line for line in lines if line.startswith("of all batches, for a run")]
-    assert "fastest is 2 devices at batch 128 (measured)" in answer
-    assert "cheapest is 1 device at batch" in answer

@@ -179,7 +179,9 @@ def test_a_trial_of_the_search_counts_where_the_curve_has_none() -> None:
 
 
 def test_a_report_predicts_from_three_world_sizes_on() -> None:
-    assert analyse(*ran((1, 2))).outlook is None
+    few = analyse(*ran((1, 2))).outlook
+    assert few is not None
+    assert few.forecast.answered == ()
     spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0, "price_per_node_hour": 1.0})
     outlook = analyse(spec, records, devices_per_node=64).outlook
     assert outlook is not None
@@ -291,9 +293,9 @@ def test_of_a_summary_the_setting_of_most_world_sizes_is_taken(tmp_path: Path) -
     (group,) = groups(tmp_path, rows, header=SUMMARY)
     assert group.world_sizes == (1, 2, 4)
     assert len(group.points) == 3
-    assert group.setting == "default buckets, fp32"
+    assert group.setting == "bucket_cap_mb=default, precision=fp32"
     (note,) = group.notes
-    assert note.startswith("fitted: default buckets, fp32; 2 other settings left out")
+    assert note.startswith("fitted: bucket_cap_mb=default, precision=fp32; 2 other settings left out")
     (chosen,) = groups(tmp_path, rows, header=SUMMARY, precision="bf16")
     assert chosen.world_sizes == (1, 4)
     (buckets,) = groups(tmp_path, rows, header=SUMMARY, bucket_cap_mb="1")
@@ -323,11 +325,11 @@ def test_of_a_summary_what_varies_is_a_setting(tmp_path: Path) -> None:
 def test_of_a_summary_the_parts_of_the_step_are_read(tmp_path: Path) -> None:
     parts = {"ideal_s": 0.005, "small_batch_s": 0.001, "contention_s": 0.002}
     strong = {"scaling": "strong", "batch_size": 64, "global_batch_size": 64, "world_size": 4}
-    rows = [summary_row(**strong, **parts, energy_joules=6.4), summary_row(**strong | {"role": "search"})]
+    rows = [summary_row(**strong, **parts, energy_joules=6.4)]
     (group,) = groups(tmp_path, rows, header=SUMMARY)
-    (only,) = group.measurements  # the same trial of the search is left out
+    (only,) = group.measurements
     assert group.scaling == "strong"
-    assert (only.batch_size, only.point.batch_size) == (64, 16)
+    assert (only.batch_size, only.question.batch_size) == (64, 16)
     assert only.point.compute_s == pytest.approx(0.008)
     assert only.joules_per_sample == pytest.approx(0.1)
     assert only.point.log_error == pytest.approx(0.0051, abs=1e-4)  # log(0.0101 / 0.0099) / 2 / 1.96
