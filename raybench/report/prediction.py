@@ -63,15 +63,14 @@ def bring_words(outlook: Outlook) -> list[str]:
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
-    """The largest world size of each batch, of many the smallest batch and the largest."""
+    """The largest world size of each batch, of many batches a few."""
     of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
     largest: dict[int, MeasuredScaling] = {}
     for each in outlook.scalings:
         known = largest.get(each.batch_size)
         if known is None or each.shape.world_size > known.shape.world_size:
             largest[each.batch_size] = each
-    shown = list(largest.values())
-    for each in shown if len(shown) <= MOST_BATCHES else (shown[0], shown[-1]):
+    for each in few(list(largest.values())):
         at = f"{devices_words(each.shape.world_size)} at {of_all}batch {each.batch_size:,}"
         if each.speedup is None or each.efficiency is None or each.status is None:
             yield f"{at}: no other world size to compare with"

@@ -16,6 +16,7 @@ from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, out
 from raybench.analysis.simulate.steps import MeasuredGroup, Measurement, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
+from raybench.analysis.units import level_unit
 from raybench.errors import RequestError
 from raybench.machine.environment import Environment
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable
@@ -101,26 +102,22 @@ def _text(value: object) -> str:
 def _record_measurement(results: Facts, record: TrialRecord) -> Measurement:
     found, config = results.scalings[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
+    together, compute_s = level_unit(config, results.buckets, "concurrent"), None
+    if config.world_size == 1:
+        compute_s = found.step_time_s.value
+    elif results.pool.has(together):
+        compute_s = results.pool.time(together).value
     assert record.steps is not None
     joules = record.steps.energy_joules
     return Measurement(
         _question(config, shape_of(record)),
         found.step_time_s,
-        found.step_time_s.value if config.world_size == 1 else _concurrent_s(results, record),
+        compute_s,
         efficiency=found.efficiency if over_one else None,
         joules_per_sample=joules / record.steps.samples_per_step if joules else None,
         is_reference=config.placement == choice.default_placement(results.study, config.world_size),
         mean_step_s=found.mean_step_s,
     )
-
-
-def _concurrent_s(results: Facts, record: TrialRecord) -> float | None:
-    """The bare step on all devices at once, in s; None where that variant was not measured."""
-    divided = results.waterfalls.get(record.trial_id)
-    if divided is None or divided.parts.contention is None or divided.parts.ideal is None:
-        return None
-    small = divided.parts.small_batch.value if divided.parts.small_batch else 0.0
-    return divided.parts.ideal.value + small + divided.parts.contention.value
 
 
 def shape_of(record: TrialRecord) -> Shape:
