@@ -320,7 +320,7 @@ def run_what_if(
         asked = results.complete if record is None else [record]
         links = swept_links(communication, ((each.config.device, each.device_name) for each in asked))
     if record is not None:
-        found = what_if(record, changes, others=results.measured, links=links)
+        found = what_if(record, changes, others=results.measured, links=links, fit=results.fit)
     if found is None:
         raise RequestError(
             f"{OPTION}: {directory} has no complete trial of ddp on several devices with all variants and a "
