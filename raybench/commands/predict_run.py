@@ -15,7 +15,7 @@ from raybench.analysis.cost import Work, run_of, trained_times, works
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.simulate.as_if import more_devices
-from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import (
     devices_of_node,
     group_of_study,
@@ -161,11 +161,11 @@ def _by_fit(
     for group in source.groups:
         per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
-        found = forecast(group, shapes, options.scaling, links)
-        outlooks.append(outlook(found, run, prices, options.within, options.for_at_most))
+        limits = options.within, options.for_at_most
+        outlooks.append(outlook(group, shapes, run, prices, options.scaling, links, *limits))
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
-    if source.facts is not None and not any(each.forecast.answered for each in outlooks):
+    if source.facts is not None and not any(each.answered for each in outlooks):
         for line in more_sentences(more_devices(source.facts, None, options.world_sizes)):
             say(console, f"{sentence(line)}.")
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
@@ -251,10 +251,7 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
     if options.nodes is not None or options.devices_per_node is not None:
         return
     across = [
-        max(each.shape.workers)
-        for found in outlooks
-        for each in found.forecast.predicted
-        if each.shape.nodes > 1
+        max(each.shape.workers) for found in outlooks for each in found.predicted if each.shape.nodes > 1
     ]
     if across:
         *fewer, last = dict.fromkeys(across)
@@ -375,7 +372,7 @@ def report_files(
         say(console, imported_answer(models))
     else:
         print_imported(models, console)
-    for note in dict.fromkeys(note for model in models for note in model.forecast.group.notes):
+    for note in dict.fromkeys(note for model in models for note in model.group.notes):
         say(console, f"note: {note}")
     if output is None:
         told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
@@ -391,5 +388,5 @@ def report_files(
 
 def _next_doublings(group: MeasuredGroup) -> Outlook:
     """The next doublings, on nodes as full as the fullest that was measured."""
-    found = forecast(group, shapes_of(doublings(group), group.devices_per_node))
-    return outlook(found, run_of(works()), Prices())
+    shapes = shapes_of(doublings(group), group.devices_per_node)
+    return outlook(group, shapes, run_of(works()), Prices())

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def imported_table(model: Outlook) -> Table:
     """One model's measured steps, the smallest batch first."""
-    group = model.forecast.group
+    group = model.group
     batch = "global batch" if group.scaling == "strong" else "batch"
     columns: list[Column[MeasuredScaling]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
@@ -100,7 +100,7 @@ def write_imported_report(directory: Path, files: Sequence[Path], models: Sequen
     """
     plots = [plot for place, model in enumerate(models) for plot in _plots(place, model)]
     tables = tuple(table for model in models for table in _tables(model))
-    scaling = f" --scaling {models[0].forecast.group.scaling}" if models else ""
+    scaling = f" --scaling {models[0].group.scaling}" if models else ""
     read, name = " ".join(map(quoted, files)), files[0].stem
     command = f"python -m raybench.study report {read}{scaling} --output {anew(directory)}"
     names = tuple(plot.name for plot in plots)
@@ -116,7 +116,7 @@ def write_imported_report(directory: Path, files: Sequence[Path], models: Sequen
         plots=plots,
         method=[TIMES_ALONE],
     )
-    rows = [imported_row(model.forecast.group, each) for model in models for each in model.scalings]
+    rows = [imported_row(model.group, each) for model in models for each in model.scalings]
     contents = {
         **pages,
         "summary.csv": render.rows_csv(rows),
@@ -140,25 +140,25 @@ def imported_answer(models: Sequence[Outlook]) -> str:
     named = len(models) > 1
     clauses = []
     for model in models:
-        name = f"{model.forecast.group.model}: " if named else ""
+        name = f"{model.group.model}: " if named else ""
         clauses += [f"{name}{words}" for words in measured_words(model)]
     return "; ".join(clauses)
 
 
 def _tables(model: Outlook) -> list[Table]:
-    name, tables = model.forecast.group.model, [imported_table(model)]
-    if model.forecast.answered:
+    name, tables = model.group.model, [imported_table(model)]
+    if model.answered:
         tables.append(prediction_table(model, f"{name}: predicted"))
     return [*tables, tradeoff_table(model, f"{name}: time and cost")]
 
 
 def _plots(place: int, model: Outlook) -> Iterator[DrawnPlot]:
     name = "prediction" if place == 0 else f"prediction-{place + 1}"
-    title = f"{model.forecast.group.model}: more devices"
+    title = f"{model.group.model}: more devices"
     yield from drawn(name, title, prediction_plot(model), draw_prediction)
 
 
 def _sentences(models: Sequence[Outlook]) -> Iterator[str]:
     for model in models:
-        name = f"{model.forecast.group.model}: " if len(models) > 1 else ""
+        name = f"{model.group.model}: " if len(models) > 1 else ""
         yield from (sentence(f"{name}{line}.") for line in bring_words(model))

@@ -220,7 +220,7 @@ def _refusal(more: MoreDevices) -> str:
     """Why the headline's batch is not predicted; empty where it is, or nothing was fitted."""
     if more.fitted is None:
         return ""
-    batch, found = more.record.config.setting.batch_size, more.fitted.forecast
+    batch, found = more.record.config.setting.batch_size, more.fitted
     refused = (refusal_words(each, found) for each in found.predicted if each.batch_size == batch)
     return next(filter(None, refused), "")
 
@@ -260,7 +260,7 @@ def draw_required(more: MoreDevices) -> Figure:
 
 def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str, KnobValue]]:
     """Rows of ``predictions.csv``, those of the fit first: the columns of ``PREDICTION_COLUMNS``."""
-    rows = prediction_rows([fitted]) if fitted and fitted.forecast.answered else []
+    rows = prediction_rows([fitted]) if fitted and fitted.answered else []
     on_network = [each for each in more.points if each.how in ON_NETWORK] if more else []
     return rows + [_row(more, each) for each in on_network if more]
 

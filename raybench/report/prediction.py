@@ -11,7 +11,7 @@ import numpy as np
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.scaling import Status
-from raybench.analysis.simulate.outlook import Forecast, Limited, Outlook, Way
+from raybench.analysis.simulate.outlook import Limited, Outlook, Way
 from raybench.analysis.simulate.predict import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.steps import Expected, MeasuredScaling, Shape
 from raybench.analysis.stats.statistics import Estimate
@@ -52,7 +52,7 @@ MOST_BATCHES = 3  # that a sentence names
 
 
 def outlook_sentences(outlook: Outlook) -> list[str]:
-    """What a forecast means, a line each: how it scales, limits, what devices bring, what was refused."""
+    """What an outlook means, a line each: how it scales, limits, what devices bring, what was refused."""
     measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
     return [*measured, *_limits(outlook), *bring_words(outlook)]
 
@@ -64,7 +64,7 @@ def bring_words(outlook: Outlook) -> list[str]:
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
     """The largest world size of each batch, of many batches a few."""
-    of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
+    of_all = "global " if outlook.group.scaling == "strong" else ""
     largest: dict[int, MeasuredScaling] = {}
     for each in outlook.scalings:
         known = largest.get(each.batch_size)
@@ -84,7 +84,7 @@ def way_words(way: Way, outlook: Outlook) -> str:
     """16 devices on 4 nodes at batch 128 (predicted)."""
     shape, expected = way.expected.shape, way.expected
     nodes = f" on {shape.nodes} nodes" if shape.nodes > 1 else ""
-    of_all = "global " if outlook.forecast.scaling == "strong" else ""
+    of_all = "global " if outlook.scaling == "strong" else ""
     kind = "measured" if expected.is_measured else "predicted"
     return f"{devices_words(shape.world_size)}{nodes} at {of_all}batch {expected.batch_size:,} ({kind})"
 
@@ -120,7 +120,7 @@ def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
 
 def _without_restarts(outlook: Outlook) -> str:
     """What a run of epochs takes besides its steps, and is not known of other numbers of devices."""
-    return " (without restarts of the loader)" if outlook.work.epochs else ""
+    return " (without restarts of the loader)" if outlook.run.epochs else ""
 
 
 def _chance(found: Limited) -> str:
@@ -155,7 +155,7 @@ def returns_words(outlook: Outlook) -> Iterator[str]:
 
 def _laws(outlook: Outlook) -> Iterator[str]:
     """What a law makes of each batch, where nothing could be predicted."""
-    of_all = "global " if outlook.forecast.group.scaling == "strong" else ""
+    of_all = "global " if outlook.group.scaling == "strong" else ""
     for batch, found in few(list(outlook.laws.items())):
         shown = [f"{plain_times(speedup)} on {size}" for size, speedup in found.speedups]
         yield (
@@ -167,17 +167,17 @@ def _laws(outlook: Outlook) -> Iterator[str]:
 def refusals_words(outlook: Outlook) -> Iterator[str]:
     """Each reason once, with where it holds."""
     places: dict[str, list[str]] = {}
-    for each in outlook.forecast.predicted:
+    for each in outlook.predicted:
         if each.refused:
-            reason = refusal_words(each, outlook.forecast)
+            reason = refusal_words(each, outlook)
             places.setdefault(reason, []).append(f"{each.shape.world_size:,}")
     for reason, sizes in places.items():
         yield f"refused at {', '.join(dict.fromkeys(sizes))} devices: {reason}"
 
 
-def refusal_words(row: Expected, forecast: Forecast) -> str:
+def refusal_words(row: Expected, outlook: Outlook) -> str:
     """Why there is no prediction; empty where there is one."""
-    shape, sizes = row.shape, forecast.fitted.world_sizes
+    shape, sizes = row.shape, outlook.group.world_sizes
     if row.refused == "too few world sizes":
         return (
             f"a prediction takes measurements on {FEWEST_SIZES} numbers of devices, such as 1, 2 and 4 "
@@ -233,8 +233,8 @@ BY_AMDAHL = " Amdahl: his law, fitted to the same steps."
 
 def prediction_table(outlook: Outlook, title: str) -> Table:
     """The predictions, by batch and world size."""
-    forecast, prices = outlook.forecast, outlook.prices
-    known_s = [row.step_time_s.value for row in forecast.predicted if row.step_time_s is not None]
+    prices = outlook.prices
+    known_s = [row.step_time_s.value for row in outlook.predicted if row.step_time_s is not None]
     unit, per_s = time_unit(max(known_s, default=1e-3))
 
     def step_time(row: Expected) -> str:
@@ -254,15 +254,15 @@ def prediction_table(outlook: Outlook, title: str) -> Table:
         Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
         *(
             [Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)]
-            if forecast.fitted.amdahl
+            if outlook.fitted.amdahl
             else []
         ),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         *([Column("cost", cost, right=True)] if prices.are_known else []),
     ]
-    paid = f" Cost: of {outlook.work.name}." if prices.are_known else ""
-    caption = f"{CAPTION}{BY_AMDAHL if forecast.fitted.amdahl else ''}{paid}"
-    return make_table(title, caption, columns, forecast.predicted)
+    paid = f" Cost: of {outlook.run.name}." if prices.are_known else ""
+    caption = f"{CAPTION}{BY_AMDAHL if outlook.fitted.amdahl else ''}{paid}"
+    return make_table(title, caption, columns, outlook.predicted)
 
 
 def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
@@ -295,7 +295,7 @@ def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
         ),
     ]
     caption = (
-        f"A run is {outlook.work.name}: steps alone. *: on the front of time and "
+        f"A run is {outlook.run.name}: steps alone. *: on the front of time and "
         f"{'money' if priced else 'device time'}: no other way is as good in both and better in one beyond "
         f"the intervals; a time without one counts as exact."
     )
@@ -303,24 +303,24 @@ def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
 
 
 def _batch(outlook: Outlook) -> str:
-    return "global batch" if outlook.forecast.scaling == "strong" else "batch"
+    return "global batch" if outlook.scaling == "strong" else "batch"
 
 
 def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     """Rows of predict's CSV file: the columns of docs/reference.md."""
     rows = []
     for outlook in outlooks:
-        for each in outlook.forecast.predicted:
+        for each in outlook.predicted:
             paid = _money(outlook, each)
             row: dict[str, KnobValue] = {
-                "model": outlook.forecast.group.model,
+                "model": outlook.group.model,
                 "nodes": each.shape.nodes,
                 "world_size": each.shape.world_size,
                 "batch_size": each.batch_size,
                 **step_columns(each.step_time_s, each.efficiency),
                 "naive_step_time_s": each.naive_step_time_s,
                 "cost": paid.value if paid else None,
-                "refused": refusal_words(each, outlook.forecast) or None,
+                "refused": refusal_words(each, outlook) or None,
                 "how": "fit",
             }
             rows.append({name: row[name] for name in PREDICTION_COLUMNS})
@@ -366,23 +366,23 @@ class PredictionPlot:
 
 
 def prediction_plot(outlook: Outlook | None) -> PredictionPlot | None:
-    """The batches of a forecast, evenly chosen where there are many; None where nothing was predicted."""
-    if outlook is None or not outlook.forecast.answered:
+    """The batches of an outlook, evenly chosen where there are many; None where nothing was predicted."""
+    if outlook is None or not outlook.answered:
         return None
-    forecast = outlook.forecast
-    answered = sorted({each.batch_size for each in forecast.answered})
+    answered = sorted({each.batch_size for each in outlook.answered})
     places = np.unique(np.linspace(0, len(answered) - 1, min(len(answered), MOST_BANDS)).round().astype(int))
     shown = [answered[place] for place in places]
-    sizes = {each.shape.world_size for each in forecast.everything if each.batch_size in shown}
+    every = (*outlook.measured, *outlook.answered)
+    sizes = {each.shape.world_size for each in every if each.batch_size in shown}
     measured, predicted = list[Line](), list[Line]()
     for batch in shown:
-        label, known = f"{_batch(outlook)} {batch:,}", _efficiencies(forecast.measured, batch)
-        new = _efficiencies(forecast.answered, batch)
+        label, known = f"{_batch(outlook)} {batch:,}", _efficiencies(outlook.measured, batch)
+        new = _efficiencies(outlook.answered, batch)
         last = known[-1:] if known and known[-1][0] < new[0][0] else []
         measured.append(make_line(label, known))
         predicted.append(make_line(label, [*last, *new]))
     return PredictionPlot(
-        model=forecast.group.model,
+        model=outlook.group.model,
         world_sizes=tuple(sorted(sizes)),
         measured=tuple(measured),
         predicted=tuple(predicted),
@@ -459,6 +459,6 @@ def print_table(table: Table, console: Console) -> None:
 
 def title_of(outlook: Outlook) -> str:
     """A model, its setting and how it scales."""
-    group = outlook.forecast.group
+    group = outlook.group
     setting = f", {group.setting}" if group.setting else ""
-    return f"{group.model}{setting}: {outlook.forecast.scaling} scaling"
+    return f"{group.model}{setting}: {outlook.scaling} scaling"

@@ -110,7 +110,7 @@ def more_devices(
     law = None
     if fitted is not None:
         batch = int(headline.config.setting.batch_size)
-        points += [seen.fitted(each) for each in fitted.forecast.answered if each.batch_size == batch]
+        points += [seen.fitted(each) for each in fitted.answered if each.batch_size == batch]
         if not points and not requirements:
             law = fitted.laws.get(batch)
             points += [seen.by_law(*each) for each in law.speedups] if law else []

@@ -1,10 +1,11 @@
-"""What other numbers of devices would bring, and cost: forecast, front of time and cost, limits, laws."""
+"""What other numbers of devices would bring, and cost: predictions, front of time and cost, limits, laws."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
@@ -24,54 +25,6 @@ from raybench.analysis.simulate.steps import (
 )
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.errors import RequestError
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What was measured of a model, and what is predicted of it."""
-
-    group: MeasuredGroup
-    scaling: ScalingMode  # of the predictions
-    measured: tuple[Expected, ...]  # of ``scaling``: by batch, the smallest world size first
-    predicted: tuple[Expected, ...]
-    fitted: Fitted
-
-    @property
-    def answered(self) -> tuple[Expected, ...]:
-        """The predictions that were not refused."""
-        return tuple(each for each in self.predicted if each.step_time_s is not None)
-
-    @property
-    def everything(self) -> tuple[Expected, ...]:
-        """Measured steps, and predicted ones where nothing was measured."""
-        known = {(each.batch_size, each.shape) for each in self.measured}
-        new = (each for each in self.answered if (each.batch_size, each.shape) not in known)
-        return (*self.measured, *new)
-
-
-def forecast(
-    group: MeasuredGroup,
-    shapes: Sequence[Shape],
-    scaling: ScalingMode | None = None,
-    link: Mapping[LinkKey, Link] | None = None,
-) -> Forecast:
-    """The answers for each batch that was measured, on each of ``shapes``.
-
-    ``scaling``: of what is predicted, else that of the measurements. Where the two differ, batches measured
-    per device become global ones of the same size, and global ones those that a device had. ``link``: what a
-    sweep of collectives says of the network.
-    """
-    fitted = fit(group.points, link, group.scaling)
-    asked = scaling or group.scaling
-    batches = group.batch_sizes
-    if asked == "weak" and group.scaling == "strong":
-        batches = tuple(sorted({each.question.batch_size for each in group.measurements}))
-    ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
-    predicted = [each for batch in batches for each in _answers(group, fitted, asked, batch, ordered)]
-    # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
-    shown = group.distinct if asked == group.scaling else ()
-    measured = tuple(_expected(group, fitted, each) for each in shown)
-    return Forecast(group, asked, measured, tuple(predicted), fitted)
 
 
 def doublings(group: MeasuredGroup) -> tuple[int, ...]:
@@ -194,78 +147,102 @@ class Limited:
 
 @dataclass(frozen=True)
 class Outlook:
-    """A forecast with all that it costs."""
+    """What was measured of a model, what is predicted of it, and what a run costs."""
 
-    forecast: Forecast
+    group: MeasuredGroup
+    scaling: ScalingMode  # of the predictions
+    measured: tuple[Expected, ...]  # of ``scaling``: by batch, the smallest world size first
+    predicted: tuple[Expected, ...]
+    fitted: Fitted
     prices: Prices
-    work: Work  # a run
-    ways: tuple[Way, ...]
+    run: Work
+    ways: tuple[Way, ...]  # to do it
     within: Limited | None  # the cheapest in a time, in s
     at_most: Limited | None  # the fastest for an amount of money
-    scalings: tuple[MeasuredScaling, ...]  # of what was measured
-    laws: Mapping[int, ByLaw]  # by batch, where nothing could be predicted
-    returns: tuple[tuple[int, tuple[MarginalReturn, ...]], ...]  # by batch, under weak scaling
+
+    @property
+    def answered(self) -> tuple[Expected, ...]:
+        """The predictions that were not refused."""
+        return tuple(each for each in self.predicted if each.step_time_s is not None)
+
+    @cached_property
+    def scalings(self) -> tuple[MeasuredScaling, ...]:
+        """How what was measured scales."""
+        return measured_scalings(self.group)
+
+    @property
+    def returns(self) -> tuple[tuple[int, tuple[MarginalReturn, ...]], ...]:
+        """By batch what further devices brought, under weak scaling; each world size on the fewest nodes."""
+        speedups: dict[int, dict[int, Estimate | None]] = {}
+        for each in sorted(self.scalings, key=lambda each: (each.batch_size, each.shape.nodes)):
+            if self.group.scaling == "weak":
+                speedups.setdefault(each.batch_size, {}).setdefault(each.shape.world_size, each.speedup)
+        found = (
+            (batch, marginal_returns((size, each) for size, each in of_batch.items() if each))
+            for batch, of_batch in speedups.items()
+        )
+        return tuple(each for each in found if each[1])
+
+    @property
+    def laws(self) -> Mapping[int, ByLaw]:
+        """By batch, what a law makes of its speed-up on the most devices, where nothing could be predicted.
+
+        Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
+        """
+        is_strong, sizes = self.group.scaling == "strong", self.group.world_sizes
+        if self.answered or self.scaling != self.group.scaling or (not is_strong and len(sizes) > 2):
+            return {}
+        asked = sorted({each.shape.world_size for each in self.predicted})
+        found = dict[int, ByLaw | None]()
+        for each in sorted(self.scalings, key=lambda each: (each.batch_size, each.shape.world_size)):
+            size, batch = each.shape.world_size, each.batch_size
+            if each.speedup is not None and each.baseline_world_size == 1 and size > 1:
+                most = batch / self.group.passes if is_strong else math.inf
+                found[batch] = by_law(each.speedup, size, is_strong=is_strong, asked=asked, most=most)
+        return {batch: law for batch, law in found.items() if law is not None}
 
 
 def outlook(
-    forecast: Forecast,
-    work: Work,
+    group: MeasuredGroup,
+    shapes: Sequence[Shape],
+    run: Work,
     prices: Prices,
+    scaling: ScalingMode | None = None,
+    link: Mapping[LinkKey, Link] | None = None,
     within_s: float | None = None,
     at_most: float | None = None,
 ) -> Outlook:
-    """Every way to do ``work``, a run, and the answers to the limits that are given.
+    """The answers for each batch that was measured, on each of ``shapes``, and what ``run`` costs there.
 
-    ``at_most`` is in the prices' currency; without a price it has no answer.
+    ``scaling``: of what is predicted, else that of the measurements. Where the two differ, batches measured
+    per device become global ones of the same size, and global ones those that a device had. ``link``: what a
+    sweep of collectives says of the network. ``at_most`` is in the prices' currency; without a price it has
+    no answer.
     """
-    ways = _ways(forecast, work, prices)
+    fitted = fit(group.points, link, group.scaling)
+    asked = scaling or group.scaling
+    batches = group.batch_sizes
+    if asked == "weak" and group.scaling == "strong":
+        batches = tuple(sorted({each.question.batch_size for each in group.measurements}))
+    ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
+    predicted = [each for batch in batches for each in _answers(group, fitted, asked, batch, ordered)]
+    # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
+    shown = group.distinct if asked == group.scaling else ()
+    measured = [_expected(group, fitted, each) for each in shown]
+    ways = _ways(measured, predicted, run, prices)
     paid = [way for way in ways if way.run.money is not None]
-    scalings = measured_scalings(forecast.group)
     return Outlook(
-        forecast=forecast,
+        group=group,
+        scaling=asked,
+        measured=tuple(measured),
+        predicted=tuple(predicted),
+        fitted=fitted,
         prices=prices,
-        work=work,
+        run=run,
         ways=ways,
         within=_limited(ways, within_s, _time, _spent) if within_s is not None else None,
         at_most=_limited(paid, at_most, _spent, _time) if at_most is not None else None,
-        scalings=scalings,
-        laws=_laws(forecast, scalings),
-        returns=tuple(_returns_of(forecast, scalings)),
     )
-
-
-def _returns_of(
-    forecast: Forecast, scalings: Sequence[MeasuredScaling]
-) -> Iterator[tuple[int, tuple[MarginalReturn, ...]]]:
-    """What further devices brought to each batch, as measured; of each world size on the fewest nodes."""
-    if forecast.group.scaling == "strong":
-        return
-    for batch in dict.fromkeys(each.batch_size for each in scalings):
-        packed: dict[int, MeasuredScaling] = {}
-        for each in sorted(scalings, key=lambda each: each.shape.nodes):
-            if each.batch_size == batch:
-                packed.setdefault(each.shape.world_size, each)
-        found = marginal_returns((size, each.speedup) for size, each in packed.items() if each.speedup)
-        if found:
-            yield batch, found
-
-
-def _laws(forecast: Forecast, scalings: Sequence[MeasuredScaling]) -> dict[int, ByLaw]:
-    """By batch, what a law makes of its speed-up on the most devices, where nothing could be predicted.
-
-    Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
-    """
-    is_strong, sizes = forecast.group.scaling == "strong", forecast.group.world_sizes
-    if forecast.answered or forecast.scaling != forecast.group.scaling or (not is_strong and len(sizes) > 2):
-        return {}
-    asked = sorted({each.shape.world_size for each in forecast.predicted})
-    found = dict[int, ByLaw | None]()
-    for each in sorted(scalings, key=lambda each: (each.batch_size, each.shape.world_size)):
-        if each.speedup is not None and each.baseline_world_size == 1 and each.shape.world_size > 1:
-            most = each.batch_size / forecast.group.passes if is_strong else math.inf
-            size = each.shape.world_size
-            found[each.batch_size] = by_law(each.speedup, size, is_strong=is_strong, asked=asked, most=most)
-    return {batch: law for batch, law in found.items() if law is not None}
 
 
 def probability_of_at_most(estimate: Estimate, limit: float) -> float:
@@ -280,21 +257,21 @@ def probability_of_at_most(estimate: Estimate, limit: float) -> float:
     return 0.5 * (1 + math.erf(log / deviation / math.sqrt(2)))
 
 
-def _ways(forecast: Forecast, work: Work, prices: Prices) -> tuple[Way, ...]:
-    every = [_way(each, work, prices) for each in forecast.everything]
-    every.sort(key=lambda way: (way.expected.batch_size, way.expected.shape.world_size, way.expected.shape))
-    front = on_front([(way.run.time_s, way.spent) for way in every])
-    return tuple(Way(way.expected, way.run, best) for way, best in zip(every, front, strict=True))
-
-
-def _way(expected: Expected, work: Work, prices: Prices) -> Way:
-    step_s, shape = expected.total_step_s, expected.shape
-    assert step_s is not None  # refused ones are no ways
-    time_s = step_s.scaled(work.samples / expected.question.samples)
-    return Way(
-        expected,
-        cost_of(work, time_s, shape.world_size, shape.nodes, prices, expected.joules_per_sample),
-    )
+def _ways(
+    measured: Sequence[Expected], predicted: Sequence[Expected], run: Work, prices: Prices
+) -> tuple[Way, ...]:
+    """Measured steps, and predicted ones where nothing was measured."""
+    known = {(each.batch_size, each.shape) for each in measured}
+    new = [each for each in predicted if (each.batch_size, each.shape) not in known]
+    every = sorted((*measured, *new), key=lambda each: (each.batch_size, each.shape.world_size, each.shape))
+    ways = list[Way]()
+    for each in every:
+        step_s, size, nodes = each.total_step_s, each.shape.world_size, each.shape.nodes
+        if step_s is not None:
+            time_s = step_s.scaled(run.samples / each.question.samples)
+            ways.append(Way(each, cost_of(run, time_s, size, nodes, prices, each.joules_per_sample)))
+    front = on_front([(way.run.time_s, way.spent) for way in ways])
+    return tuple(replace(way, on_front=best) for way, best in zip(ways, front, strict=True))
 
 
 def _time(way: Way) -> Estimate:

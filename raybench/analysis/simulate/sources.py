@@ -12,7 +12,7 @@ from raybench.analysis.objectives import prices_of
 from raybench.analysis.reference import one_of_each, same_devices, without_batch
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import one_device
-from raybench.analysis.simulate.outlook import Outlook, doublings, forecast, outlook, shapes_of
+from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
 from raybench.analysis.simulate.steps import MeasuredGroup, Measurement, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
@@ -57,13 +57,13 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     )
 
 
-def outlook_of_study(results: Facts, work: Work, devices_per_node: int) -> Outlook | None:
+def outlook_of_study(results: Facts, run: Work, devices_per_node: int) -> Outlook | None:
     """The next doublings and their costs at the study's prices; None where nothing was measured."""
     group = group_of_study(results)
     if group is None:
         return None
     shapes = shapes_of(doublings(group), max(devices_per_node, group.devices_per_node))
-    return outlook(forecast(group, shapes), work, prices_of(results.study))
+    return outlook(group, shapes, run, prices_of(results.study))
 
 
 def devices_of_node(environment: Environment, study: Study) -> int:

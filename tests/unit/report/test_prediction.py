@@ -10,7 +10,7 @@ from raybench.analysis import analyse
 from raybench.analysis.cost import works
 from raybench.analysis.objectives import Prices
 from raybench.analysis.results import StudyResults
-from raybench.analysis.simulate.outlook import Outlook, forecast, outlook, shapes_of
+from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.report.more_devices import more_sentences, more_table
 from raybench.report.plot import to_png
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("pictures")
 
 def of_rows(folder: Path, rows: list[str], **asked: float) -> Outlook:
     (group,) = groups(folder, rows)
-    return outlook(forecast(group, shapes_of((8,), 8)), works(1e6, 2)[-1], Prices(), **asked)
+    return outlook(group, shapes_of((8,), 8), works(1e6, 2)[-1], Prices(), **asked)
 
 
 def test_a_limit_that_nothing_keeps_has_no_chance_where_nobody_said_how_sure(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def refused() -> Outlook:
     """Two batches on one and two devices of a node; asked for two nodes and for four."""
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
-    return outlook(forecast(group, shapes_of((4, 8), 2)), works()[-1], Prices())
+    return outlook(group, shapes_of((4, 8), 2), works()[-1], Prices())
 
 
 def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
@@ -66,7 +66,7 @@ def test_a_run_has_its_interval() -> None:
     spec = study(knobs={"batch_size": [32]})
     group = group_of_study(analyse(spec, grid(spec, (1, 2))[0]))  # with noise
     assert group is not None
-    table = tradeoff_table(outlook(forecast(group, shapes_of((4,), 2)), works(5_000, 3)[-1], Prices()))
+    table = tradeoff_table(outlook(group, shapes_of((4,), 2), works(5_000, 3)[-1], Prices()))
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
 
@@ -78,7 +78,7 @@ def outlook_of(folder: Path, batches: tuple[int, ...], sizes: tuple[int, ...] = 
         for batch in batches
     ]
     (group,) = groups(folder, rows)
-    return outlook(forecast(group, shapes_of(sizes, 4)), works()[-1], Prices())
+    return outlook(group, shapes_of(sizes, 4), works()[-1], Prices())
 
 
 def test_measured_points_and_a_band_that_begins_at_the_last_of_them(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_measured_points_and_a_band_that_begins_at_the_last_of_them(tmp_path: Pa
     assert [point.x for point in known.points] == [1, 2, 4, 8, 16]
     assert [point.x for point in new.points] == [16, 32, 64]
     assert known.points[-1].estimate.value == pytest.approx(0.0022 / 0.0052)
-    assert new.points[-1].estimate == found.forecast.predicted[-1].efficiency
+    assert new.points[-1].estimate == found.predicted[-1].efficiency
     assert to_png(draw_prediction(plot)).startswith(b"\x89PNG")
 
 
@@ -148,8 +148,8 @@ def test_no_law_speaks_of_devices_that_get_no_sample_or_share_cores() -> None:
 
 def test_predict_answers_by_a_law_for_the_numbers_that_were_asked(tmp_path: Path) -> None:
     (found,) = groups(tmp_path, ["1,1,128,0.5", "1,2,128,0.3125"], scaling="strong")
-    asked = outlook(forecast(found, shapes_of((32,), 8)), works(1e6, 2)[-1], Prices())
+    asked = outlook(found, shapes_of((32,), 8), works(1e6, 2)[-1], Prices())
     (line,) = [each for each in outlook_sentences(asked) if "Amdahl" in each]
     assert line.endswith(": 3.66x on 32")
-    weak = outlook(forecast(found, shapes_of((32,), 8), "weak"), works(1e6, 2)[-1], Prices())
+    weak = outlook(found, shapes_of((32,), 8), works(1e6, 2)[-1], Prices(), "weak")
     assert not weak.laws

@@ -14,10 +14,8 @@ from raybench.analysis.cost import works
 from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import (
-    Forecast,
     Outlook,
     doublings,
-    forecast,
     outlook,
     probability_of_at_most,
     shapes_of,
@@ -59,7 +57,11 @@ def measured(
     return group
 
 
-def answers(found: Forecast) -> dict[tuple[int, int], object]:
+def forecast(group: MeasuredGroup, shapes: Sequence[Shape], scaling: ScalingMode | None = None) -> Outlook:
+    return outlook(group, shapes, works()[-1], Prices(), scaling)
+
+
+def answers(found: Outlook) -> dict[tuple[int, int], object]:
     return {(each.batch_size, each.shape.world_size): each for each in found.predicted}
 
 
@@ -92,7 +94,7 @@ def test_weak_scaling_has_a_row_for_each_batch_and_shape(tmp_path: Path) -> None
         assert each.naive_step_time_s == pytest.approx(at_16, rel=0.02)
         assert each.question.samples == each.batch_size * each.shape.world_size
         assert each.step_time_s.low < each.step_time_s.value < each.step_time_s.high
-    assert found.everything == (*found.measured, *found.predicted)
+    assert {way.expected for way in found.ways} == {*found.measured, *found.predicted}
 
 
 def test_strong_scaling_divides_the_global_batch(tmp_path: Path) -> None:
@@ -142,8 +144,9 @@ def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
     (group,) = groups(tmp_path, rows, scaling=of_file)
     found = forecast(group, shapes_of((16, 32), 4), asked)
     assert found.measured == ()
-    assert found.everything == found.answered == found.predicted  # at 16 as well, which was measured
-    way = outlook(found, works(1e6, 1)[-1], Prices()).ways[0]
+    every = [way.expected for way in found.ways]
+    assert every == [*found.answered] == [*found.predicted]  # at 16 as well, which was measured
+    way = found.ways[0]
     step_s = way.expected.step_time_s
     assert step_s is not None
     assert way.run.time_s.value == pytest.approx(1e6 / way.expected.question.samples * step_s.value)
@@ -171,7 +174,7 @@ def test_too_few_world_sizes_are_refused_and_the_naive_answer_stands_beside(tmp_
     assert all(each.step_time_s is None and each.refused for each in found.predicted)
     assert all(each.naive_step_time_s == 0.0414 for each in found.predicted)
     assert found.answered == ()
-    assert found.everything == found.measured
+    assert [way.expected for way in found.ways] == [*found.measured]
     assert not found.fitted.amdahl  # of weak scaling
 
 
@@ -191,8 +194,8 @@ def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01, **
     """What one node measured, and a prediction that is refused: two nodes were never crossed."""
     rows = [f"1,{n},100,{t},{t * (1 - relative)},{t * (1 + relative)}" for n, t in TIMES_S.items()]
     (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
-    found = forecast(group, shapes_of((16,), 8))
-    return outlook(found, works(36_000, 10)[-1], prices, **limits)  # 3,600 steps of one device
+    run = works(36_000, 10)[-1]  # 3,600 steps of one device
+    return outlook(group, shapes_of((16,), 8), run, prices, **limits)
 
 
 def test_what_a_run_costs(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
     sizes = {1: (0.1, 0.1), 2: (0.11, 0.11), 4: (0.12, 0.12), 8: (0.13, 0.143)}
     rows = [f"1,{size},32,{step_s},{mean_s}" for size, (step_s, mean_s) in sizes.items()]
     (group,) = groups(tmp_path, rows, header=f"{HEADER},mean_step_time_s")
-    found = outlook(forecast(group, shapes_of((16,), 16)), works()[-1], Prices())
+    found = outlook(group, shapes_of((16,), 16), works()[-1], Prices())
     *_, eight, sixteen = found.ways
     assert eight.expected.step_time_s is not None
     assert eight.expected.step_time_s.value == pytest.approx(0.13)
@@ -299,7 +302,7 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
     sizes = (1, 2, 4, 8)
     rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    found = outlook(forecast(group, shapes_of((16,), 16)), works(50_000, 10)[-1], Prices(1.5))
+    found = outlook(group, shapes_of((16,), 16), works(50_000, 10)[-1], Prices(1.5))
     for way, scaling, size in zip(found.ways, found.scalings, sizes, strict=False):
         assert scaling.speedup is not None
         assert scaling.efficiency is not None
@@ -315,8 +318,8 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
 def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     """One device was measured, two were projected: that is no basis for 16."""
     (group,) = groups(tmp_path, ["1,1,128,0.559", "1,2,128,0.313"], scaling="strong")
-    found = outlook(forecast(group, shapes_of((4, 8, 16), 16)), works(50_000, 10)[-1], Prices(1.5))
-    assert all(each.refused for each in found.forecast.predicted)
+    found = outlook(group, shapes_of((4, 8, 16), 16), works(50_000, 10)[-1], Prices(1.5))
+    assert all(each.refused for each in found.predicted)
     assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
 
 
@@ -326,7 +329,7 @@ def test_the_law_of_two_world_sizes_is_the_report_s() -> None:
     results = planted(costs, "batch_size", scaling={"mode": "strong"})
     group = group_of_study(results)
     assert group is not None
-    found = outlook(forecast(group, shapes_of((4,), 4)), works()[-1], Prices())
+    found = outlook(group, shapes_of((4,), 4), works()[-1], Prices())
     assert list(found.laws) == [128]  # batch 8 is slower on two devices
     assert results.waterfall is not None
     assert results.more_devices is not None
@@ -347,7 +350,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     spec = study(knobs={"batch_size": [512, 32]})
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))
     assert group is not None
-    found = outlook(forecast(group, shapes_of((8,), 4)), works()[-1], Prices())
+    found = outlook(group, shapes_of((8,), 4), works()[-1], Prices())
     assert found.laws == {}
     assert [(batch, [each.more for each in doubled]) for batch, doubled in found.returns] == [
         (32, [2, 4]),
@@ -355,7 +358,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     ]
     slow = group_of_study(planted({(8,): exactly(0.3)}, "batch_size"))
     assert slow is not None
-    line, *_ = bring_words(outlook(forecast(slow, shapes_of((4,), 4)), works()[-1], Prices()))
+    line, *_ = bring_words(outlook(slow, shapes_of((4,), 4), works()[-1], Prices()))
     assert line.startswith("each further device brought: -40% [")
     assert line.endswith("] of one (1 to 2)")
 
@@ -364,7 +367,7 @@ def test_devices_of_a_new_node_bring_less(tmp_path: Path) -> None:
     """Of two placements of one world size the one on the fewest nodes counts."""
     rows = ["1,1,100,0.100", "1,4,100,0.110", "2,4,100,0.200", "2,8,100,0.250"]
     (group,) = groups(tmp_path, rows)
-    ((_, found),) = outlook(forecast(group, shapes_of((16,), 4)), works()[-1], Prices()).returns
+    ((_, found),) = outlook(group, shapes_of((16,), 4), works()[-1], Prices()).returns
     assert [(each.fewer, each.more) for each in found] == [(1, 4), (4, 8)]
     speedups = [4 * 0.1 / 0.11, 8 * 0.1 / 0.25]
     assert [each.each.value for each in found] == pytest.approx(
@@ -376,6 +379,6 @@ def test_what_is_refused_has_no_figures() -> None:
     """As three lines "refused" with full columns, and an interval of ±1921%."""
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
-    found = outlook(forecast(group, shapes_of((4, 8), 4)), works()[-1], Prices(1.2))
+    found = outlook(group, shapes_of((4, 8), 4), works()[-1], Prices(1.2))
     for row in prediction_table(found, "").rows:
         assert row[2:5] == ("refused", NONE, NONE)

@@ -181,19 +181,19 @@ def test_a_trial_of_the_search_counts_where_the_curve_has_none() -> None:
 def test_a_report_predicts_from_three_world_sizes_on() -> None:
     few = analyse(*ran((1, 2))).outlook
     assert few is not None
-    assert few.forecast.answered == ()
+    assert few.answered == ()
     spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0, "price_per_node_hour": 1.0})
     outlook = analyse(spec, records, devices_per_node=64).outlook
     assert outlook is not None
-    assert [each.shape.world_size for each in outlook.forecast.predicted] == [16, 32, 64] * 2
-    assert len(outlook.forecast.answered) == 6
+    assert [each.shape.world_size for each in outlook.predicted] == [16, 32, 64] * 2
+    assert len(outlook.answered) == 6
     assert len(outlook.ways) == 14  # measured and predicted
     one = outlook.ways[0]
     assert one.run.money is not None
     assert one.run.money.value == pytest.approx(1e6 / 3200 / 3600 * 3.0, rel=1e-3)
     across = analyse(spec, records).outlook
     assert across is not None
-    assert all(each.refused == "network not crossed" for each in across.forecast.predicted)
+    assert all(each.refused == "network not crossed" for each in across.predicted)
 
 
 SUMMARY = (
