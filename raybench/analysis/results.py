@@ -38,7 +38,7 @@ from raybench.analysis.settings import ShownSetting, shown_settings
 from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
-from raybench.analysis.simulate.what_if import BucketChoice, study_what_if
+from raybench.analysis.simulate.what_if import WhatIf, study_what_if
 from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies
@@ -66,7 +66,7 @@ class StudyResults(Facts):
     combined_effect: CombinedEffect | None  # of an ablation: all its changes together
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     overlaps: BatchOverlaps
-    what_if: BucketChoice | None  # which buckets the default's trial alone would have chosen
+    what_if: WhatIf | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
     profiled: tuple[Profiled, ...]  # trials of which a profile was asked

@@ -185,9 +185,19 @@ class WhatIf:
     record: TrialRecord
     step_time_s: Estimate  # as measured
     simulated_s: float  # before what the simulation misses is carried along
-    wire: KnownWire
     points: tuple[Predicted, ...]
     notes: tuple[Note, ...]  # what holds for all of them
+
+    @property
+    def first(self) -> Predicted:
+        """The fastest as predicted, however unsure."""
+        return min(self.points, key=lambda each: each.step_time_s.value)
+
+    @property
+    def best(self) -> Predicted:
+        """The same; the trial's own setting, which must be asked for, where none is surely faster."""
+        own = next(each for each in self.points if each.setting == self.record.config.setting)
+        return self.first if self.first.gain.low > 0 else own
 
 
 def what_if(
@@ -212,7 +222,6 @@ def what_if(
         record=record,
         step_time_s=trial.step_s,
         simulated_s=trial.bare.simulated_s(record.config.setting.bucket_cap_mb),
-        wire=trial.known,
         points=tuple(trial.predict(change, others, fit) for change in changes),
         notes=trial.notes(),
     )
@@ -435,29 +444,6 @@ def _within(value: float, half: float, n: int) -> Estimate:
 USUAL_CAPS: tuple[BucketCap, ...] = ("default", 1.0, 5.0, 25.0, 100.0)  # where a study has one
 
 
-@dataclass(frozen=True)
-class BucketChoice:
-    """The buckets that one trial of the default says are best, none of the others measured."""
-
-    found: WhatIf  # a point for each of the buckets, the trial's own among them
-
-    @property
-    def first(self) -> Predicted:
-        """The fastest as predicted, however unsure."""
-        return min(self.found.points, key=lambda each: each.step_time_s.value)
-
-    @property
-    def best(self) -> Predicted:
-        """The same; the trial's own where no other is faster by more than is unsure."""
-        own = next(each for each in self.found.points if each.setting == self.found.record.config.setting)
-        return self.first if self.first.gain.low > 0 else own
-
-    @property
-    def is_own(self) -> bool:
-        """Whether nothing is to be changed."""
-        return self.best.setting == self.found.record.config.setting
-
-
 def trial_to_ask(results: Facts) -> TrialRecord | None:
     """The headline, else of the trials that can be predicted from one of the most devices; None without."""
     headline = results.headline
@@ -467,7 +453,7 @@ def trial_to_ask(results: Facts) -> TrialRecord | None:
     return max(able, key=lambda record: record.config.world_size, default=None)
 
 
-def bucket_choice(study: Study, record: TrialRecord, fit: Measured | None = None) -> BucketChoice | None:
+def bucket_choice(study: Study, record: TrialRecord, fit: Measured | None = None) -> WhatIf | None:
     """What ``record``, a trial of the default, says of the study's buckets; None where it says nothing.
 
     ``fit`` has the step as it is reported, and is looked at to compare with the predictions.
@@ -476,12 +462,10 @@ def bucket_choice(study: Study, record: TrialRecord, fit: Measured | None = None
         return None
     explored = study.knobs.explored().get("bucket_cap_mb")
     caps = [record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)]
-    changes = [Change(bucket_cap_mb=cap) for cap in dict.fromkeys(caps)]
-    found = what_if(record, changes, fit=fit)
-    return None if found is None else BucketChoice(found)
+    return what_if(record, [Change(bucket_cap_mb=cap) for cap in dict.fromkeys(caps)], fit=fit)
 
 
-def study_what_if(results: Facts) -> BucketChoice | None:
+def study_what_if(results: Facts) -> WhatIf | None:
     """What the first trial of the default that has a gradient timeline says, at the target world size."""
     for record in (*results.references, *results.measured):  # first by the trial whose figures the report has
         if record.config.world_size == results.target_world_size:

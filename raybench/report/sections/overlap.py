@@ -21,7 +21,7 @@ from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.network import Note
 from raybench.analysis.simulate.timeline import BucketCap
-from raybench.analysis.simulate.what_if import BucketChoice, Predicted, WhatIf
+from raybench.analysis.simulate.what_if import Predicted, WhatIf
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.store import TRACES
@@ -209,7 +209,7 @@ def buckets_table(results: StudyResults) -> Table:
     chosen = results.what_if
     if chosen is None:
         return empty_table(WHAT_IF_TITLE)
-    table = what_if_table(results, chosen.found)
+    table = what_if_table(results, chosen)
     return Table(table.title, f"{sentence(choice_words(chosen))} {table.caption}", table.columns, table.rows)
 
 
@@ -232,14 +232,13 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
     return make_table(WHAT_IF_TITLE, caption, _WHAT_IF_COLUMNS, found.points)
 
 
-def choice_words(chosen: BucketChoice) -> str:
+def choice_words(chosen: WhatIf) -> str:
     """What bucket the study would choose: a sentence."""
-    first, best = chosen.first, chosen.best
-    head = f"what if, on {devices_words(chosen.found.record.config.world_size)}"
-    if not chosen.is_own:
+    first, best, own = chosen.first, chosen.best, chosen.record.config.setting
+    head = f"what if, on {devices_words(chosen.record.config.world_size)}"
+    if best.setting != own:
         return f"{head}: {best.words} would be {percent(best.gain)} faster than the default."
-    own = chosen.found.record.config.setting
-    asked = [each.setting.bucket_cap_mb for each in chosen.found.points if each.setting != own]
+    asked = [each.setting.bucket_cap_mb for each in chosen.points if each.setting != own]
     if not asked:
         return f"{head}: no buckets but the default's are asked for."
     caps = ", ".join("default" if isinstance(cap, str) else f"{cap:g}" for cap in asked)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from raybench import study as command_line
 from raybench.analysis import analyse
 from raybench.analysis.scaling import scaling
-from raybench.analysis.simulate.what_if import BucketChoice, Change, what_if
+from raybench.analysis.simulate.what_if import Change, what_if
 from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.console import make_console
 from raybench.commands.display import Display
@@ -141,7 +141,7 @@ def test_what_was_not_asked_is_not_denied() -> None:
     own = found.points[0]
     slower = replace(own, setting=own.setting.model_copy(update={"bucket_cap_mb": 1.0}))
     slower = replace(slower, step_time_s=own.step_time_s.scaled(2))
-    words = choice_words(BucketChoice(replace(found, points=(own, slower))))
+    words = choice_words(replace(found, points=(own, slower)))
     assert words == "what if, on 2 devices: 1 MiB is not predicted to be faster than the default."
     unsure = replace(
         slower,
@@ -149,7 +149,7 @@ def test_what_was_not_asked_is_not_denied() -> None:
         gain=Estimate(0.01, -0.14, 0.19, 10),
         words="1 MiB buckets",
     )
-    words = choice_words(BucketChoice(replace(found, points=(own, unsure))))
+    words = choice_words(replace(found, points=(own, unsure)))
     assert words == (
         "what if, on 2 devices: 1 MiB is not predicted to be certainly faster than the default "
         "(1 MiB buckets: +1% [-14, 19])."
