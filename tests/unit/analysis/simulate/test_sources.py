@@ -60,7 +60,7 @@ def test_one_device_without_a_trial_is_the_one_that_costs_have() -> None:
     assert group is not None
     one = {each.batch_size: each for each in group.measurements if each.point.shape.world_size == 1}
     rates = {
-        point.record.config.setting.batch_size: point.costs[0].time_s.value
+        point.record.config.setting.batch_size: point.cost.time_s.value
         for point in results.costs
         if point.world_size == 1
     }
