@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from scipy.stats import beta
 
+from raybench.analysis.findings.finding import Finding
 from tests.support.planted.causes import CAUSES, PlantedCause, faults, simulate
 
 
@@ -36,26 +37,33 @@ def main() -> None:
     plan: list[Sequence[PlantedCause]] = [singles[number % len(singles)] for number in range(half)]
     plan += [pairs[number % len(pairs)] for number in range(options.studies - half)]
     named: dict[str, Counter[str]] = {}
-    both = two = 0
+    both = two = right = 0
     for number, causes in enumerate(plan):
         results, truth = simulate(causes, options.seed + number, louder=options.louder)
         claimed = faults(results.diagnosis)
-        first = str(claimed[0].name) if claimed else "nothing"
-        named.setdefault(_words(causes[0]), Counter())[first] += 1
+        first = claimed[0] if claimed else None
+        named.setdefault(_words(causes[0]), Counter())[_claim(first)] += 1
+        right += first is not None and causes[0].is_named_by(first)
         if len(causes) > 1:
             two += 1
             both += set(truth) <= {each.name for each in claimed}
     _print_table(named)
-    right = sum(counts[words.split(" (")[0]] for words, counts in named.items())
     print(f"\nthe first finding is right in {_share(right, len(plan))}")
     print(f"of the studies with two causes both are named in {_share(both, two)}")
     alarms: Counter[str] = Counter()
     for number in range(options.studies):
         sound, _ = simulate((), options.seed + 10_000 + number, louder=options.louder)
         claimed = faults(sound.diagnosis)
-        alarms[str(claimed[0].name) if claimed else "nothing"] += 1
+        alarms[_claim(claimed[0] if claimed else None)] += 1
     share = _share(alarms["nothing"], options.studies)
     print(f"of the sound studies nothing is claimed in {share}: {dict(alarms)}")
+
+
+def _claim(found: Finding | None) -> str:
+    """A finding by its name, and its reason where it has several."""
+    if found is None:
+        return "nothing"
+    return f"{found.name}: {found.reason.replace('_', ' ')}" if found.reason else str(found.name)
 
 
 def _place(cause: PlantedCause) -> str:

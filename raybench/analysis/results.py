@@ -20,7 +20,7 @@ from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
-from raybench.analysis.findings.of_study import NotReached
+from raybench.analysis.findings.of_study import not_reached
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
 from raybench.analysis.overlap import (
@@ -85,8 +85,10 @@ def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) 
     """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
     if not left_out:
         return results
-    late = NotReached(WholeStudy(results, Around(goes_on=goes_on), left_out=left_out)).finding()
-    return replace(results, findings=(*results.findings, late), diagnosis=ranked([*results.diagnosis, late]))
+    late = not_reached(WholeStudy(results, Around(goes_on=goes_on), left_out))
+    return replace(
+        results, findings=(*results.findings, *late), diagnosis=ranked([*results.diagnosis, *late])
+    )
 
 
 def analyse(
@@ -103,7 +105,7 @@ def analyse(
     """
     study, records = as_counted(study, records)
     base = resolve(study, records, known)
-    around = replace(around or Around(), max_seconds=base.study.measure.max_seconds)
+    around = around or Around()
     epochs = base.study.training.epochs if base.study.training else None
     work = works(base.epoch_samples, epochs)
     training = analyse_training(base)

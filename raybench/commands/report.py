@@ -110,12 +110,11 @@ def going_on_from(findings: Sequence[Finding], goes_on: str) -> tuple[str, str]:
     ``goes_on``, the plain one, unless code raised: it is mended first, so what crashed is tried again. What
     failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
     """
-    from raybench.analysis.findings.finding import FindingName
-    from raybench.analysis.findings.of_study import FAILED
+    from raybench.analysis.findings.finding import FindingName, Reason
 
-    failed = [each for each in findings if each.name in FAILED.values() and each.command]
+    failed = [each for each in findings if each.name is FindingName.FAILED and each.command]
     for each in failed:
-        if each.name == FindingName.CRASHED and each.frames:
+        if each.reason is Reason.CRASHED and each.frames:
             return (
                 each.command,
                 "Once the code is mended, this tries what crashed again and measures the rest:",

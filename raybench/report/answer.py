@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
-from raybench.analysis.labels import changes_words, weights_words
+from raybench.analysis.labels import weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.finding_texts import next_step
-from raybench.report.format import aligned, factor, interval, sentence, times
+from raybench.report.format import aligned, sentence
 from raybench.report.more_devices import more_sentences
 from raybench.report.sections.cost import opposite
 from raybench.report.sections.training import changed_words, parity_words, trained_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
-from raybench.report.sections.verification import measured_words, verdict_cell
+from raybench.report.sections.verification import verdict_words
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from raybench.analysis.choice import Best
-    from raybench.analysis.curves import Crossover
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.records.requests import Configuration
@@ -34,9 +33,9 @@ SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not
 USE_ONE = "use one device"
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
-MOST_PARTS = 3  # of what is lost
+MOST_PARTS = 2  # of what is lost
+MOST_SENTENCES = 2  # on one question
 LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
-MOST_TRAINED = 2  # changed settings whose training it has room for
 
 
 @dataclass(frozen=True)
@@ -69,10 +68,9 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
     failed = [record for record in results.failed if record.request.kind != "probe"]
     clauses = {
         "Weights": [*filter(None, [weights_words(results.study)])],
-        "All changes together": _combined(results),
         "Scaling": _scaling(results),
         "Why": _why(results),
-        "What to change": _to_change(results),
+        "What to change": _to_change(results)[:MOST_SENTENCES],
         "More devices": more_sentences(results.more_devices),
         "Training": _training(results),
         "Goodput": _goodput(results),
@@ -84,7 +82,7 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
 
 
 def _sentences(words: Sequence[str]) -> str:
-    """Each with a capital and a full stop."""
+    """Each with a capital and a full stop; none begins with a value, such as bf16."""
     return " ".join(each if each[-1] in ".!?" else f"{each}." for each in map(sentence, words))
 
 
@@ -94,32 +92,6 @@ def devices(number: int, config: Configuration) -> str:
 
 
 # --- how well does it scale
-
-
-def _combined(results: StudyResults) -> list[str]:
-    """What an ablation was asked: what all of its changes bring."""
-    combined = results.combined_effect
-    if combined is None:
-        return []
-    together = combined.together
-    named = changes_words(together.changes)
-    if not together.efficiency_ratio.excludes(1.0):
-        return [f"{named}: no certain change of the efficiency"]
-    many = devices(together.record.config.world_size, together.record.config)
-    words = f"{named}: {together.efficiency_ratio.value:.2f} times the efficiency on {many}"
-    if combined.speedup is not None and combined.default_speedup is not None:
-        base = results.scaling(together.record).baseline
-        few = "one" if base is None or base.world_size == 1 else str(base.world_size)
-        words += f", from {factor(combined.default_speedup)} to {factor(combined.speedup)} as fast as {few}"
-    said = [words]
-    if combined.batch_ratio >= LARGER_BATCH:
-        learned = combined.trained.difference_points if combined.trained is not None else None
-        points = "what that does to accuracy was not measured"
-        if learned is not None:
-            # of -0.0 the sum is 0.0
-            points = f"accuracy changes by {round(learned.value, 1) + 0.0:+.1f} points"
-        said.append(f"a step then has {combined.batch_ratio:,.3g} times the samples: {points}")
-    return said
 
 
 def _scaling(results: StudyResults) -> list[str]:
@@ -145,8 +117,8 @@ def _scaling(results: StudyResults) -> list[str]:
     few = "one" if base == 1 else f"{base:,}"
     how = "train" if speedup.high >= 1 else f"are slower than {few}: they train"
     than = f" as {few}" if speedup.high >= 1 else ""
-    words = f"{many} {how} {speedup.value:.2f} times as fast{than} ({efficiency.value:.0%} efficiency) {at}"
-    return [*steps, words, *_other_batches(results)]
+    fast = f"{many} {how} {speedup.value:.2f} times as fast{than} {at}"
+    return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency", *_other_batches(results)]
 
 
 def _other_batches(results: StudyResults) -> list[str]:
@@ -156,38 +128,17 @@ def _other_batches(results: StudyResults) -> list[str]:
         return []
     curve, passage = curves[0], curves[0].crossover
     with_what = "" if curve.is_headline else f" with {curve.label}"
-    if passage is not None and (several := _passages_words(passage)):
-        return [f"{several}{with_what}"]
-    if passage is not None and passage.is_slower:
-        is_sure = any(each.batch_size == passage.below and each.speedup.high < 1 for each in curve.points)
-        if passage.is_wide and not is_sure:
-            between = f"a batch somewhere between {passage.below:,} and {passage.above:,}"
-            return [f"below {between} they are slower than one{with_what}"]
-        if passage.is_wide:
-            return [
-                f"at batch {passage.below:,} they are slower than one, at {passage.above:,} not{with_what}"
-            ]
-        return [f"below {_passage_batch(passage)} they are slower than one{with_what}"]
+    if passage is not None and passage.is_slower and len(passage.brackets) < 2:
+        below, above = f"{passage.below:,}", f"{passage.above:,}"
+        if not passage.is_wide:
+            return [f"below about batch {_rounded_batch(passage.batch)} they are slower than one{with_what}"]
+        if any(each.batch_size == passage.below and each.speedup.high < 1 for each in curve.points):
+            return [f"at batch {below} they are slower than one, at {above} they are not{with_what}"]
+        return [f"below a batch between {below} and {above} they are slower than one{with_what}"]
     if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
         least, most = curve.points[0].batch_size, curve.points[-1].batch_size
-        which = with_what or " with these settings"
-        return [f"they are slower at every batch measured{which}, {least:,} to {most:,}"]
+        return [f"they are slower than one at every batch from {least:,} to {most:,}{with_what}"]
     return []
-
-
-def _passage_batch(passage: Crossover) -> str:
-    """The batch at which a speed-up passes 1, with its interval, which may end beyond what was measured."""
-    low = f"below {passage.least:,}" if passage.low is None else _rounded_batch(passage.low)
-    high = f"above {passage.most:,}" if passage.high is None else _rounded_batch(passage.high)
-    return f"about batch {_rounded_batch(passage.batch)} [{low}, {high}]"
-
-
-def _passages_words(passage: Crossover) -> str:
-    """Where a speed-up passes 1 more than once; empty where it does once."""
-    if len(passage.brackets) < 2:
-        return ""
-    places = ", ".join(f"{below:,} and {above:,}" for below, above in passage.brackets)
-    return f"the speed-up passes 1 {len(passage.brackets)} times, between the batches {places}"
 
 
 def _rounded_batch(batch: float) -> str:
@@ -218,11 +169,13 @@ def _why(results: StudyResults) -> list[str]:
     if not others and abs(rest) < LEAST_SHARE:
         return [f"{lost}, all of it to {name}"]
     parts = [f"{share.value:.0%} to {part}" for part, share in sure[:MOST_PARTS]]
-    if len(sure) <= MOST_PARTS and rest >= LEAST_SHARE:
-        parts.append("the rest not attributed")
-    if rest <= -LEAST_SHARE:
-        parts.append("less elsewhere")
-    return [f"{lost}: {' and '.join(filter(None, [', '.join(parts[:-1]), parts[-1]]))}", *more]
+    if len(others) >= MOST_PARTS:
+        parts.append("the rest to smaller parts")
+    elif rest >= LEAST_SHARE:
+        parts.append("the rest to unknown causes")
+    named = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    offset = ", partly offset by other parts" if rest <= -LEAST_SHARE else ""
+    return [f"{lost}: {named}{offset}", *more]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
@@ -231,7 +184,7 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
     is_script = isinstance(results.study.workload, ScriptSpec)  # which no time divides further
     if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script:
         return []
-    return ["longer trials would separate them (measure.max_seconds, --time-budget)"]
+    return ["a larger --time-budget or measure.max_seconds would separate them"]
 
 
 # --- what to change
@@ -242,14 +195,28 @@ def _to_change(results: StudyResults) -> list[str]:
     chosen, one = _choice(results), _one_device(results)
     if one == [USE_ONE]:
         chosen, one = one, [f"on several {each}" for each in chosen]
-    return [*chosen, *one, *_proposal(results)]
+    return [*chosen, *one, *_together(results), *_proposal(results)]
+
+
+def _together(results: StudyResults) -> list[str]:
+    """What an ablation was asked: what all of its changes bring."""
+    combined = results.combined_effect
+    if combined is None:
+        return []
+    ratio = combined.together.efficiency_ratio
+    if not ratio.excludes(1.0):
+        return ["all changes together do not change the efficiency measurably"]
+    words = f"all changes together have {ratio.value:.2f} times the default's efficiency"
+    many = f"{combined.batch_ratio:,.3g} times the samples in a step"
+    return [f"{words}, with {many}" if combined.batch_ratio >= LARGER_BATCH else words]
 
 
 def _choice(results: StudyResults) -> list[str]:
     best, use = results.best, results.recommendation
     if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
         many = devices(use.config.world_size, use.config)
-        return [f"{use.label} makes {many} {1 + use.gain.gain.value:.2f} times as fast as the default"]
+        ratio = 1 + use.gain.gain.value
+        return [f"use {use.label}: it makes {many} {ratio:.2f} times as fast as the default"]
     if best is None:
         return []
     size = best.record.config.world_size
@@ -260,12 +227,13 @@ def _choice(results: StudyResults) -> list[str]:
         return [f"keep the default: it is the {among}"]
     gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
-        rate = interval(results.scaling(best.record).throughput_samples_per_s)
-        return [f"{results.best_label} is the {among}, {rate} samples/s; the default has no numbers there"]
+        rate = f"{results.scaling(best.record).throughput_samples_per_s.value:,.0f} samples/s"
+        return [f"the {among} is {results.best_label}, at {rate}, and the default has no figures"]
     if not OF_SPEED.issuperset(objectives):  # what is slower may be what was requested
-        chosen = f"{results.best_label} is the {among} for {' and '.join(objectives).replace('_', ' ')}"
+        named = " and ".join(objectives).replace("_", " ")
+        chosen = f"the {among} for {named} is {results.best_label}"
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
-    return [f"keep the default: {results.best_label}, the {among}, {verdict_words(gain)}"]
+    return [f"keep the default: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
 
 
 def _one_device(results: StudyResults) -> list[str]:
@@ -282,19 +250,19 @@ def _one_device(results: StudyResults) -> list[str]:
     return [f"even so use one device: {many} train {speedup.value:.2f} times as fast"]
 
 
-def verdict_words(gain: Gain) -> str:
+def _no_gain_words(gain: Gain) -> str:
     """That a setting is not shown to be faster, and what would show it."""
     if gain.verdict is Verdict.AS_GOOD:
         return "is as good"
-    more = f", about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
+    more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
     return f"is not known to be faster{more}"
 
 
 def _among(best: Best) -> str:
     """Of how many settings it is the best, and that others have no numbers."""
     measured = best.num_suggestions - best.num_failed
-    failed = f" that could be measured, {best.num_failed:,} could not" if best.num_failed else " measured"
-    return f"best of {plural(measured, 'setting')}{failed}"
+    failed = f", as {best.num_failed:,} failed" if best.num_failed else ""
+    return f"best of {plural(measured, 'measured setting')}{failed}"
 
 
 def _proposal(results: StudyResults) -> list[str]:
@@ -318,23 +286,23 @@ def _proposal(results: StudyResults) -> list[str]:
     changing = [one for one in left if one[0].change is not None] or ([] if gained else left)
     if changing:
         finding, test = changing[0]
-        return [f"to try: {next_step(finding, is_short=True)}{_tested(test)}"]
+        return [f"to try: {next_step(finding)}{_tested(test)}"]
     if gained or results.best is not None or headline is None or headline.config.world_size == 1:
         return []
     broken = [test for _, test in tests if test is not None and test.verdict is Verified.FAILED]
     if broken:
-        return [f"what the findings propose could not be measured ({broken[0].reason})"]
+        return [f"the changes that the causes propose could not be measured: {broken[0].reason}"]
     if tests:
-        return ["nothing: what the findings propose was tried and is no gain"]
+        return ["nothing: the changes that the causes propose were tried and are not faster"]
     if results.headline_scaling is None or results.headline_scaling.efficiency is None:
-        return ["not known: without an efficiency no loss can be seen"]
+        return ["not known: no efficiency was measured"]
     return ["nothing: no loss is large and certain enough to act on"]
 
 
 def _tested(test: Verification | None) -> str:
     if test is None or test.gain is None:
         return ""
-    return f" ({verdict_cell(test)}, {measured_words(test)} samples/s)"
+    return f", {verdict_words(test)} at {1 + test.gain.gain.value:.2f} times as fast"
 
 
 # --- how far to trust it
@@ -353,7 +321,7 @@ def _trust(results: StudyResults) -> list[str]:
         assert rate.again is not None
         _, low, high = aligned(rate.value, *rate.again)
         words = [f"expect {low} to {high} samples/s if you run it again"]
-    return [*words, *_under_load(results), *_trained_otherwise(results)]
+    return [*words, *_under_load(results)]
 
 
 def _under_load(results: StudyResults) -> Iterator[str]:
@@ -361,18 +329,14 @@ def _under_load(results: StudyResults) -> Iterator[str]:
     for each in results.diagnosis:
         of_headline = results.headline is not None and each.trial_id == results.headline.trial_id
         if each.name == FindingName.OTHER_PROCESSES and of_headline and each.severity is Severity.WARNING:
-            values = each.values
+            taken, cores = (each.values[name] for name in ("other_cores", "host_cores"))
+            share = each.values["lost_ratio"]
+            if each.explains is not None and each.step_s is not None:
+                share = each.explains.value / each.step_s
             yield (
-                f"other processes took {values['other_cores']:.2f} of {values['host_cores']:.0f} cores: "
-                f"without them a step may be up to {values['lost_ratio']:.0%} shorter"
+                f"other processes took {taken:.2f} of {cores:.0f} cores: without them a step may be up to "
+                f"{share:.0%} shorter"
             )
-
-
-def _trained_otherwise(results: StudyResults) -> Iterator[str]:
-    """Epochs of the headline that took another time than its steps say."""
-    for each in results.trained_times:
-        if each.record is results.headline and each.differs:
-            yield f"{trained_words(results, each)}: time and cost of a run are those of the training"
 
 
 # --- what was trained
@@ -389,27 +353,25 @@ def _goodput(results: StudyResults) -> list[str]:
         return []
     if not training.is_scaled:  # then there are bounds only, in the table
         return []
-    at = f"{results.label(most.record)} on {devices(most.record.config.world_size, most.record.config)}"
-    words = [
-        f"{at} has the most useful samples: {interval(most.goodput_samples_per_s)} of "
-        f"{interval(most.throughput_samples_per_s)} a second count as much as those of the reference batch "
-        f"{training.reference_batch:,}"
-    ]
+    rate = f"{most.goodput_samples_per_s.value:,.0f} useful samples/s"
+    many = devices(most.record.config.world_size, most.record.config)
+    equal = ""
     if training.num_as_good:
         others = plural(len(training.goodput) - 1, "other")
-        words.append(f"{training.num_as_good:,} of {others} may be as good")
-    own = next((each for each in training.goodput if each.record is results.headline), None)
-    if own is not None and own is not most:
-        words.append(f"the default has {interval(own.goodput_samples_per_s)}")
+        equal = f", and {training.num_as_good:,} of {others} may be as good"
+    words = [f"the best goodput is {rate}, of {results.label(most.record)} on {many}{equal}"]
     use, of_use = results.recommendation, results.used_goodput
-    if use is not None and of_use is not None and of_use.used is not most:
-        has = f"{use.label} on {devices(use.config.world_size, use.config)} has "
-        has += interval(of_use.used.goodput_samples_per_s)
-        if of_use.ratio is not None:
-            slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
-            has += f", {times(of_use.ratio)} the default's{slower}"
-        words.append(has)
+    if use is not None and of_use is not None and of_use.used is not most and of_use.ratio is not None:
+        slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
+        words.append(f"that of {use.label} is {of_use.ratio.value:.2f} times the default's{slower}")
     return words
+
+
+def _trained_otherwise(results: StudyResults) -> Iterator[str]:
+    """Epochs of the headline that took another time than its steps say."""
+    for each in results.trained_times:
+        if each.record is results.headline and each.differs:
+            yield f"{trained_words(results, each)}: time and cost of a run are those of the training"
 
 
 def _training(results: StudyResults) -> list[str]:
@@ -417,23 +379,15 @@ def _training(results: StudyResults) -> list[str]:
     training = results.training
     if training is None:
         return []
+    otherwise = [*_trained_otherwise(results)]
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        told = results.combined_effect.trained if results.combined_effect else None  # with all changes
-        changed = [
-            each
-            for each in training.changed
-            if each.group.world_size == most.group.world_size and each is not told
-        ]
-        learned = [each for each in changed if each.group.stopped_by is None]
-        verdicts = [parity_words(most), *(changed_words(each) for each in learned[:MOST_TRAINED])]
-        if rest := len(changed) - min(len(learned), MOST_TRAINED):
-            stopped = len(changed) - len(learned)
-            early = f", {stopped} of them stopped early" if stopped else ""
-            verdicts.append(f"{rest} more settings in the table of trainings{early}")
-        return [f"trained {plural(most.group.num_epochs, 'epoch')}: {', and '.join(verdicts)}"]
+        changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
+        learned = [changed_words(each) for each in changed if each.group.stopped_by is None]
+        trained = f"trained {plural(most.group.num_epochs, 'epoch')}: {parity_words(most)}"
+        return [trained, *[*otherwise, *learned][: MOST_SENTENCES - 1]]
     group = training.groups[0]
     accuracy = group.final_accuracy
     many = devices(group.world_size, group.runs[0].record.config)
     words = f"{many} trained {plural(group.num_epochs, 'epoch')}"
-    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
+    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}", *otherwise]

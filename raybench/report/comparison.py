@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PACKAGES = ("raybench", "torch", "ray")
-SHORT = ("All changes together", "Scaling", "What to change", "Result")  # of an answer
+SHORT = ("Scaling", "What to change", "Result")  # of an answer
 
 
 def sides_table(sides: Sequence[Side]) -> Table:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from raybench.analysis.cost import run_of
-from raybench.analysis.findings.compute import OtherProcesses
+from raybench.analysis.findings.finding import Reason
 from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.answer import SMOKE, Clause, answer, answer_of
 from raybench.report.code import use_it
-from raybench.report.diagnosis import diagnosis_markdown, grouped
-from raybench.report.finding_texts import evidence_among, not_examined_words
+from raybench.report.diagnosis import diagnosis_markdown
+from raybench.report.finding_texts import cost, evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.more_devices import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.pages import (
@@ -86,7 +86,7 @@ def write_report(
     directory cannot be written.
     """
     plots, tables = draw_all(results, samples_dir), make_tables(results)
-    findings, said = grouped(results.findings, results.diagnosis), answer(results, left_out)
+    said = answer(results, left_out)
     pages = make_pages(
         directory,
         environment,
@@ -100,7 +100,7 @@ def write_report(
     )
     contents: dict[str, str | bytes] = {
         **pages,
-        "diagnosis.md": diagnosis_markdown(results, answer_of(results), findings),
+        "diagnosis.md": diagnosis_markdown(results, answer_of(results)),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
         **(
@@ -137,11 +137,8 @@ def _first_screen(
         "mark": SMOKE if results.study.is_smoke else "",
         "box": said,
         # what Ray and the kernel take is part of the trust
-        "causes": [
-            each
-            for each in results.diagnosis
-            if not (isinstance(each.rule, OtherProcesses) and each.rule.is_own)
-        ],
+        "causes": [each for each in results.diagnosis if each.reason is not Reason.OURS],
+        "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
         "evidence": evidence_among(results.diagnosis),
         "no_causes": NO_CAUSES if results.waterfall else "",

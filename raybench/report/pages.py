@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from raybench.records.whole_files import replace_whole
 from raybench.report import render
-from raybench.report.format import duration_words
 from raybench.report.method import environment_lines
 from raybench.report.plot import DrawnPlot
 from raybench.report.table import MOST_ROWS, Table, first_rows, without_constant
@@ -101,7 +100,6 @@ _DEFAULTS: dict[str, Any] = {
     "no_causes": "",
     "not_examined": "",
     "most_causes": MOST_CAUSES,
-    "duration": duration_words,
     "is_page": True,
 }
 

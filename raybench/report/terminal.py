@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
-from raybench.analysis.findings.of_study import FAILED
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
@@ -31,7 +30,7 @@ FRAME_INDENT = "    "
 # "model.py:31, in loss: return ..." as ``workloads.frames`` has it; a library's after "... 2 frames of torch
 # below it: "
 FRAME = re.compile(r"(\.\.\. .*? below it: )?(.+?:\d+)(, in [^:]+)(?:: (.*))?")
-WITHOUT_NUMBERS = frozenset({*FAILED.values(), FindingName.NOT_REACHED})
+WITHOUT_NUMBERS = (FindingName.FAILED, FindingName.NOT_REACHED)
 
 
 def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:

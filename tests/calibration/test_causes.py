@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.finding import FindingName
+from raybench.analysis.findings.finding import Reason
 from tests.support.planted.causes import CAUSES, PlantedCause
 from tests.unit.analysis.findings.test_causes import claimed_of_sound, right_of
 
@@ -16,8 +16,7 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: f"{cause.name} {cause.kind}".strip())
 def test_a_planted_cause_is_the_first_finding(cause: PlantedCause) -> None:
-    uneven = cause.name is FindingName.UNEVEN_DEVICES
-    # of eight studies that are planted to be noisy one is not, by chance
+    uneven = cause.reason is Reason.SLOW_ALONE
     assert right_of(cause, 8) >= (4 if uneven else 6 if cause.pairs else 7)
 
 

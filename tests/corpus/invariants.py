@@ -644,15 +644,14 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
 
 
 BEST = re.compile(
-    r"(?:^|\. |\*\*: )(?P<named>(?:[^.:*\n]|\.\d)*?) makes \d+ \w+ [\d.,]+ times as fast as the default",
+    r"[Uu]se (?P<named>(?:[^.:*\n]|\.\d)*?): it makes \d+ \w+ [\d.,]+ times as fast as the default",
     re.MULTILINE,
 )
 
 
 def _named_best(drawn: Drawn) -> list[str]:
     """What the box and the terminal call best."""
-    named = [found["named"] for text in (drawn.box, drawn.answer) for found in BEST.finditer(text)]
-    return [f"{each[0].lower()}{each[1:]}" for each in named]
+    return [found["named"] for text in (drawn.box, drawn.answer) for found in BEST.finditer(text)]
 
 
 PASTED = {

@@ -216,7 +216,9 @@ def test_a_figure_that_no_table_has_is_found(default: Drawn, figure: str) -> Non
 
 
 def test_a_figure_that_no_finding_has_is_found(default: Drawn) -> None:
-    planted = replace(default, answer=f"{default.answer} To try: batch 7: 77.77x the samples/s predicted.")
+    planted = replace(
+        default, answer=f"{default.answer} To try: use batch 7, predicted to be 77.77x as fast."
+    )
     assert len(invariants.figures_without_a_table(planted)) == 1
 
 
@@ -250,7 +252,7 @@ def test_advice_without_a_trial_is_found(default: Drawn) -> None:
 
 def test_a_best_without_a_trial_and_a_second_best_are_found(default: Drawn) -> None:
     for named, number in (("batch 511", 2), ("the default", 1)):
-        said = f"{named} makes 2 devices 7.00 times as fast as the default. {default.answer}"
+        said = f"Use {named}: it makes 2 devices 7.00 times as fast as the default. {default.answer}"
         assert len(invariants.advice_that_was_not_measured(replace(default, answer=said))) == number
 
 
@@ -258,7 +260,9 @@ def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
     assert default.results.recommendation is not None
     use = replace(default.results.recommendation, basis=Basis.BETTER, label="fp32")
     for advised, number in (("bf16", 1), ("fp32", 0)):
-        said = f"- **Now**: {advised} makes 2 devices 1.09 times as fast as the default.\n- **Scaling**"
+        said = (
+            f"- **Now**: Use {advised}: it makes 2 devices 1.09 times as fast as the default.\n- **Scaling**"
+        )
         planted = replace(
             default,
             markdown=changed(default.markdown, "- **Scaling**", said),

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import diagnose
-from raybench.analysis.findings.evenness import straggler
+from raybench.analysis.findings.evenness import slowest_rank
 from raybench.analysis.findings.finding import Finding, FindingName
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.analysis.stats.verdict import Verdict, gain_of
@@ -360,7 +360,7 @@ def test_hidden_communication_in_closed_form() -> None:
 
 @pytest.mark.parametrize("name", ["straggler", "all"])
 def test_the_straggler_is_named(name: str, case_of: CaseOf) -> None:
-    found = straggler([case_of(name).steps])
+    found = slowest_rank([case_of(name).steps])
     assert found is not None
     rank, ratio, excess = found
     assert rank == PLANTS[name].straggler_rank
@@ -370,7 +370,7 @@ def test_the_straggler_is_named(name: str, case_of: CaseOf) -> None:
 
 @pytest.mark.parametrize("name", ["null", "congested", pytest.param("wrapper", marks=pytest.mark.long)])
 def test_nobody_is_called_a_straggler_where_none_is(name: str, case_of: CaseOf) -> None:
-    found = straggler([case_of(name).steps])
+    found = slowest_rank([case_of(name).steps])
     assert found is not None
     assert found[1].value - 1 < FLOOR
 
@@ -468,6 +468,6 @@ def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> N
     request = _request("all", stamps, world_size=3, oversubscribed=True, measure=measure)
     case = _measured("all", request, lambda *call: run_ranks(call[0], 3, *call[1:]))
     _check(case, PLANTS["all"])
-    found = straggler([case.steps])
+    found = slowest_rank([case.steps])
     assert found is not None
     assert found[0] == PLANTS["all"].straggler_rank

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from raybench.analysis import analyse
-from raybench.analysis.findings.case import Beside
+from raybench.analysis.findings.case import Peers
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Measured
 from raybench.machine.environment import Environment
@@ -90,11 +90,11 @@ def slowed(
     return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": tuple(rounds)})})
 
 
-def beside(records: Iterable[TrialRecord]) -> Beside:
+def peers(records: Iterable[TrialRecord]) -> Peers:
     """What the records say of each other, as the diagnosis of a study has it."""
     records = tuple(records)
     fit = Measured(records)
-    return Beside.of(records, fit, fit.scaling)
+    return Peers.of(records, fit, fit.scaling)
 
 
 def without_intervals(words: str) -> str:

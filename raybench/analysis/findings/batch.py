@@ -6,10 +6,9 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Self
 
-from raybench.analysis.findings.case import Case, PartOfStep
-from raybench.analysis.findings.finding import FindingName, Need
+from raybench.analysis.findings.case import Case
+from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
 from raybench.analysis.scaling import GOOD
 from raybench.analysis.stats.statistics import Estimate
 
@@ -17,32 +16,21 @@ from raybench.analysis.stats.statistics import Estimate
 FIXED_LEAST = 0.10
 
 
-@dataclass(frozen=True)
-class BatchTooSmall(PartOfStep):
-    """A tenth of the step stays whatever the batch."""
-
-    name = FindingName.BATCH_TOO_SMALL
-    by_strong_scaling: bool  # else by the line through the batches measured
-
-    @classmethod
-    def condition(cls, case: Case) -> Self | None:
-        """By either way of knowing, the larger one."""
-        small, fixed = case.parts.small_batch, _fixed_by_batches(case)
-        ways = [(each, each is small) for each in (small, fixed) if each is not None]
-        known = [way for way in ways if case.is_worth_telling(way[0], FIXED_LEAST)]
-        if not known:
-            return None
-        part_s, by_strong_scaling = max(known, key=lambda way: way[0].value)
-        return cls(case, part_s, by_strong_scaling)
-
-    @classmethod
-    def needs(cls, case: Case) -> Need | None:
-        known = (case.parts.small_batch, _fixed_by_batches(case))
-        return None if any(each is not None for each in known) else Need.BATCHES
-
-    @property
-    def values(self) -> dict[str, float]:
-        return {"fixed_s": self.part_s.value, "fixed_share": self.share.value}
+def batch_too_small(case: Case) -> Finding | Need | None:
+    """A tenth of the step stays whatever the batch: by strong scaling or by batches, the larger one."""
+    small, fixed = case.parts.small_batch, _fixed_by_batches(case)
+    ways = [(each, each is small) for each in (small, fixed) if each is not None]
+    if not ways:
+        return Need.BATCHES
+    known = [way for way in ways if case.is_notable(way[0], FIXED_LEAST)]
+    if not known:
+        return None
+    part_s, by_strong_scaling = max(known, key=lambda way: way[0].value)
+    reason = Reason.STRONG_SCALING if by_strong_scaling else None
+    if case.larger_batches:
+        reason = Reason.LARGER_IS_NO_BETTER
+    values = {"fixed_s": part_s.value, "fixed_share": case.share(part_s)}
+    return case.part(FindingName.BATCH_TOO_SMALL, part_s, values, reason=reason)
 
 
 def _fixed_by_batches(case: Case) -> Estimate | None:
@@ -57,7 +45,7 @@ def _fixed_by_batches(case: Case) -> Estimate | None:
         return None
     next_ = min(larger)
     weight = own / (next_ - own)
-    mine, theirs = computed[own].time_s, computed[next_].time_s
+    mine, theirs = computed[own], computed[next_]
     value = mine.value * (1 + weight) - theirs.value * weight
     half = ((mine.half_width * (1 + weight)) ** 2 + (theirs.half_width * weight) ** 2) ** 0.5
     return Estimate(value, value - half, value + half, min(mine.n, theirs.n))
@@ -69,10 +57,6 @@ LEAST_GAIN = 0.05  # of the efficiency, in the middle of the bounds: less is not
 MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
 
 
-# what bounds the compute of a larger batch from below
-BoundedBy = Literal["batches", "peak", "nothing"]
-
-
 @dataclass(frozen=True)
 class LargerBatch:
     """One larger batch; the values are the geometric middle of bounds, the intervals are the bounds."""
@@ -80,13 +64,6 @@ class LargerBatch:
     batch_size: int  # as the knob: per device in weak scaling, global in strong
     efficiency: Estimate
     throughput_ratio: Estimate  # over the measured batch
-    bounded_by: BoundedBy
-
-
-@dataclass(frozen=True)
-class _Bounds:
-    low: float
-    high: float
 
 
 def larger_batch(case: Case) -> LargerBatch | None:
@@ -96,7 +73,7 @@ def larger_batch(case: Case) -> LargerBatch | None:
     None where the trial has no baseline or no batch would do: what is lost grows with the batch. None too
     where so large a batch was measured, or a larger batch is not what is predicted of it.
     """
-    now, computed = case.scaling.efficiency, case.alone_s
+    now, computed = case.scaling.efficiency, case.alone
     if now is None or case.config.world_size == 1 or not computed:
         return None
     doublings = [2**power for power in range(1, int(math.log2(MOST_TIMES)) + 1)]
@@ -125,26 +102,25 @@ def _is_contradicted(case: Case, now: Estimate) -> bool:
 
 def _times(case: Case, k: int, computed: Mapping[int, Estimate]) -> LargerBatch | None:
     """What ``k`` times the batch would bring."""
-    config, parts = case.config, case.parts
-    if parts.ideal is None or case.samples not in computed:
+    if case.parts.ideal is None or case.samples not in computed:
         return None
-    alone, bounds = computed[case.samples], _compute(case, k, computed)
+    alone, (least_s, most_s) = computed[case.samples], _compute(case, k, computed)
     now, n = case.scaling.efficiency, case.scaling.step_time_s.n
-    if now is None or min(now.low, bounds.low) <= 0:  # known so coarsely that it bounds nothing
+    if now is None or min(now.low, least_s) <= 0:  # known so coarsely that it bounds nothing
         return None
     # a larger share of today's step that is ideal makes the efficiency better, and less there is to be won
-    steps = [
-        _step(case, ideal, growth / alone.value, worst=worst)
-        for ideal, growth, worst in itertools.product(
-            (now.low, min(now.high, 1.0)), (bounds.low, bounds.high), (True, False)
-        )
-    ]
-    efficiencies, ratios = [each.efficiency for each in steps], [k / each.over_now for each in steps]
+    efficiencies, ratios = list[float](), list[float]()
+    for ideal, compute_s, worst in itertools.product(
+        (now.low, min(now.high, 1.0)), (least_s, most_s), (True, False)
+    ):
+        growth = compute_s / alone.value
+        step = _step(case, ideal, growth, worst=worst)
+        efficiencies.append(growth * ideal / step)
+        ratios.append(k / step)
     return LargerBatch(
-        batch_size=k * config.setting.batch_size,
+        batch_size=k * case.config.setting.batch_size,
         efficiency=_between(min(efficiencies), max(efficiencies), n),
         throughput_ratio=_between(min(ratios), max(ratios), n),
-        bounded_by=_bounded_by(case, computed),
     )
 
 
@@ -152,7 +128,7 @@ def _between(low: float, high: float, n: int) -> Estimate:
     return Estimate(math.sqrt(low * high), low, high, n)
 
 
-def _compute(case: Case, k: int, computed: Mapping[int, Estimate]) -> _Bounds:
+def _compute(case: Case, k: int, computed: Mapping[int, Estimate]) -> tuple[float, float]:
     """Between what one device takes for ``k`` times the samples, in s."""
     wanted = k * case.samples
     below = sorted(batch for batch in computed if batch <= wanted)
@@ -168,19 +144,11 @@ def _compute(case: Case, k: int, computed: Mapping[int, Estimate]) -> _Bounds:
     if flops and peak:
         low = max(low, k * flops / peak)
     error = max(computed[batch].relative_half_width for batch in below[-2:])
-    return _Bounds(min(low, high) * (1 - error), high * (1 + error))
+    return min(low, high) * (1 - error), high * (1 + error)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A step at another batch."""
-
-    over_now: float  # its time over that of the batch that was measured
-    efficiency: float
-
-
-def _step(case: Case, ideal: float, growth: float, *, worst: bool) -> _Step:
-    """The step with ``growth`` times the compute; ``ideal`` is the share of today's that one device needs.
+def _step(case: Case, ideal: float, growth: float, *, worst: bool) -> float:
+    """The step with ``growth`` times the compute, over today's; ``ideal`` is one device's share of today's.
 
     In shares of today's: what is ideal, what is lost to computing side by side and to waiting, which may grow
     with compute, and what stays: copies and transfers. At worst as much grows as the intervals allow, at best
@@ -201,8 +169,7 @@ def _step(case: Case, ideal: float, growth: float, *, worst: bool) -> _Step:
         stays = lost - grows
         exposed = min(parts.exposed_communication.high * over, stays) if parts.exposed_communication else 0.0
         stays -= min((growth - 1) * ideal, max(exposed - _smallest_bucket_s(case) * over, 0.0))
-    step = growth * (ideal + grows) + max(stays, 0.0)
-    return _Step(step, growth * ideal / step)
+    return growth * (ideal + grows) + max(stays, 0.0)
 
 
 def _smallest_bucket_s(case: Case) -> float:
@@ -214,15 +181,8 @@ def _smallest_bucket_s(case: Case) -> float:
 
 
 def _most_in_memory(case: Case) -> float:
-    """How many times the batch surely fits: memory grows no faster than the batch. Infinite: not told."""
+    """How many times the batch fits for certain: memory grows no faster than it. Infinite: unknown."""
     used, limits = case.steps.device_memory_bytes, case.steps.memory_limit_bytes
     if not case.is_cuda or not used or not limits:
         return math.inf
     return min(MEMORY_SHARE * limit / own for own, limit in zip(used, limits, strict=False))
-
-
-def _bounded_by(case: Case, computed: Mapping[int, Estimate]) -> BoundedBy:
-    if len(computed) >= 2:
-        return "batches"
-    has_peak = case.steps.flops_per_step and case.steps.matrix_peak_flops_per_s
-    return "peak" if has_peak else "nothing"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Any, TypeAlias
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.findings.finding import Finding, Kind, Need, Severity
+from raybench.analysis.findings.finding import Finding, FindingName, Need, Severity
 from raybench.analysis.phases import phase_times
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured, Scaling
-from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.stats.statistics import Estimate, simultaneous_difference
 from raybench.analysis.units import baseline_unit, level_unit, one_device
 from raybench.analysis.waterfall import Parts, Waterfall
@@ -33,34 +31,17 @@ MUCH = 0.10  # of the step: from here on a finding is a warning
 class Around:
     """What surrounds the trials of a study; empty where not known.
 
-    The links of a sweep, the machine, the command that goes on where the study stopped, and
-    ``measure.max_seconds`` of the study: a trial that was given less was cut by the time budget.
+    The links of a sweep, the machine, and the command that goes on where the study stopped.
     """
 
     links: Mapping[LinkKey, Link] = field(default_factory=dict)
     environment: Environment | None = None
     goes_on: str = ""
-    max_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A time of one trial."""
-
-    time_s: Estimate
-    record: TrialRecord
-
-
-@dataclass(frozen=True)
-class Replay(Timed):
-    """The transfers alone of one trial."""
-
-    num_buckets: int
 
 
 @dataclass(frozen=True)
 class MeasuredBatch:
-    """What a trial has, of those that are alike but for the batch."""
+    """A trial's batch, and what it brings."""
 
     samples: int  # of one device's pass
     knob: int
@@ -69,51 +50,48 @@ class MeasuredBatch:
 
 
 @dataclass(frozen=True)
-class Beside:
+class Peers:
     """What the trials of a study at one world size and placement say of each other, worked out once.
 
-    ``alone`` is the step of one device alone by its samples in a step, for trials alike but for the batch;
-    ``replays`` are the transfers of trials that send the same bytes, one for each number of buckets.
+    ``alone`` is the step of one device alone by its samples in a step, for trials that differ in the batch
+    only; ``replays`` are the transfers alone by their number of buckets, for trials that send the same bytes.
+    All times are in s.
     """
 
-    alone: Mapping[Hashable, Mapping[int, Timed]] = field(default_factory=dict)
-    replays: Mapping[Hashable, tuple[Replay, ...]] = field(default_factory=dict)
-    # alike in all but these
-    batches: Mapping[Hashable, Sequence[MeasuredBatch]] = field(default_factory=dict)
+    alone: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
+    replays: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
+    batches: Mapping[Hashable, Sequence[MeasuredBatch]] = field(default_factory=dict)  # as ``alone``
     records: tuple[TrialRecord, ...] = ()  # all of them
     elsewhere: tuple[TrialRecord, ...] = ()  # of several devices: of all world sizes and placements
 
     @staticmethod
     def of(
         records: Iterable[TrialRecord], fit: Measured, scaling_of: Callable[[TrialRecord], Scaling]
-    ) -> Beside:
-        """Of complete trials of steps; of several alike the first counts."""
+    ) -> Peers:
+        """Of complete trials of steps; of several equal ones the first counts."""
         records = tuple(records)
-        alone: dict[Hashable, dict[int, Timed]] = {}
-        replays: dict[Hashable, dict[int, Replay]] = {}
+        alone: dict[Hashable, dict[int, Estimate]] = {}
+        replays: dict[Hashable, dict[int, Estimate]] = {}
         batches: dict[Hashable, list[MeasuredBatch]] = {}
         for record in records:
             if record.steps is None or record.request.kind != "steps":
                 continue
-            found = scaling_of(record)
+            config, found = record.config, scaling_of(record)
             if found.efficiency is not None:
-                knob, rate = int(record.config.setting.batch_size), found.throughput_samples_per_s.value
-                measured = MeasuredBatch(record.config.batch_size, knob, found.efficiency.value, rate)
-                batches.setdefault(_of_batches(record.config), []).append(measured)
-            of_batches = alone.setdefault(_but_for_batch(record.config), {})
-            config = record.config
+                knob, rate = int(config.setting.batch_size), found.throughput_samples_per_s.value
+                measured = MeasuredBatch(config.batch_size, knob, found.efficiency.value, rate)
+                batches.setdefault(_of_batches(config), []).append(measured)
             own = config.batch_size * config.setting.gradient_accumulation
             units = {own: one_device(config, config.batch_size)}
             units |= {config.global_batch_size: baseline_unit(config)} if config.scaling == "strong" else {}
+            of_batches = alone.setdefault(_but_for_batch(config), {})
             for samples, unit in units.items():
                 if samples not in of_batches and fit.pool.has(unit):
-                    of_batches[samples] = Timed(fit.pool.time(unit), record)
+                    of_batches[samples] = fit.pool.time(unit)
             replay, number = level_unit(config, fit.buckets, "replay"), len(record.steps.bucket_bytes)
             if number and fit.pool.has(replay):
-                of_bytes = replays.setdefault(_sent(record.config, record.steps), {})
-                of_bytes.setdefault(number, Replay(fit.pool.time(replay), record, number))
-        sent = {key: tuple(each.values()) for key, each in replays.items()}
-        return Beside(alone, sent, batches, records)
+                replays.setdefault(_sent(config, record.steps), {}).setdefault(number, fit.pool.time(replay))
+        return Peers(alone, replays, batches, records)
 
 
 def _but_for_batch(config: Configuration) -> Hashable:
@@ -135,32 +113,45 @@ def _sent(config: Configuration, steps: StepsResult) -> Hashable:
 
 @dataclass(frozen=True)
 class Case:
-    """One complete trial of steps; ``beside`` it others at its world size and placement were measured."""
+    """One complete trial of steps, and the others of its world size and placement."""
 
     record: TrialRecord
     steps: StepsResult
     scaling: Scaling
     waterfall: Waterfall | None
-    beside: Beside = field(default_factory=Beside)
+    peers: Peers = field(default_factory=Peers)
     around: Around = field(default_factory=Around)
     further: tuple[StepsResult, ...] = ()  # of its setting's other visits
-    _found: dict[type[OfTrial], Finding | None] = field(default_factory=dict, compare=False, repr=False)
-
-    def finding(self, kind: type[OfTrial]) -> Finding | None:
-        """The finding of a kind on this trial, worked out once: some look at what others have found."""
-        if kind not in self._found:
-            found = kind.condition(self)
-            self._found[kind] = None if found is None else found.finding()
-        return self._found[kind]
+    _results: dict[Rule, Finding | Need | None] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def of(record: TrialRecord, steps: StepsResult, fit: Measured | None = None) -> Case:
-        """A trial by itself, without the study around it."""
-        has_step = any(each.block("ddp") or each.block("plain") for each in steps.rounds)
-        assert has_step, "a complete trial has steps"
+        """A trial on its own, without the study around it."""
         fit = fit or Measured([record])
-        beside = Beside.of([record], fit, fit.scaling)
-        return Case(record, steps, fit.scaling(record), fit.waterfall(record), beside)
+        peers = Peers.of([record], fit, fit.scaling)
+        return Case(record, steps, fit.scaling(record), fit.waterfall(record), peers)
+
+    def result(self, rule: Rule) -> Finding | Need | None:
+        """What a rule finds, worked out once: some look at what others have found."""
+        if rule not in self._results:
+            self._results[rule] = rule(self)
+        return self._results[rule]
+
+    def finding(self, rule: Rule) -> Finding | None:
+        """The same, where it is a finding."""
+        result = self.result(rule)
+        return result if isinstance(result, Finding) else None
+
+    def found(
+        self, name: FindingName, severity: Severity, values: Mapping[str, float], **more: Any
+    ) -> Finding:
+        """A finding on this trial; ``more``: further fields of ``Finding``."""
+        return Finding(name, severity, self.record.trial_id, dict(values), step_s=self.step_s, **more)
+
+    def part(self, name: FindingName, part_s: Estimate, values: Mapping[str, float], **more: Any) -> Finding:
+        """A finding that explains a part of the step: a warning from a tenth of it on."""
+        severity = Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
+        return self.found(name, severity, values, explains=part_s, **more)
 
     @property
     def visits(self) -> tuple[StepsResult, ...]:
@@ -184,7 +175,7 @@ class Case:
 
     @property
     def parts(self) -> Parts:
-        """The parts of its step; all None where it was not taken apart."""
+        """The parts of its step; all None where only the whole was measured."""
         return self.waterfall.parts if self.waterfall else Parts()
 
     @property
@@ -193,29 +184,20 @@ class Case:
         return self.config.batch_size * self.config.setting.gradient_accumulation
 
     @cached_property
-    def alone(self) -> Mapping[int, Timed]:
-        """The step of one device alone by its samples in a step, as far as it was measured."""
-        return self.beside.alone.get(_but_for_batch(self.config), {})
-
-    @cached_property
-    def alone_s(self) -> Mapping[int, Estimate]:
-        """The same, in s."""
-        return {samples: each.time_s for samples, each in self.alone.items()}
+    def alone(self) -> Mapping[int, Estimate]:
+        """The step of one device alone by its samples in a step, in s, where it was measured."""
+        return self.peers.alone.get(_but_for_batch(self.config), {})
 
     @property
-    def replays(self) -> tuple[Replay, ...]:
-        """The transfers of the same bytes alone, its own among them, one for each number of buckets."""
-        return self.beside.replays.get(_sent(self.config, self.steps), ())
+    def replays(self) -> Mapping[int, Estimate]:
+        """The transfers of the same bytes alone by their number of buckets, in s, its own among them."""
+        return self.peers.replays.get(_sent(self.config, self.steps), {})
 
     @property
     def larger_batches(self) -> list[MeasuredBatch]:
-        """Trials that differ from it in the batch alone, which is larger."""
-        every = self.beside.batches.get(_of_batches(self.config), ())
+        """Trials that differ from it in the batch only, which is larger."""
+        every = self.peers.batches.get(_of_batches(self.config), ())
         return [each for each in every if each.samples > self.config.batch_size]
-
-    def bucket_caps(self) -> set[BucketCap]:
-        """The sizes of buckets that were measured, whatever else those settings have."""
-        return {each.config.setting.bucket_cap_mb for each in self.beside.records if each.steps is not None}
 
     @property
     def lost_s(self) -> Estimate | None:
@@ -228,20 +210,21 @@ class Case:
         )
         return Estimate(value, low, high, efficiency.n, efficiency.starts)
 
-    def needs_variants(self, *parts: Estimate | None) -> Need | None:
-        """All variants, where one of these parts of a step on several devices is not known."""
+    @property
+    def needs_variants(self) -> Need | None:
+        """What a part of the step needs that is not known; None where there is no such part."""
         has_parts = self.config.setting.strategy == "ddp" and self.config.world_size > 1
-        return Need.VARIANTS if has_parts and None in parts else None
+        return Need.VARIANTS if has_parts else None
 
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""
         return phase_times(self.record, self.waterfall)
 
-    def is_worth_telling(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
+    def is_notable(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
         """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0.
 
-        Certainly as one of all the parts that are looked at: a sound step is to be called so. A part of a
-        tenth of the step is told where its own interval is above 0, as then it stands in the answer as well.
+        Certainly as one of all the parts that are looked at: a sound step must not be called faulty. For a
+        part of a tenth of the step its own interval above 0 is enough, as then the answer names it as well.
         """
         if part_s is None or part_s.value < least_share * self.step_s:
             return False
@@ -249,81 +232,23 @@ class Case:
             return part_s.low > 0
         return simultaneous_difference(part_s, NUM_PARTS).low > 0
 
-    def share(self, part_s: Estimate) -> Estimate:
+    def share(self, part_s: Estimate) -> float:
         """A part as a share of the step."""
-        return part_s.scaled(1 / self.step_s)
+        return part_s.scaled(1 / self.step_s).value
 
-    def severity(self, part_s: Estimate) -> Severity:
-        """A warning from a tenth of the step on."""
-        return Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
-
-
-@dataclass(frozen=True)
-class OfTrial(Kind):
-    """A kind of finding on one complete trial of steps."""
-
-    case: Case
-
-    @classmethod
-    @abstractmethod
-    def condition(cls, case: Case) -> Self | None:
-        """The finding, where the trial has it."""
-
-    @classmethod
-    def needs(cls, case: Case) -> Need | None:
-        """What is missing to look for it in the trial; None: nothing."""
-        return None
-
-    @property
-    def whole_s(self) -> float | None:
-        return self.case.step_s
-
-    @property
-    def trial_id(self) -> str:
-        return self.case.record.trial_id
+    def without(self, part_s: Estimate) -> Estimate:
+        """The throughput without a part, over that with it: between nothing gained and all of it."""
+        most = self.step_s / max(self.step_s - part_s.high, self.step_s * 0.01)
+        return Estimate(most**0.5, 1.0, most, part_s.n)
 
 
-@dataclass(frozen=True)
-class PartOfStep(OfTrial):
-    """One that explains a part of the step: more of it is more grave."""
-
-    part_s: Estimate
-
-    @property
-    def severity(self) -> Severity:
-        """A warning from a tenth of the step on."""
-        return self.case.severity(self.part_s)
-
-    @property
-    def explains(self) -> Estimate | None:
-        return self.part_s
-
-    @property
-    def share(self) -> Estimate:
-        """The part as a share of the step."""
-        return self.case.share(self.part_s)
-
-    @property
-    def without_it(self) -> Estimate:
-        """The throughput without the part, over that with it: between nothing gained and all of it."""
-        step_s = self.case.step_s
-        most = step_s / max(step_s - self.part_s.high, step_s * 0.01)
-        return Estimate(most**0.5, 1.0, most, self.part_s.n)
+Rule: TypeAlias = Callable[[Case], Finding | Need | None]
 
 
-WORTH_NAMING = 0.01  # of a core
-OURS = ("Ray", "raybench", "kernel")  # that cannot be stopped: without them there is no study
-
-
-def programs_of(steps: StepsResult) -> dict[str, float]:
-    """Cores' worth of time by program, of those that took a hundredth of a core, the most first."""
-    named = {name: used for name, used in steps.other_programs.items() if used >= WORTH_NAMING}
-    return dict(sorted(named.items(), key=lambda one: -one[1]))
-
-
-def stoppable(steps: StepsResult) -> dict[str, float]:
-    """Those that are neither the study's own nor the kernel's."""
-    return {name: used for name, used in programs_of(steps).items() if name not in OURS}
+def less(whole: Estimate, known_s: float) -> Estimate:
+    """A part of the step less what is known of it, in s."""
+    value, low, high = (end - known_s for end in (whole.value, whole.low, whole.high))
+    return Estimate(value, low, high, whole.n, whole.starts)
 
 
 @dataclass(frozen=True)
@@ -332,16 +257,4 @@ class WholeStudy:
 
     results: Facts
     around: Around = field(default_factory=Around)
-    left_out: Sequence[str] = ()  # what was asked and not measured, in words
-
-
-@dataclass(frozen=True)
-class OfStudy(Kind):
-    """A kind of finding on a study: of several trials, or of none."""
-
-    whole: WholeStudy
-
-    @classmethod
-    @abstractmethod
-    def condition(cls, whole: WholeStudy) -> list[Self]:
-        """Each time that the study has it."""
+    left_out: Sequence[str] = ()  # what was requested and not measured, in words

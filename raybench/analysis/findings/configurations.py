@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from raybench.analysis.findings.batch import LargerBatch, larger_batch
+from raybench.analysis.findings.batch import larger_batch
 from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.findings.finding import SLOW_WAYS, Basis, Finding, FindingName
 from raybench.analysis.reference import one_of_each
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Scaling, Status
@@ -37,10 +37,7 @@ class Change:
     changes: Mapping[str, KnobValue]  # the knobs and variables in which it differs, with its values
     # the same to be set: with accumulation of the same passes the batch grows too
     settings: Mapping[str, KnobValue]
-    label: str  # of the other configuration
-    trial_id: str
-    efficiency: Estimate
-    speedup: Estimate
+    efficiency: Estimate  # of the other configuration
     efficiency_ratio: Estimate
     throughput_ratio: Estimate
 
@@ -54,7 +51,6 @@ class DiagnosedConfiguration:
     scaling: Scaling
     waterfall: Waterfall | None
     changes: tuple[Change, ...]  # the fewest knobs first, then the most gain; one for each set of knobs
-    num_tried: int  # measured configurations beside it
     findings: tuple[Finding, ...]  # what explains the most time first
 
     @property
@@ -118,56 +114,36 @@ def diagnose_configurations(
     findings: Mapping[str, tuple[Finding, ...]],
 ) -> tuple[DiagnosedConfiguration, ...]:
     """Every one of ``compared``, best efficiency first; ``better`` and ``findings`` are by trial id."""
-    distinct = compared(results)
-    every = [
+    distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
+    return tuple(
         DiagnosedConfiguration(
             record=record,
             label=results.label(record),
             scaling=results.scaling(record),
             waterfall=results.waterfalls[record.trial_id],
             changes=better[record.trial_id],
-            num_tried=len(distinct) - 1,
             findings=findings.get(record.trial_id, ()),
         )
         for record in distinct
-    ]
-    return tuple(sorted(every, key=_efficiency, reverse=True))
-
-
-def _efficiency(each: DiagnosedConfiguration) -> float:
-    return each.scaling.efficiency.value if each.scaling.efficiency else 0.0
+    )
 
 
 def _change(
     results: Facts, record: TrialRecord, other: TrialRecord, efficiency_ratio: Estimate, rate_ratio: Estimate
 ) -> Change:
     """``other`` as a change of ``record``."""
-    theirs = results.scaling(other)
-    assert theirs.efficiency is not None
-    assert theirs.speedup is not None
+    efficiency = results.scaling(other).efficiency
+    assert efficiency is not None
     changes = other.config.differences(record.config)
     return Change(
         changes=changes,
         settings=changes | other.config.setting.differences(record.config.setting),
-        label=results.label(other),
-        trial_id=other.trial_id,
-        efficiency=theirs.efficiency,
-        speedup=theirs.speedup,
+        efficiency=efficiency,
         efficiency_ratio=efficiency_ratio,
         throughput_ratio=rate_ratio,
     )
 
 
-# Costs of a step, whatever its samples: more of them in a step is a cure. Others have their own.
-PER_STEP = (
-    FindingName.NEGATIVE_SCALING,
-    FindingName.COMMUNICATION_BOUND,
-    FindingName.LATENCY_BOUND,
-    FindingName.BANDWIDTH_BOUND,
-    FindingName.BATCH_TOO_SMALL,
-    FindingName.COSTLY_WRAPPER,
-    FindingName.NOT_DIVIDED,
-)
 _SAMPLES = {"batch_size", "gradient_accumulation"}
 _TRANSFERS = _SAMPLES | {
     "strategy",
@@ -179,12 +155,11 @@ _TRANSFERS = _SAMPLES | {
     "skip_all_reduce_unused_params",
     "fsdp_reshard",
 }
-# Which knobs can touch which cause: a setting that differs in others too may be better for another reason.
-# Causes that are not here are not known: whatever is better may cure them.
-TOUCHING: Mapping[FindingName, Set[str]] = {
+# Costs of a step, whatever its samples: more of them in a step is a fix. Each has the knobs that can touch
+# it: a setting that differs in others too may be better for another reason. None: whatever is better may fix
+# it. Other findings have their own fixes.
+PER_STEP: Mapping[FindingName, Set[str] | None] = {
     FindingName.COMMUNICATION_BOUND: _TRANSFERS,
-    FindingName.LATENCY_BOUND: _TRANSFERS,
-    FindingName.BANDWIDTH_BOUND: _TRANSFERS,
     FindingName.BATCH_TOO_SMALL: _SAMPLES | {"compile", "optimizer_kernels", "num_threads"},
     FindingName.COSTLY_WRAPPER: _SAMPLES
     | {
@@ -196,42 +171,41 @@ TOUCHING: Mapping[FindingName, Set[str]] = {
         "find_unused_parameters",
         "broadcast_buffers",
     },
+    FindingName.UNATTRIBUTED_LOSS: None,
 }
 TRANSPORT = ("NCCL_", "GLOO_", "TORCH_NCCL_")  # variables that begin so are of the transfers
 
 
 def advised(case: Case, findings: Sequence[Finding], better: Sequence[Change]) -> tuple[Finding, ...]:
-    """The findings on costs of a step with a change that cures them: measured before predicted.
+    """The findings on costs of a step with a change that fixes them: measured before predicted.
 
     ``better``: the measured settings that are better than the trial's, the nearest first. What is better for
-    another reason than the finding's stands with the configuration alone.
+    another reason than the finding's stands with the configuration only.
     """
-    found = []
-    for each in findings:
-        if each.name in PER_STEP:
-            measured = next((other for other in better if _can_cure(each.name, other.changes)), None)
-            each = _advised(case, each, measured, None if measured else larger_batch(case))
-        found.append(each)
-    return tuple(found)
+    if case.scaling.efficiency is None:
+        return tuple(findings)
+    return tuple(_advised(case, each, better) for each in findings)
 
 
-def _can_cure(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:
-    """Whether all that is changed can touch the cause; a placement is no knob or variable to set."""
+def _advised(case: Case, finding: Finding, better: Sequence[Change]) -> Finding:
+    if finding.name not in PER_STEP or finding.reason in SLOW_WAYS:
+        return finding
+    measured = next((each for each in better if _can_fix(finding.name, each.changes)), None)
+    if measured is not None:
+        change, ratio, basis = dict(measured.settings), measured.throughput_ratio, Basis.MEASURED
+    elif finding.change is None and (predicted := larger_batch(case)) is not None:
+        change = {"batch_size": predicted.batch_size}
+        ratio, basis = predicted.throughput_ratio, Basis.PREDICTED
+    else:
+        return finding
+    return replace(finding, change=change, predicted=ratio, basis=basis)
+
+
+def _can_fix(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:
+    """Whether all that is changed can touch the cause; a placement is not a knob or variable to set."""
     if "placement" in changes:
         return False
-    touching = TOUCHING.get(cause)
+    touching = PER_STEP[cause]
     return touching is None or all(
         name in touching or (touching is _TRANSFERS and name.startswith(TRANSPORT)) for name in changes
     )
-
-
-def _advised(case: Case, finding: Finding, measured: Change | None, predicted: LargerBatch | None) -> Finding:
-    if case.scaling.efficiency is None:
-        return finding
-    if measured is not None:
-        change, ratio = dict(measured.settings), measured.throughput_ratio
-        return replace(finding, better=measured, change=change, predicted=ratio)
-    if predicted is None or finding.change is not None:
-        return replace(finding, better=predicted)
-    change = {"batch_size": predicted.batch_size}
-    return replace(finding, better=predicted, change=change, predicted=predicted.throughput_ratio)

@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
-from raybench.analysis.findings.batch import BatchTooSmall
-from raybench.analysis.findings.case import Around, Beside, Case, OfStudy, OfTrial, WholeStudy
-from raybench.analysis.findings.communication import ExposedTransfers, Interference
-from raybench.analysis.findings.compute import Contention, CostlyWrapper, DataBound, OtherProcesses
+from raybench.analysis.findings.batch import batch_too_small
+from raybench.analysis.findings.case import Around, Case, Peers, Rule, WholeStudy
+from raybench.analysis.findings.communication import communication_bound, interference, unattributed_loss
+from raybench.analysis.findings.compute import contention, costly_wrapper, data_bound, other_processes
 from raybench.analysis.findings.configurations import (
     DiagnosedConfiguration,
     advised,
     better_settings,
     diagnose_configurations,
 )
-from raybench.analysis.findings.evenness import Straggler, TakingTurns, UnevenDevices
-from raybench.analysis.findings.finding import Finding, FindingName, Kind, Need, ranked
-from raybench.analysis.findings.of_study import (
-    Failed,
-    NoGain,
-    NotReached,
-    PrecisionWithoutGain,
-    SeveralDevices,
-)
+from raybench.analysis.findings.evenness import jitter, straggler
+from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
+from raybench.analysis.findings.of_study import failed, several_devices
 from raybench.analysis.findings.steadiness import (
-    LittleMemory,
-    LossesDisagree,
-    NarrowPCIe,
-    NoisyMeasurement,
-    NotAllMeasured,
-    Oversubscribed,
-    QuotaUsedUp,
-    RareSlowSteps,
-    Throttling,
+    little_memory,
+    losses_disagree,
+    narrow_pcie,
+    not_all_measured,
+    rare_slow_steps,
+    throttling,
+    too_few_cores,
 )
-from raybench.analysis.findings.unattributed import NegativeScaling, NotDivided
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
 
 _Where = tuple[int, Placement]
+
+# on a trial, each by the name of its finding
+RULES: Mapping[FindingName, Rule] = {
+    FindingName.TOO_FEW_CORES: too_few_cores,
+    FindingName.OTHER_PROCESSES: other_processes,
+    FindingName.THROTTLING: throttling,
+    FindingName.NARROW_PCIE: narrow_pcie,
+    FindingName.LITTLE_MEMORY: little_memory,
+    FindingName.STRAGGLER: straggler,
+    FindingName.LOSSES_DISAGREE: losses_disagree,
+    FindingName.NOT_ALL_MEASURED: not_all_measured,
+    FindingName.COMMUNICATION_BOUND: communication_bound,
+    FindingName.INTERFERENCE: interference,
+    FindingName.CONTENTION: contention,
+    FindingName.COSTLY_WRAPPER: costly_wrapper,
+    FindingName.JITTER: jitter,
+    FindingName.DATA_BOUND: data_bound,
+    FindingName.BATCH_TOO_SMALL: batch_too_small,
+    FindingName.UNATTRIBUTED_LOSS: unattributed_loss,
+    FindingName.RARE_SLOW_STEPS: rare_slow_steps,
+}
+# on a study; what was not reached its driver knows
+OF_STUDY: tuple[Callable[[WholeStudy], list[Finding]], ...] = (failed, several_devices)
 
 
 @dataclass(frozen=True)
@@ -57,42 +70,42 @@ class Diagnosis:
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     """The findings of every setting, the headline's ranked, every configuration with its own."""
-    better = better_settings(results)
-    beside = _beside(results)
-    cases = {record.trial_id: _case(results, record, beside, around) for record in results.references}
+    better, peers = better_settings(results), _peers(results)
+    cases = {record.trial_id: _case(results, record, peers, around) for record in results.references}
     of_trial = {
         trial_id: ranked(advised(case, diagnose(case), better.get(trial_id, ())))
         for trial_id, case in cases.items()
     }
     whole = WholeStudy(results, around)
-    for finding in _of_kinds(whole, OF_COMPARED):
-        if finding.trial_id in of_trial:
-            of_trial[finding.trial_id] = ranked([*of_trial[finding.trial_id], finding])
-    of_study = _of_kinds(whole, OF_STUDY)
-    headline = of_trial[results.headline.trial_id] if results.headline else ()
+    of_study = [finding for rule in OF_STUDY for finding in rule(whole)]
+    headline = results.headline
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
-        first=ranked([*headline, *of_study]),
+        first=ranked([*(of_trial[headline.trial_id] if headline else ()), *of_study]),
         configurations=diagnose_configurations(results, better, of_trial),
-        not_examined=_not_examined(cases[results.headline.trial_id]) if results.headline else (),
+        not_examined=_not_examined(cases[headline.trial_id]) if headline else (),
     )
+
+
+def diagnose(case: Case) -> tuple[Finding, ...]:
+    """The findings on a trial, what explains the most time first; no time is explained by two of them."""
+    return ranked(found for rule in RULES.values() if (found := case.finding(rule)) is not None)
 
 
 def _not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
     """What could be found, and what it needs."""
-    of_several = {ExposedTransfers: FindingName.COMMUNICATION_BOUND, TakingTurns: FindingName.JITTER}
-    every = ((kind, need) for kind in OF_TRIAL if (need := kind.needs(case)) is not None)
-    return tuple((of_several.get(kind) or cast(FindingName, kind.name), need) for kind, need in every)
+    results = ((name, case.result(rule)) for name, rule in RULES.items())
+    return tuple((name, result) for name, result in results if isinstance(result, Need))
 
 
-def _case(results: Facts, record: TrialRecord, beside: Mapping[_Where, Beside], around: Around) -> Case:
+def _case(results: Facts, record: TrialRecord, peers: Mapping[_Where, Peers], around: Around) -> Case:
     assert record.steps is not None
     return Case(
         record,
         record.steps,
         results.scaling(record),
         results.waterfalls[record.trial_id],
-        beside.get(_where(record), Beside()),
+        peers[_where(record)],
         around,
         tuple(each.steps for each in results.visits(record) if each is not record and each.steps),
     )
@@ -102,45 +115,19 @@ def _where(record: TrialRecord) -> _Where:
     return record.config.world_size, record.config.placement
 
 
-def _beside(results: Facts) -> dict[_Where, Beside]:
+def _peers(results: Facts) -> dict[_Where, Peers]:
     """Of each world size and placement, what its trials say of each other; those of the curve first."""
     there: dict[_Where, list[TrialRecord]] = {}
     every = tuple(scaling_first(results.references))
     for record in every:
         there.setdefault(_where(record), []).append(record)
     several = tuple(record for record in every if record.config.world_size > 1)
-    beside = {where: Beside.of(records, results.fit, results.scaling) for where, records in there.items()}
-    return {where: replace(each, elsewhere=several) for where, each in beside.items()}
-
-
-def _of_kinds(whole: WholeStudy, kinds: Sequence[type[OfStudy]]) -> list[Finding]:
-    return [each.finding() for kind in kinds for each in kind.condition(whole)]
-
-
-# what is to be said against a trial's numbers, whatever it is for
-DOUBTS: tuple[type[OfTrial], ...] = (
-    Oversubscribed, NoisyMeasurement, OtherProcesses, QuotaUsedUp, Throttling, NarrowPCIe, LittleMemory,
-    UnevenDevices,
-    Straggler, LossesDisagree, NotAllMeasured,
-)  # fmt: skip
-OF_TRIAL: tuple[type[OfTrial], ...] = (
-    *DOUBTS, ExposedTransfers, Interference, Contention, CostlyWrapper, TakingTurns, DataBound,
-    BatchTooSmall, NotDivided, NegativeScaling, RareSlowSteps,
-)  # fmt: skip
-# on a trial against others of its study
-OF_COMPARED: tuple[type[OfStudy], ...] = (PrecisionWithoutGain,)
-OF_STUDY: tuple[type[OfStudy], ...] = (
-    Failed, NoGain, SeveralDevices, NotReached,
-)  # fmt: skip
-EVERY: tuple[type[Kind], ...] = (*OF_TRIAL, *OF_COMPARED, *OF_STUDY)
+    return {
+        where: replace(Peers.of(records, results.fit, results.scaling), elsewhere=several)
+        for where, records in there.items()
+    }
 
 
 def findings(record: TrialRecord) -> list[Finding]:
-    """The findings on a record by itself; nothing for one that is not complete."""
+    """The findings on a record on its own; nothing for one that is not complete."""
     return [] if record.steps is None else list(diagnose(Case.of(record, record.steps)))
-
-
-def diagnose(case: Case) -> tuple[Finding, ...]:
-    """The findings on a trial, what explains the most time first; no time is explained by two of them."""
-    every = (case.finding(kind) for kind in OF_TRIAL)
-    return ranked(finding for finding in every if finding is not None)

@@ -71,8 +71,9 @@ def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
     test = verification_of(finding, verified)
     if test is None:
         return Advice("Next step", next_step(finding))
-    measured = f"{measured_words(test)} samples/s" if test.gain else " ".join(test.reason.split())
-    return Advice(verdict_words(test).capitalize(), f"{next_step(finding)}: {measured}")
+    ratio = f", {1 + test.gain.gain.value:.2f} times as fast" if test.gain else ""
+    reason = f": {' '.join(test.reason.split())}" if test.reason else ""
+    return Advice(verdict_words(test).capitalize(), f"{test.label}{ratio}{reason}")
 
 
 def verification_lines(results: StudyResults) -> list[str]:

@@ -337,9 +337,9 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         scaling={"world_sizes": [1, 2, 4]},
         resources={"oversubscribe": True},
     ),
-    "latency": lambda to: caused(to, FindingName.LATENCY_BOUND, 21),
-    "slow_path": lambda to: caused(to, FindingName.SLOW_PATH, 22),
-    "uneven_batches": lambda to: caused(to, FindingName.UNEVEN_BATCHES, 24),
+    "latency": lambda to: caused(to, FindingName.COMMUNICATION_BOUND, 21, "latency"),
+    "slow_path": lambda to: caused(to, FindingName.COMMUNICATION_BOUND, 22, "slow way"),
+    "uneven_batches": lambda to: caused(to, FindingName.JITTER, 24, "uneven batches"),
     "pcie": lambda to: caused(to, FindingName.CONTENTION, 25, "GPUs"),
     "throttled": lambda to: caused(to, FindingName.THROTTLING, 26),
 }

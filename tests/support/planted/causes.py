@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from raybench.analysis.findings.case import Around
-from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.environment import Environment
 from raybench.machine.host import DeviceKind, Resources
@@ -63,6 +63,11 @@ class PlantedCause:
     plant: Plant
     pairs: bool = True  # whether it can stand beside another one
     kind: str = ""  # of several ways to the same finding
+    reason: Reason | None = None  # that the finding must have; None: whatever it has
+
+    def is_named_by(self, found: Finding) -> bool:
+        """Whether a finding names it."""
+        return found.name is self.name and self.reason in (None, found.reason)
 
 
 def sound_site(random: np.random.Generator) -> Site:
@@ -238,11 +243,6 @@ def _slow_device(site: Site, seconds: float, random: np.random.Generator) -> Sit
     return replace(_straggler(site, seconds, random), variants=("plain", "ddp"), fields=fields)
 
 
-def _noisy(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    asked = {"measure": {"half_width": 0.01, "max_seconds": 4}}
-    return replace(site, noise=replace(NOISE, block=0.15), fields=site.fields | asked)
-
-
 def _throttled(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return replace(_changed(site, extra={"throttled": True}), device="cuda", noise=ON_GPUS)
 
@@ -263,25 +263,30 @@ def _narrow_pcie(site: Site, seconds: float, random: np.random.Generator) -> Sit
 
 
 CAUSES: tuple[PlantedCause, ...] = (
-    PlantedCause(FindingName.BANDWIDTH_BOUND, _bandwidth),
-    PlantedCause(FindingName.LATENCY_BOUND, _latency, pairs=False),
-    PlantedCause(FindingName.COMMUNICATION_BOUND, _communication),
-    PlantedCause(FindingName.SLOW_PATH, _slow_path, pairs=False),
+    PlantedCause(FindingName.COMMUNICATION_BOUND, _bandwidth, kind="bandwidth", reason=Reason.BANDWIDTH),
+    PlantedCause(
+        FindingName.COMMUNICATION_BOUND, _latency, pairs=False, kind="latency", reason=Reason.MANY_BUCKETS
+    ),
+    PlantedCause(FindingName.COMMUNICATION_BOUND, _communication, reason=Reason.ONE_BUCKET_SIZE),
+    PlantedCause(
+        FindingName.COMMUNICATION_BOUND, _slow_path, pairs=False, kind="slow way", reason=Reason.SWITCHED_OFF
+    ),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _global_batch, pairs=False, kind="strong scaling"),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _small_batch, pairs=False, kind="two batches"),
     PlantedCause(FindingName.DATA_BOUND, _loader),
     PlantedCause(FindingName.STRAGGLER, _straggler),
+    PlantedCause(FindingName.STRAGGLER, _slow_device, pairs=False, kind="alone", reason=Reason.SLOW_ALONE),
     PlantedCause(FindingName.JITTER, _jitter),
-    PlantedCause(FindingName.UNEVEN_BATCHES, _uneven_batches, pairs=False),
+    PlantedCause(
+        FindingName.JITTER, _uneven_batches, pairs=False, kind="uneven batches", reason=Reason.BATCHES
+    ),
     PlantedCause(FindingName.CONTENTION, _contention),
     PlantedCause(FindingName.CONTENTION, _on_gpus, pairs=False, kind="GPUs"),
     PlantedCause(FindingName.OTHER_PROCESSES, _other_processes, pairs=False),
     PlantedCause(FindingName.COSTLY_WRAPPER, _wrapper),
-    PlantedCause(FindingName.NEGATIVE_SCALING, _negative, pairs=False),
-    PlantedCause(FindingName.NOT_DIVIDED, _step_times_alone, pairs=False),
-    PlantedCause(FindingName.UNEVEN_DEVICES, _slow_device, pairs=False),
-    PlantedCause(FindingName.NOISY_MEASUREMENT, _noisy, pairs=False),
+    PlantedCause(FindingName.UNATTRIBUTED_LOSS, _step_times_alone, pairs=False),
+    PlantedCause(FindingName.UNATTRIBUTED_LOSS, _negative, pairs=False, kind="slower than one"),
     PlantedCause(FindingName.THROTTLING, _throttled, pairs=False),
-    PlantedCause(FindingName.CPU_QUOTA, _quota, pairs=False),
+    PlantedCause(FindingName.TOO_FEW_CORES, _quota, pairs=False),
     PlantedCause(FindingName.NARROW_PCIE, _narrow_pcie, pairs=False),
 )

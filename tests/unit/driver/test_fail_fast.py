@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.findings.finding import FindingName
+from raybench.analysis.findings.finding import FindingName, Reason
 from raybench.driver.in_flight import MOST_LOOKS
 from raybench.errors import GroupLostError, NoRoomError
 from raybench.machine.host import Resources
@@ -115,7 +115,7 @@ def test_its_diagnosis_is_the_error_the_place_and_the_command() -> None:
     plan = planned()
     _, store, _ = run(plan, Crashing(bug))
     (found,) = analyse(plan.study, store.records).diagnosis
-    assert found.name == FindingName.CRASHED
+    assert (found.name, found.reason) == (FindingName.FAILED, Reason.CRASHED)
     assert found.severity == "problem"
     assert found.frames == WHERE
     assert found.command.endswith("--retry crashed")

@@ -50,9 +50,10 @@ def test_a_whole_search() -> None:
     answer = answer_of(results)
     assert answer.startswith("2 devices train 1.")
     for words in (
-        "% efficiency) at batch 512 per device. Below about batch",
+        " times as fast as one at batch 512 per device, with ",
+        "% efficiency. Below about batch",
         "% of each step is lost: ",
-        " makes 2 devices ",
+        ": it makes 2 devices ",
         " times as fast as the default. By Gustafson's law 4 devices would train 3.",
         " times as fast as one; what the network between more devices costs is not in it. A prediction ",
         "% efficiency if you run it again.",
@@ -112,7 +113,8 @@ def test_a_winner_for_another_objective_is_not_judged_by_speed(speed: float) -> 
     use, (words,) = results.recommendation, _clauses(results, "What to change")
     assert use is not None
     assert use.basis is Basis.CHOSEN
-    assert " for efficiency and peak memory, at " in words
+    assert words.startswith("The best of ")
+    assert " for efficiency and peak memory is " in words
     assert "eep the default" not in answer_of(results)
 
 
@@ -120,7 +122,7 @@ def test_the_default_is_best() -> None:
     spec = study(knobs={"precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 2})
     runner = FakeRunner(FakeHardware(speed={"bf16": 0.5}).costs, seed=3)
     records = searched(spec, (1, 2), Setting(precision="bf16"), runner)
-    assert "On several keep the default: it is the best of 2 settings measured." in answer_of(
+    assert "On several keep the default: it is the best of 2 measured settings." in answer_of(
         analyse(spec, records)
     )
 
@@ -128,9 +130,9 @@ def test_the_default_is_best() -> None:
 @pytest.mark.parametrize(
     ("values", "crashed", "words"),
     [
-        (["fp32", "bf16"], ["bf16"], "the best of 1 setting that could be measured, 1 could not."),
-        (["fp32", "bf16", "tf32"], ["bf16"], "best of 2 settings that could be measured, 1 could not."),
-        (["fp32", "bf16"], [], "best of 2 settings measured."),
+        (["fp32", "bf16"], ["bf16"], "the best of 1 measured setting, as 1 failed."),
+        (["fp32", "bf16", "tf32"], ["bf16"], "best of 2 measured settings, as 1 failed."),
+        (["fp32", "bf16"], [], "best of 2 measured settings."),
     ],
 )
 def test_settings_without_numbers_are_said_in_words(
@@ -192,7 +194,7 @@ def test_where_the_target_failed_the_best_is_of_fewer_devices() -> None:
     assert (results.recommendation.label, results.recommendation.config.world_size) == ("batch 512", 2)
     assert results.winners == []
     (change,) = _clauses(results, "What to change")
-    assert change.startswith("Batch 512 makes 2 devices ")
+    assert change.startswith("Use batch 512: it makes 2 devices ")
     assert when_to_use(results).startswith("Use 2 devices (batch 512) where time counts")
     assert "(default)" not in when_to_use(results)
 
@@ -217,9 +219,8 @@ def test_faster_steps_that_teach_less_are_said_to() -> None:
     plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
     results = analyse(plan.study, records)
     words = next(each.words for each in answer(results) if each.question == "Goodput")
-    assert " count as much as those of the reference batch 32" in words
-    assert re.search(r"\. Batch 256 on 2 devices has [\d,]+ \[[\d,]+, [\d,]+\], 0\.\d\dx \[", words)
-    assert words.endswith("] the default's: faster steps, and slower learning.")
+    assert words.startswith("The best goodput is ")
+    assert re.search(r"That of batch 256 is 0\.\d\d times the default's: faster steps", words)
 
 
 @pytest.mark.parametrize(("sure", "is_said"), [(0.001, False), (0.9, True)])
@@ -236,7 +237,7 @@ def test_batches_that_are_as_good_as_that_of_most_goodput_are_counted(sure: floa
     told = replace(results, training=replace(results.training, goodput=wide))
     words = next(each.words for each in answer(told) if each.question == "Goodput")
     others = len(wide) - 1
-    assert (f" {others} of {others} others may be as good." in words) == is_said
+    assert (f", and {others} of {others} others may be as good." in words) == is_said
 
 
 def test_of_one_batch_the_rates_tell_useful_samples_apart() -> None:
@@ -260,7 +261,7 @@ def test_of_one_batch_the_rates_tell_useful_samples_apart() -> None:
 
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
-    assert "at every batch measured with these settings, 8 to 16." in answer_of(
+    assert "They are slower than one at every batch from 8 to 16." in answer_of(
         analyse(spec, grid(spec, [1, 2])[0])
     )
 
@@ -275,7 +276,7 @@ def test_nothing_lost() -> None:
     spec = study(knobs={"batch_size": [64]})
     runner = FakeRunner(lambda request, setting: StepCosts(plain_s=0.01), QUIET)
     answer = answer_of(analyse(spec, grid(spec, [1, 2], runner)[0]))
-    first = "2 devices train 2.00 times as fast as one (100% efficiency) at batch 64 per device. "
+    first = "2 devices train 2.00 times as fast as one at batch 64 per device, with 100% efficiency. "
     assert answer.startswith(f"{first}Nothing is lost that could be measured. Nothing: no loss is large")
 
 
@@ -296,7 +297,7 @@ def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
     ]
     told = answer_of(analyse(spec, records))
     assert untold in told
-    assert ("Longer trials would separate them (measure.max_seconds, --time-budget)." in told) is is_said
+    assert ("A larger --time-budget or measure.max_seconds would separate them." in told) is is_said
 
 
 def test_parts_that_add_up_to_more_than_is_lost() -> None:
@@ -304,7 +305,7 @@ def test_parts_that_add_up_to_more_than_is_lost() -> None:
     spec = study(knobs={"batch_size": [64]})
     costs = StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.001)
     answer = answer_of(analyse(spec, grid(spec, [2], FakeRunner(lambda *_: costs, QUIET))[0]))
-    assert "33% of each step is lost: 40% to contention and less elsewhere." in answer
+    assert "33% of each step is lost: 40% to contention, partly offset by other parts." in answer
 
 
 def test_base_of_several_devices() -> None:
@@ -314,7 +315,7 @@ def test_base_of_several_devices() -> None:
         analyse(spec, grid(spec, [2, 4], FakeRunner(lambda request, setting: costs, QUIET))[0])
     )
     assert answer.startswith(
-        "4 devices train 2.00 times as fast as 2 (100% efficiency) at batch 64 per device."
+        "4 devices train 2.00 times as fast as 2 at batch 64 per device, with 100% efficiency."
     )
 
 
@@ -376,12 +377,10 @@ def with_speedups(results: StudyResults, *speedups: Estimate) -> StudyResults:
     return replace(results, batch_curves=(BatchCurve("fp32", points, passage, True),))
 
 
-def test_a_batch_curve_that_passes_1_more_than_once_says_so() -> None:
+def test_a_batch_curve_that_passes_1_more_than_once_has_no_break_even() -> None:
     spec = study(knobs={"batch_size": [8, 32]})
     values = [Estimate(value, value - 0.01, value + 0.01, 10) for value in (0.8, 1.2, 0.9, 1.5)]
     results = with_speedups(analyse(spec, grid(spec, [1, 2])[0]), *values)
-    words = "he speed-up passes 1 3 times, between the batches 8 and 32, 32 and 128, 128 and 512"
-    assert words in answer_of(results)
     assert "Below" not in answer_of(results)
 
 
@@ -401,7 +400,7 @@ def test_a_load_that_was_beside_every_trial_is_said() -> None:
         records = grid(spec, (1, 2), FakeRunner(lambda *_, costs=costs: costs, QUIET))[0]
         results = analyse(spec, records)
         (said,) = _clauses(results, "Trust")
-        words = "Other processes took 0.60 of 2 cores: without them a step may be up to 30% shorter."
+        words = "Other processes took 0.60 of 2 cores: without them a step may be up to 20% shorter."
         assert (words in said) is is_said
         assert ("Other processes" in said) is is_said
 

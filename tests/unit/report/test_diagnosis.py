@@ -14,17 +14,15 @@ from raybench.analysis import StudyResults, analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.results import with_left_out
 from raybench.report.answer import answer_of
-from raybench.report.diagnosis import diagnosis_markdown, grouped, nothing_better_words
+from raybench.report.diagnosis import diagnosis_markdown, nothing_better_words
 from raybench.report.document import write_report
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
-from tests.support.planted import FakeRunner, Noise
 from tests.unit.analysis.findings.test_configurations import FOUR
 from tests.unit.studies import (
     SIXTEEN_TENTHS,
     asked,
     failed,
-    grid,
     measured,
     planted,
     study,
@@ -33,22 +31,21 @@ from tests.unit.studies import (
 
 
 def diagnosis_of(results: StudyResults) -> str:
-    return diagnosis_markdown(results, answer_of(results), grouped(results.findings))
+    return diagnosis_markdown(results, answer_of(results))
 
 
-def test_findings_have_evidence_and_next_step() -> None:
-    noisy = study(knobs={"batch_size": [64]}, measure={"half_width": 0.01, "max_seconds": 3})
-    runner = FakeRunner(noise=Noise(block=0.03))
-    results = analyse(noisy, grid(noisy, [1, 2], runner)[0])
-    text = diagnosis_of(results)
-    assert "## Noisy measurement (warning)" in text
-    assert re.search(r"Next step: (about \d+ visits would reach it|noise is the matter)", text)
+def test_findings_have_cost_evidence_and_next_step() -> None:
+    text = diagnosis_of(planted(FOUR, "batch_size", "precision"))
+    first = next(line for line in text.splitlines() if line.startswith("1. "))
+    assert re.fullmatch(
+        r"1\. \*\*Communication-bound\*\* \([\d.]+ ms, \d+% of a step\): .+\. Next step: .+\.", first
+    )
 
 
 def test_every_configuration_has_a_status_and_the_measured_change_that_helps() -> None:
     text = without_intervals(diagnosis_of(planted(FOUR, "batch_size", "precision")))
     assert "### batch 8, fp32: negative" in text
-    assert "batch 128 reaches 81%, 1.62x, where this has 30%" in text
+    assert "batch 128 reaches 81% efficiency instead of 30%" in text
     assert "70% communication" in text
 
 
@@ -62,9 +59,9 @@ def test_a_study_that_tells_nothing_still_has_a_diagnosis() -> None:
 @pytest.mark.parametrize(
     ("num_others", "words"),
     [
-        (0, "No other configuration could be measured, "),
-        (1, "The other measured configuration is not both faster and more efficient than this "),
-        (3, "None of the 3 other measured configurations is both faster "),
+        (0, "No other configuration was measured."),
+        (1, "The other configuration is not both faster and more efficient."),
+        (3, "None of the 3 other configurations is both faster "),
     ],
 )
 def test_what_is_better_is_told_of_none_one_and_several_others(num_others: int, words: str) -> None:
@@ -87,7 +84,7 @@ def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path
     for name in ("report.html", "report.md", "diagnosis.md"):
         text = html.unescape((tmp_path / "report" / name).read_text()).replace("\\", "")
         assert "steady" not in text
-        assert "2 of 2 trials: rank 0: AttributeError: no 'head'" in text, name
+        assert "1 more trial crashed: rank 0: AttributeError: no 'head'" in text, name
         assert text.index(where[0]) < text.index(where[1])
         assert f"{command} --retry crashed<" in text or f"`{command} --retry crashed`" in text
         assert "17 of 18 trials of the curves" in text

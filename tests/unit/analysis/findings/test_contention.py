@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import findings
-from raybench.analysis.findings.finding import Finding, FindingName
+from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.scaling import waterfall
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
@@ -83,7 +83,7 @@ def test_other_processes_explain_no_more_than_is_lost_and_stand_behind_what_is_s
     assert (explains.value, explains.low) == (pytest.approx(0.010), 0.0)
     assert explains.high == pytest.approx(0.010)
     assert named[FindingName.OTHER_PROCESSES].is_at_most
-    assert list(named)[:2] == [FindingName.NOT_DIVIDED, FindingName.OTHER_PROCESSES]
+    assert list(named)[:2] == [FindingName.UNATTRIBUTED_LOSS, FindingName.OTHER_PROCESSES]
 
 
 def test_contention_that_may_be_all_theirs_has_the_interval_of_the_waterfall() -> None:
@@ -111,7 +111,7 @@ def test_others_that_hold_up_transfers_may_explain_these() -> None:
         assert explains is not None
         assert explains.value == pytest.approx(most_s, rel=0.01)
         assert explains.low == 0.0
-        communication = next(each for each in named.values() if "transfers" in evidence(each))
+        communication = named[FindingName.INTERFERENCE]
         assert communication.explains is not None
         assert communication.explains.value == pytest.approx(0.008, rel=0.01)
 
@@ -120,14 +120,12 @@ def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -
     record = measured(StepCosts(plain_s=0.040, contention_s=0.020), QUIET)
     programs = {"python": 0.71, "Ray": 0.17, "kernel": 0.03, "memfd:sealed-91": 0.004}
     finding = of(record, 1.06, programs)[FindingName.OTHER_PROCESSES]
-    assert next_step(finding) == (
-        "python took 0.71 of 2 cores during the rounds: stop it, or measure when it is done"
-    )
-    assert "memfd" not in evidence(finding)
+    assert next_step(finding) == "stop python, or measure when it is done"
+    assert evidence(finding) == "other programs used 1.06 of 2 cores, most of all python"
     own = of(record, 1.06, {"Ray": 0.9})[FindingName.OTHER_PROCESSES]
-    assert "nothing much to stop" in next_step(own)
+    assert own.reason is Reason.OURS
     few = of(record, 1.06, {"pytest": 0.04, "Ray": 0.1})[FindingName.OTHER_PROCESSES]
-    assert "pytest" not in next_step(few)
+    assert few.reason is None
 
 
 def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
@@ -136,5 +134,5 @@ def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
     assert record.steps is not None
     case = Case.of(record, record.steps)
     step_s = case.step_s
-    assert case.is_worth_telling(Estimate(0.14 * step_s, 0.026 * step_s, 0.26 * step_s, 10))
-    assert not case.is_worth_telling(Estimate(0.08 * step_s, 0.01 * step_s, 0.15 * step_s, 10))
+    assert case.is_notable(Estimate(0.14 * step_s, 0.026 * step_s, 0.26 * step_s, 10))
+    assert not case.is_notable(Estimate(0.08 * step_s, 0.01 * step_s, 0.15 * step_s, 10))

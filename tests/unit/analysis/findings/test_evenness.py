@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from raybench.analysis import analyse
 from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.evenness import Straggler
-from raybench.analysis.findings.finding import FindingName
+from raybench.analysis.findings.evenness import slow_in_step
+from raybench.analysis.findings.finding import FindingName, Reason
 from raybench.records.record import TrialRecord
-from raybench.report.finding_texts import evidence
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
-from tests.unit.studies import beside, grid, measured, study
+from tests.unit.studies import grid, measured, peers, study
 
 
 def with_local_times(record: TrialRecord, times_s: NDArray[np.float64]) -> TrialRecord:
@@ -50,12 +49,12 @@ def claims_of(ranks: int, trials: int) -> int:
     for _ in range(trials):
         noisy = with_local_times(record, 0.01 * np.exp(0.06 * random.standard_normal(shape)))
         assert noisy.steps is not None
-        claims += Straggler.condition(Case.of(noisy, noisy.steps)) is not None
+        claims += slow_in_step(Case.of(noisy, noisy.steps)) is not None
     return claims
 
 
-def straggling(others: list[float], *, taken: float | None = None) -> str:
-    """What is said of rank 1, slow alone too, where it takes so much longer (in s) in the other trials."""
+def straggling(others: list[float], *, taken: float | None = None) -> Reason | None:
+    """Why rank 1 is slow, alone too, where it takes so much longer (in s) in the other trials."""
     steady, slow = Noise(block=0.004, step=0.0), StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
     record = measured(slow, steady)
     assert record.steps is not None
@@ -73,18 +72,17 @@ def straggling(others: list[float], *, taken: float | None = None) -> str:
         for seed, offset_s in enumerate(others, 1)
     ]
     assert record.steps is not None
-    case = replace(Case.of(record, record.steps), beside=beside([record, *several]))
-    finding = case.finding(Straggler)
+    case = replace(Case.of(record, record.steps), peers=peers([record, *several]))
+    finding = case.finding(slow_in_step)
     assert finding is not None
-    return evidence(finding)
+    return finding.reason
 
 
 def test_it_is_the_device_only_where_other_trials_have_it_and_nothing_else_ran() -> None:
-    assert straggling([0.0006, 0.0006]).endswith(": it is the device itself")
-    assert straggling([0.0, 0.0]).endswith("it is not the slowest in the study's other trials")
-    assert straggling([]).endswith("perhaps the device itself, but no other trial of the study shows it")
-    loaded = straggling([0.0006, 0.0006], taken=0.54)
-    assert loaded.endswith("other processes took 0.54 cores of its host at the time")
+    assert straggling([0.0006, 0.0006]) is Reason.DEVICE
+    assert straggling([0.0, 0.0]) is Reason.NOT_ELSEWHERE
+    assert straggling([]) is Reason.NOT_ELSEWHERE
+    assert straggling([0.0006, 0.0006], taken=0.54) is Reason.UNDER_LOAD
 
 
 def test_a_trial_on_fewer_devices_tells_of_the_same_one() -> None:
@@ -94,4 +92,4 @@ def test_a_trial_on_fewer_devices_tells_of_the_same_one() -> None:
     records = grid(spec, (1, 4, 8), FakeRunner(hardware.costs, Noise(block=0.005), seed=1))[0]
     found = [each for each in analyse(spec, records).findings if each.name is FindingName.STRAGGLER]
     assert len(found) == 2
-    assert all(evidence(each).endswith(": it is the device itself") for each in found)
+    assert all(each.reason is Reason.DEVICE for each in found)

@@ -1,34 +1,33 @@
-"""The list of rules has every class of findings, and the classes name every finding."""
+"""Every rule is registered under the name of its finding, and every name and reason has its texts."""
 
 from __future__ import annotations
 
-import inspect
+import string
 
-from raybench.analysis.findings import (
-    batch,
-    communication,
-    compute,
-    evenness,
-    of_study,
-    steadiness,
-    unattributed,
-)
-from raybench.analysis.findings.diagnose import EVERY
-from raybench.analysis.findings.finding import FindingName, Kind
+import pytest
 
-RULES = (batch, communication, compute, evenness, of_study, steadiness, unattributed)
+from raybench.analysis.findings.diagnose import RULES
+from raybench.analysis.findings.finding import FindingName, Reason
+from raybench.report.finding_texts import EVIDENCE, FIX
+
+OF_STUDY = {FindingName.FAILED, FindingName.SEVERAL_DEVICES, FindingName.NOT_REACHED}
 
 
-def test_every_finding_has_a_rule_that_names_it() -> None:
-    code = "".join(inspect.getsource(module) for module in RULES)
-    assert [name for name in FindingName if f"FindingName.{name.name}" not in code] == []
+def test_every_finding_has_a_rule() -> None:
+    assert set(RULES) | OF_STUDY == set(FindingName)
 
 
-def _concrete(kind: type[Kind]) -> set[type[Kind]]:
-    below = {each for child in kind.__subclasses__() for each in _concrete(child)}
-    return below if inspect.isabstract(kind) or kind.__subclasses__() else {kind}
+@pytest.mark.parametrize("table", [EVIDENCE, FIX], ids=["evidence", "fix"])
+def test_texts_are_sentences_of_at_most_32_words(table: dict[FindingName | Reason, str]) -> None:
+    """Without chains of clauses, and with three figures at most."""
+    for key, text in table.items():
+        shown = [name for _, name, _, _ in string.Formatter().parse(text) if name]
+        figures = [name for name in shown if not name.startswith(("far", "near", "variable", "value"))]
+        assert len(text.split()) <= 32, key
+        assert ";" not in text, key
+        assert len(figures) <= 3, key
+        assert not text.endswith("."), key
 
 
-def test_every_rule_is_in_the_list_once() -> None:
-    assert len(set(EVERY)) == len(EVERY)
-    assert _concrete(Kind) == set(EVERY)
+def test_every_reason_has_a_text_of_its_own() -> None:
+    assert [each for each in Reason if each not in EVIDENCE and each not in FIX] == []

@@ -13,7 +13,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import FakeHardware, FakeRunner, Noise, StepCosts, truth
-from tests.unit.studies import beside, config, grid, study
+from tests.unit.studies import config, grid, peers, study
 
 HARDWARE = [
     FakeHardware(fixed_s=0.001, sample_s=0.0002, gradient_bytes=8 << 20, latency_s=0.001),
@@ -30,7 +30,7 @@ def predicted(hardware: FakeHardware, batches: list[int], peak: bool = False) ->
     records = [_with_peak(record, hardware) if peak else record for record in records]
     first = records[0]
     assert first.steps is not None
-    return larger_batch(Case(first, first.steps, scaling(first), waterfall(first), beside(records)))
+    return larger_batch(Case(first, first.steps, scaling(first), waterfall(first), peers(records)))
 
 
 def _with_peak(record: TrialRecord, hardware: FakeHardware) -> TrialRecord:
@@ -91,7 +91,7 @@ def test_an_efficiency_that_may_be_nothing_bounds_nothing(low: float) -> None:
     assert first.steps is not None
     assert found.efficiency is not None
     unsure = replace(found, efficiency=replace(found.efficiency, low=low))
-    case = Case(first, first.steps, unsure, waterfall(first), beside(records))
+    case = Case(first, first.steps, unsure, waterfall(first), peers(records))
     assert larger_batch(case) is None
 
 
@@ -116,9 +116,9 @@ def test_a_measured_larger_batch_that_brings_nothing_contradicts_the_prediction(
 
     small, large = grid(spec, [4], FakeRunner(costs, STEADY, seed=3))[0]
     assert small.steps is not None
-    alone = Case(small, small.steps, scaling(small), waterfall(small), beside([small]))
+    alone = Case(small, small.steps, scaling(small), waterfall(small), peers([small]))
     assert larger_batch(alone) is not None
-    together = replace(alone, beside=beside([small, large]))
+    together = replace(alone, peers=peers([small, large]))
     assert larger_batch(together) is None
 
 
@@ -132,6 +132,6 @@ def test_a_measured_larger_batch_that_is_no_faster_contradicts_it_too() -> None:
 
     small, large = grid(spec, [4], FakeRunner(costs, STEADY, seed=3))[0]
     assert small.steps is not None
-    case = Case(small, small.steps, scaling(small), waterfall(small), beside([small]))
+    case = Case(small, small.steps, scaling(small), waterfall(small), peers([small]))
     assert larger_batch(case) is not None
-    assert larger_batch(replace(case, beside=beside([small, large]))) is None
+    assert larger_batch(replace(case, peers=peers([small, large]))) is None

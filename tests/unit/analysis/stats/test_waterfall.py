@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.findings.evenness import straggler
+from raybench.analysis.findings.evenness import slowest_rank
 from raybench.analysis.laws import karp_flatt
 from raybench.analysis.scaling import one_device, scaling, waterfall
 from raybench.analysis.stats.statistics import Estimate
@@ -93,7 +93,7 @@ def test_intervals_of_the_parts_cover() -> None:
 def test_a_constant_straggler_is_named_with_its_delay() -> None:
     record = measured(replace(PLAIN, offset_s=(0.0, 0.0, 0.0015)), NOISE, world_size=3)
     assert record.steps is not None
-    found = straggler([record.steps])
+    found = slowest_rank([record.steps])
     assert found is not None
     rank, ratio, excess_s = found
     assert rank == 2

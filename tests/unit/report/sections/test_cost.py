@@ -70,7 +70,7 @@ def test_epochs_that_were_trained_make_a_run_and_steps_that_differ_are_named() -
     assert point.cost.device_s.value == pytest.approx(2 * taken_s)
     (found,) = [each for each in results.trained_times if each.record.config.world_size == 2]
     assert found.differs
-    words = " ".join(clause.words for clause in answer(results) if clause.question == "Trust")
+    words = " ".join(clause.words for clause in answer(results) if clause.question == "Training")
     assert "as trained (1 seed), " in words
     assert "time and cost of a run are those of the training" in words
     assert when_to_use(results).startswith("Use one device: ")  # as both say
