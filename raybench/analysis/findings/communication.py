@@ -218,7 +218,7 @@ def unattributed_loss(case: Case) -> Finding | None:
         lost = less(lost, device.explains.value)
     if lost is None or not case.is_notable(lost):
         return None
-    values = {"lost_s": lost.value, "lost_share": case.share(lost)}
+    values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
     replay = case.replays.get(len(case.steps.bucket_bytes))
     if replay is not None:
         least, most = communication_bounds(case, lost, replay)
