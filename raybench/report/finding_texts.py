@@ -45,7 +45,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.STRAGGLER: SLOW_RANK,
     Reason.DEVICE: f"{SLOW_RANK}, and also alone: it is the device itself",
     Reason.UNDER_LOAD: f"{SLOW_RANK}, and also alone, but other programs used its host",
-    Reason.NOT_ELSEWHERE: f"{SLOW_RANK}, and also alone, but not in other trials",
+    Reason.NOT_ELSEWHERE: f"{SLOW_RANK}, and also alone, but no other trial shows it",
     Reason.NOT_ALONE: f"{SLOW_RANK}, but not when it runs alone",
     Reason.SLOW_ALONE: "{rank} takes {spread_ratio} longer than rank {fast_rank} when each runs alone",
     FindingName.JITTER: f"{WAITS_FOR_SLOWEST}, although all batches have one shape",
