@@ -40,6 +40,7 @@ class FoundCause(Model):
     """A finding of the default setting on the most devices, or of the study."""
 
     name: str = Field(description="as docs/reference.md lists them")
+    reason: str = Field(description="which of several causes or fixes it has; empty where there is one")
     severity: str = Field(description="note, warning or problem")
     trial_id: str
     explains_s: Interval | None = Field(description="of the step, in s; null: no time can be given")
@@ -134,6 +135,7 @@ def causes(results: StudyResults) -> list[FoundCause]:
 def _cause(found: Finding) -> FoundCause:
     return FoundCause(
         name=str(found.name),
+        reason=str(found.reason or ""),
         severity=str(found.severity),
         trial_id=found.trial_id,
         explains_s=_interval(found.explains) if found.explains else None,
