@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.training import Comparison, TrainingResults
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import KnobValue
@@ -28,17 +27,6 @@ class Effect:
     record: TrialRecord
     efficiency_ratio: Estimate
     interaction: Estimate | None  # of several changes; None: not each of them was measured alone
-
-
-@dataclass(frozen=True)
-class CombinedEffect:
-    """All changes of an ablation together, against the default."""
-
-    together: Effect
-    speedup: Estimate | None  # over one device, with all changes
-    default_speedup: Estimate | None
-    batch_ratio: float  # samples of an optimizer step over the default's
-    trained: Comparison | None  # with all changes and without, on equally many devices
 
 
 def effects(results: Facts) -> dict[str, Effect]:
@@ -91,26 +79,9 @@ def _factors(config: Configuration, default: Configuration) -> set[Factor]:
     }
 
 
-def combined_effect(
-    results: Facts, found: Mapping[str, Effect], training: TrainingResults | None
-) -> CombinedEffect | None:
-    """Of a study whose search is an ablation; None where its changes together were not measured."""
+def combined_effect(results: Facts, found: Mapping[str, Effect]) -> Effect | None:
+    """All changes of an ablation together; None of another search, and where they were not measured."""
     several = [each for each in found.values() if len(each.changes) > 1]
-    default = results.default
-    if default is None or results.study.search.method != "ablation" or not several:
+    if results.study.search.method != "ablation":
         return None
-    together = max(several, key=lambda each: len(each.changes))
-    record, changed = together.record, training.changed if training else ()
-    return CombinedEffect(
-        together=together,
-        speedup=results.scaling(record).speedup,
-        default_speedup=results.scaling(default).speedup,
-        batch_ratio=record.config.global_batch_size / default.config.global_batch_size,
-        trained=next((each for each in changed if _is_of(each, record)), None),
-    )
-
-
-def _is_of(comparison: Comparison, record: TrialRecord) -> bool:
-    """Whether the trained setting is that of ``record``, on as many devices."""
-    config = comparison.group.config
-    return config.world_size == record.config.world_size and config.same_setting(record.config)
+    return max(several, key=lambda each: len(each.changes), default=None)

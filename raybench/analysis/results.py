@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from raybench.analysis.attribution import CombinedEffect, Effect, combined_effect, effects
+from raybench.analysis.attribution import Effect, combined_effect, effects
 from raybench.analysis.cost import (
     CostPoint,
     TrainedTime,
@@ -63,7 +63,7 @@ class StudyResults(Facts):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     effects: Mapping[str, Effect]  # of each setting at the target on the efficiency, by trial id
-    combined_effect: CombinedEffect | None  # of an ablation: all its changes together
+    combined_effect: Effect | None  # of an ablation: all its changes together
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     overlaps: BatchOverlaps
     what_if: WhatIf | None  # which buckets the default's trial alone would have chosen
@@ -131,7 +131,7 @@ def analyse(
         verifications=verified,
         configurations=diagnosis.configurations,
         effects=found,
-        combined_effect=combined_effect(base, found, training),
+        combined_effect=combined_effect(base, found),
         settings=shown_settings(base, use.config if use else None),
         overlaps=batch_overlaps(base),
         what_if=study_what_if(base),

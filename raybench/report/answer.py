@@ -200,15 +200,15 @@ def _to_change(results: StudyResults) -> list[str]:
 
 def _together(results: StudyResults) -> list[str]:
     """What an ablation was asked: what all of its changes bring."""
-    combined = results.combined_effect
-    if combined is None:
+    together, default = results.combined_effect, results.default
+    if together is None or default is None:
         return []
-    ratio = combined.together.efficiency_ratio
+    ratio = together.efficiency_ratio
     if not ratio.excludes(1.0):
         return ["all changes together do not change the efficiency measurably"]
     words = f"all changes together have {ratio.value:.2f} times the default's efficiency"
-    many = f"{combined.batch_ratio:,.3g} times the samples in a step"
-    return [f"{words}, with {many}" if combined.batch_ratio >= LARGER_BATCH else words]
+    times = together.record.config.global_batch_size / default.config.global_batch_size
+    return [f"{words}, with {times:,.3g} times the samples in a step" if times >= LARGER_BATCH else words]
 
 
 def _choice(results: StudyResults) -> list[str]:
