@@ -384,8 +384,7 @@ def _training(results: StudyResults) -> list[str]:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
         changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
         learned = [changed_words(each) for each in changed if each.group.stopped_by is None]
-        trained = f"trained {plural(most.group.num_epochs, 'epoch')}: {parity_words(most)}"
-        return [trained, *[*otherwise, *learned][: MOST_SENTENCES - 1]]
+        return [parity_words(most), *[*otherwise, *learned][: MOST_SENTENCES - 1]]
     group = training.groups[0]
     accuracy = group.final_accuracy
     many = devices(group.world_size, group.runs[0].record.config)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
-from raybench.spec.plural import plural
 
 MEBIBYTE = 2**20
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -215,12 +214,6 @@ def count(estimate: Estimate) -> str:
 
 def _no_negative_zero(text: str) -> str:
     return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
-
-
-def seeds_words(number: int) -> str:
-    """3 seeds; of fewer that they have no interval."""
-    words = plural(number, "seed")
-    return words if number >= LEAST_VALUES else f"{words}, too few for an interval"
 
 
 def sentence(words: str) -> str:

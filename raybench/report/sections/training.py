@@ -27,7 +27,6 @@ from raybench.report.format import (
     plain_lasting,
     plain_percent,
     plain_times,
-    seeds_words,
     times_over_seeds,
 )
 from raybench.report.plot import (
@@ -53,43 +52,37 @@ if TYPE_CHECKING:
 
 
 def parity_words(comparison: Comparison) -> str:
-    """The verdict on the accuracy with its numbers, and the speed-up of an epoch."""
+    """Whether several devices are as accurate as one: the verdict, or by how much they differ."""
     group = comparison.group
-    return _parity_of(comparison, f"on {devices_words(group.world_size)} ({group.strategy}) and one")
+    return _parity_of(comparison, f"on {devices_words(group.world_size)} ({group.strategy})", "on one")
 
 
 def changed_words(comparison: Comparison) -> str:
-    """The same of a changed setting against the default; of one that was stopped early as far as it came."""
-    group, pruned = comparison.group, comparison.group.stopped_by
-    words = _parity_of(comparison, f"with {group.changes} and without on {devices_words(group.world_size)}")
-    return words if pruned is None else f"{words}, after epoch {pruned.epoch}, where it was stopped"
+    """The same of a changed setting against the default."""
+    return _parity_of(comparison, f"with {comparison.group.changes}", "of the default")
 
 
-def _parity_of(comparison: Comparison, who: str) -> str:
-    difference, speedup = comparison.difference_points, comparison.epoch_speedup
-    speed = f"; an epoch is {times_over_seeds(speedup)} as fast" if speedup else ""
+def _parity_of(comparison: Comparison, where: str, other: str) -> str:
+    difference, group = comparison.difference_points, comparison.group
     if difference is None:
-        return f"there are no accuracies to compare {who}{speed}"
-    numbers = f"{points_words(difference)} points, {seen_words(comparison.num_seeds, comparison.group)}"
-    same = f"accuracy {who} is the same within ±{comparison.tolerance_points:g} points"
-    if comparison.parity is Verdict.UNKNOWN:
-        seeds = comparison.seeds_to_tell
-        tell = f"; {plural(seeds, 'seed')} would tell" if seeds else ""
-        return f"whether {same} is not known yet ({numbers}{tell}){speed}"
-    found = same if comparison.parity is Verdict.AS_GOOD else f"accuracy {who} differs"
-    return f"{found} ({numbers}){speed}"
+        return f"no accuracy {where} can be compared with that {other}"
+    after, within = plural(group.num_epochs, "epoch"), f"{comparison.tolerance_points:g} points"
+    if comparison.parity is Verdict.AS_GOOD:
+        return f"after {after} accuracy {where} equals that {other} within {within}"
+    side = "below" if difference.value < 0 else "above"
+    points = f"{abs(difference.value):.2f} points {side} that {other}"
+    found = f"after {after} accuracy {where} is {points}"
+    if comparison.parity is not Verdict.UNKNOWN:
+        return found
+    tell = f", {comparison.seeds_to_tell} would" if comparison.seeds_to_tell else ""
+    seeds = plural(comparison.num_seeds, "seed")
+    return f"{found}: {seeds} cannot tell whether that is more than {within}{tell}"
 
 
 def points_words(difference: Estimate) -> str:
     """A difference of accuracies in points, with its interval where there are seeds enough."""
     value = f"{difference.value:+.2f}"
     return over_few(difference, lambda each: f"{value} [{each.low:+.2f}, {each.high:+.2f}]", value)
-
-
-def seen_words(num_seeds: int, group: TrainedGroup) -> str:
-    """On how much a difference of accuracies rests: seeds, and test samples."""
-    tested = f", {group.num_test_samples:,} test samples" if group.num_test_samples else ""
-    return f"{seeds_words(num_seeds)}{tested}"
 
 
 def trained_words(results: Facts, found: TrainedTime) -> str:

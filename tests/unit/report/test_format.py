@@ -19,7 +19,6 @@ from raybench.report.format import (
     plain_percent,
     plain_share,
     relative_words,
-    seeds_words,
     sentence,
     serial_fraction_words,
     times,
@@ -75,9 +74,7 @@ def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
     assert lasting(Estimate(-180.0, -240.0, -120.0, 9)) == "-3.00 min [-4.00, -2.00]"
 
 
-def test_two_seeds_are_said_to_be_too_few() -> None:
-    assert seeds_words(2) == "2 seeds, too few for an interval"
-    assert seeds_words(3) == "3 seeds"
+def test_two_seeds_have_no_interval() -> None:
     assert times_over_seeds(Estimate(1.5, 1.5, 1.5, 2)) == "1.50x"
 
 
