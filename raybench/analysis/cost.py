@@ -118,10 +118,9 @@ def costs(results: Facts, work: Sequence[Work], training: TrainingResults | None
     """
     run = run_of(work)
     training = training if run.epochs else None
-    records = {record.trial_id: record for record in results.complete}
     found, seen = list[CostPoint](), set[str]()
     for curve in results.curves:
-        there = [records[point.trial_id] for point in curve.points]
+        there = curve.records
         if there[0].config.world_size > 1 and not there[-1].config.oversubscribed:
             found += _one_alongside(results, there[-1], run)
         for record in there:

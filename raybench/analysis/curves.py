@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.labels import label, label_without_batch
@@ -12,7 +13,7 @@ from raybench.analysis.reference import of_first_role, without_batch
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.records.requests import COMPARED_ROLES, Configuration
+from raybench.records.requests import Configuration
 from raybench.spec.study import Study
 
 FURTHEST = 4.0  # times: of measured neighbours that are further apart no point between is told
@@ -81,27 +82,15 @@ def _passage(batches: Sequence[int], speedups: Sequence[float]) -> tuple[float, 
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """One world size of a scaling curve."""
-
-    world_size: int
-    throughput_samples_per_s: Estimate
-    speedup: Estimate | None
-    efficiency: Estimate | None
-    trial_id: str
-
-
-@dataclass(frozen=True)
 class Curve:
     """One setting over the world sizes, the smallest first."""
 
     label: str
-    points: tuple[CurvePoint, ...]
+    records: tuple[TrialRecord, ...]
     is_default: bool
 
 
-@dataclass(frozen=True)
-class BatchPoint:
+class BatchPoint(NamedTuple):
     """One batch of a batch curve."""
 
     batch_size: int
@@ -118,10 +107,10 @@ class BatchCurve:
     is_headline: bool  # the headline's setting, but for the batch
 
 
-def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling]) -> list[Curve]:
+def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
     """One curve for each setting, variables and kind of placement, the default's first.
 
-    ``measured`` has one trial for each setting; ``scalings``: how each of them scales, by trial id.
+    ``measured`` has one trial for each setting.
     """
     scaled = of_first_role(measured, "scaling", "search")
     groups: list[list[TrialRecord]] = []
@@ -139,10 +128,9 @@ def curves(study: Study, measured: Sequence[TrialRecord], scalings: Mapping[str,
                 alike.setdefault(each, []).append(groups[-1])
     found = []
     for group in groups:
-        points = [_point(record, scalings[record.trial_id]) for record in group]
-        points.sort(key=lambda point: point.world_size)
-        first = group[0].config
-        found.append(Curve(label(study, first), tuple(points), is_default(study, first)))
+        largest = group[0].config
+        records = tuple(sorted(group, key=lambda record: record.config.world_size))
+        found.append(Curve(label(study, largest), records, is_default(study, largest)))
     return sorted(found, key=lambda curve: not curve.is_default)
 
 
@@ -150,16 +138,6 @@ def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
     if not largest.same_question(config) or largest.world_size == config.world_size:
         return False
     return config.world_size == 1 or largest.placement == config.placement
-
-
-def _point(record: TrialRecord, found: Scaling) -> CurvePoint:
-    return CurvePoint(
-        record.config.world_size,
-        found.throughput_samples_per_s,
-        found.speedup,
-        found.efficiency,
-        record.trial_id,
-    )
 
 
 def batch_curves(
@@ -174,37 +152,21 @@ def batch_curves(
     """
     if headline is None or headline.config.world_size == 1:
         return []
-    size, here = headline.config.world_size, without_batch(headline.config)
-    found = list[BatchCurve]()
-    for key, group in _points_by_setting(measured, scalings, size):
-        if len(group) < 2:
-            continue
-        ordered = tuple(sorted(group.values(), key=lambda each: each.batch_size))
-        passage = crossover([(each.batch_size, each.speedup) for each in ordered])
-        found.append(BatchCurve(label_without_batch(study, key), ordered, passage, key == here))
+    groups = dict[Hashable, tuple[Configuration, list[BatchPoint]]]()
+    for record in measured:
+        speedup, config = scalings[record.trial_id].speedup, record.config
+        if config.world_size == headline.config.world_size and speedup is not None:
+            _, points = groups.setdefault(config.key(ignore=("batch_size",)), (without_batch(config), []))
+            points.append(BatchPoint(config.setting.batch_size, speedup))
+    here, found = without_batch(headline.config), list[BatchCurve]()
+    for config, points in groups.values():
+        if len(points) > 1:
+            ordered = tuple(sorted(points, key=lambda point: point.batch_size))
+            words = label_without_batch(study, config)
+            found.append(BatchCurve(words, ordered, crossover(ordered), config == here))
     return sorted(found, key=_order)
 
 
 def _order(curve: BatchCurve) -> tuple[float, bool]:
     passage = curve.crossover
     return passage.above / passage.below if passage else math.inf, not curve.is_headline
-
-
-def _points_by_setting(
-    measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling], world_size: int
-) -> list[tuple[Configuration, dict[int, BatchPoint]]]:
-    """For each setting but for the batch, the batches measured."""
-    points: dict[Hashable, tuple[Configuration, dict[int, BatchPoint]]] = {}
-    for record in measured:
-        if record.request.role not in COMPARED_ROLES or record.config.world_size != world_size:
-            continue
-        found = scalings[record.trial_id]
-        if found.speedup is None:
-            continue
-        batch = record.config.setting.batch_size
-        key = record.config.key(ignore=("batch_size",))
-        if key not in points:
-            points[key] = without_batch(record.config), {}
-        _, group = points[key]
-        group[batch] = BatchPoint(batch, found.speedup)
-    return list(points.values())

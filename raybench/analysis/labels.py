@@ -17,7 +17,7 @@ NOTHING_EXPLORED = "default"  # what a setting is called whose knobs all have on
 
 def label(study: Study, config: Configuration) -> str:
     """The knobs and variables that the study explores, and the placement where it has several."""
-    knobs = _explored_knobs(study) or _always_shown(study, "batch_size", "precision")
+    knobs = study.knobs.explored() or _always_shown(study, "batch_size", "precision")
     knobs = shown_knobs(config.setting, knobs, config.world_size) or ["batch_size"]
     words = setting_words(config.setting, knobs, _explored_variables(study, config))
     return ", ".join([words, *_placement(study, config)])
@@ -27,7 +27,7 @@ def short_labels(study: Study, configs: Sequence[Configuration]) -> list[str]:
     """What tells ``configs`` from one another: the explored knobs, variables and places that differ."""
     knobs = [
         name
-        for name in _explored_knobs(study)
+        for name in study.knobs.explored()
         if len({getattr(config.setting, name) for config in configs}) > 1
     ]
     variables = [_explored_variables(study, config) for config in configs]
@@ -57,7 +57,7 @@ def label_without_batch(study: Study, config: Configuration) -> str:
 
 def label_wherever(study: Study, config: Configuration) -> str:
     """The same but for the batch and the placement."""
-    knobs = [name for name in _explored_knobs(study) if name != "batch_size"]
+    knobs = [name for name in study.knobs.explored() if name != "batch_size"]
     knobs = shown_knobs(config.setting, knobs, config.world_size)
     return setting_words(config.setting, knobs, _explored_variables(study, config))
 
@@ -85,7 +85,7 @@ def difference_words(study: Study, config: Configuration) -> str:
 def trial_words(study: Study, request: StudyRequest) -> str:
     """A trial while the study runs: its devices and the knobs that the study explores."""
     config = request.config
-    knobs = list(study.knobs.explored()) or _always_shown(study, "batch_size")
+    knobs = [*study.knobs.explored()] or _always_shown(study, "batch_size")
     if request.kind == "probe":
         knobs = ["batch_size", *_explored_memory_knobs(study)]
     knobs = shown_knobs(config.setting, dict.fromkeys(knobs), config.world_size)
@@ -199,10 +199,6 @@ def weights_words(study: Study) -> str:
 def devices_words(number: int) -> str:
     """1 device, 2 devices."""
     return plural(number, "device")
-
-
-def _explored_knobs(study: Study) -> list[str]:
-    return list(study.knobs.explored())
 
 
 def _always_shown(study: Study, *knobs: str) -> list[str]:

@@ -48,7 +48,6 @@ class PhaseRow:
 class PhaseTable:
     """Phases of one trial; the shares of the gain add up to 1."""
 
-    trial_id: str
     world_size: int
     samples: float  # that both columns do
     rows: tuple[PhaseRow, ...]
@@ -88,7 +87,6 @@ def phase_table(
     rows.append(_row(SKEW, None, skew, totals, gain))
     together = sum_of(many["backward"], exposed)
     return PhaseTable(
-        record.trial_id,
         size,
         measurement.samples_per_step,
         tuple(rows),
@@ -121,10 +119,13 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
 
 def _without_transfers(measurement: StepsResult, found: Waterfall | None) -> Estimate | None:
     """The mean rank's step without transfers, in s: by the waterfall, else by ``local`` alone."""
-    if found is not None and found.parts.exposed_communication and found.parts.skew:
-        return _without(found)
-    local = series(measurement, "local", mean_rank_s)
-    return None if local is None else level(local)
+    exposed, skew = (found.parts.exposed_communication, found.parts.skew) if found else (None, None)
+    if found is None or exposed is None or skew is None:
+        local = series(measurement, "local", mean_rank_s)
+        return None if local is None else level(local)
+    value = found.step_time_s.value - exposed.value - skew.value
+    half = found.step_time_s.relative_half_width * value
+    return Estimate(value, value - half, value + half, found.step_time_s.n)
 
 
 def _blocks_alone(
@@ -136,25 +137,16 @@ def _blocks_alone(
         return ()
     if record.config.scaling == "weak":
         return _blocks(measurement, "plain")
-    for other in others:
-        alone = other.steps is not None and other.config.world_size == 1
-        if alone and other.steps and other.config.same_question(record.config):
-            return _blocks(other.steps, "plain")
-    return ()
+    alone = (
+        other.steps
+        for other in others
+        if other.steps and other.config.world_size == 1 and other.config.same_question(record.config)
+    )
+    return next((_blocks(each, "plain") for each in alone), ())
 
 
 def _blocks(measurement: StepsResult, variant: str) -> tuple[PhaseBlock, ...]:
     return tuple(block for block in measurement.phases if block.variant == variant)
-
-
-def _without(found: Waterfall) -> Estimate:
-    """The mean rank's step without transfers, in s: the step less what waits and what communicates."""
-    parts = found.parts
-    assert parts.exposed_communication is not None
-    assert parts.skew is not None
-    value = found.step_time_s.value - parts.exposed_communication.value - parts.skew.value
-    half = found.step_time_s.relative_half_width * value
-    return Estimate(value, value - half, value + half, found.step_time_s.n)
 
 
 def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:

@@ -206,7 +206,8 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
     compared = [record for record in measured if record.request.role in COMPARED_ROLES]
     chosen = {id(record) for record in one_of_equal(sorted(compared, key=says_less), buckets)}
     references = [record for record in compared if id(record) in chosen]
-    scalings, waterfalls = _figures(fit, measured)
+    figures = {record.trial_id: fit.figures(record) for record in measured}
+    scalings = {trial_id: scaled for trial_id, (scaled, _) in figures.items()}
     headline = choice.headline(study, references, target)
     return Facts(
         study=study,
@@ -216,27 +217,13 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
         target_world_size=target,
         fit=fit,
         scalings=scalings,
-        waterfalls=waterfalls,
-        curves=tuple(curves(study, references, scalings)),
+        waterfalls={trial_id: divided for trial_id, (_, divided) in figures.items()},
+        curves=tuple(curves(study, references)),
         batch_curves=tuple(batch_curves(study, references, scalings, headline)),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
     )
-
-
-def _figures(
-    fit: Measured, records: Sequence[TrialRecord]
-) -> tuple[dict[str, Scaling], dict[str, Waterfall | None]]:
-    """Of each record's setting, worked out once for all of its visits."""
-    known = dict[Hashable, tuple[Scaling, Waterfall | None]]()
-    scalings, waterfalls = dict[str, Scaling](), dict[str, Waterfall | None]()
-    for record in sorted(records, key=says_less):
-        key = fit.buckets.key(record.config)
-        if key not in known:
-            known[key] = fit.scaling(record), fit.waterfall(record)
-        scalings[record.trial_id], waterfalls[record.trial_id] = known[key]
-    return scalings, waterfalls
 
 
 def as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:

@@ -126,6 +126,7 @@ class Measured:
         found = visits(self.records, self.buckets)
         self.pool = Pool(found, known or TYPICAL[device], is_certain=is_certain)
         self._readings = [frozenset(each.logs) for each in found]
+        self._figures = dict[Hashable, tuple[Scaling, Waterfall | None]]()
 
     @cached_property
     def _visits(self) -> dict[Hashable, list[TrialRecord]]:
@@ -141,6 +142,14 @@ class Measured:
     def reference(self, record: TrialRecord) -> TrialRecord:
         """The visit that stands for a record's setting: one with all variants, else the first."""
         return min(self.visits(record), key=says_less, default=record)
+
+    def figures(self, record: TrialRecord) -> tuple[Scaling, Waterfall | None]:
+        """How a record's setting scales and where its step goes, worked out once for all of its visits."""
+        key = self.buckets.key(record.config)
+        if key not in self._figures:
+            reference = self.reference(record)
+            self._figures[key] = self.scaling(reference), self.waterfall(reference)
+        return self._figures[key]
 
     def unit(self, record: TrialRecord) -> Unit:
         """That of the real step of a record's setting."""

@@ -211,8 +211,7 @@ def summarize_trials(records: Sequence[TrialRecord], fit: Measured) -> list[Summ
 
 
 def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[TrialRecord]) -> Summary:
-    has_steps = record.steps is not None
-    scaled, divided = (fit.scaling(record), fit.waterfall(record)) if has_steps else (None, None)
+    scaled, divided = fit.figures(record) if record.steps is not None else (None, None)
     values = _asked(record, names) | _answered(record, scaled, divided)
     values |= {
         "scaled": scaled,
@@ -314,23 +313,18 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
         "trial_id": record.trial_id,
         "role": record.request.role,
         "state": record.state,
-        "strategy": setting.strategy,
         "scaling": config.scaling,
         "world_size": config.world_size,
         "nodes": record.nodes,
         "placement": placement_text(config.placement),
-        "batch_size": setting.batch_size,
         "global_batch_size": config.global_batch_size,
-        "bucket_cap_mb": setting.bucket_cap_mb,
-        "precision": setting.precision,
-        "gradient_accumulation": setting.gradient_accumulation,
-        "gradient_compression": setting.gradient_compression,
         "oversubscribed": config.oversubscribed,
         "wall_time_s": record.wall_time_s,
         "varying": {
             name: getattr(setting, name) if name in Setting.model_fields else config.environment.get(name)
             for name in names
         },
+        **{name: getattr(setting, name) for name in Setting.model_fields if name in _COLUMNS},
         **_not_told(config.workload),
     }
 

@@ -232,13 +232,9 @@ class Pool:
         if len({unit for weights in asked for unit in weights}) > MOST_JOINT:
             share = CONFIDENCE ** (1 / len(asked))
             return [(each, t_quantile(each.degrees, share) * each.sd) for each in found]
-        most: Array = np.zeros(NUM_DRAWS)
-        for first in range(0, len(asked), AT_ONCE):
-            some = found[first : first + AT_ONCE]
-            sds, means = np.array([each.sd for each in some]), np.array([each.mean for each in some])
-            apart = np.abs(self.draws(asked[first : first + AT_ONCE]) - means) / np.where(sds > 0, sds, 1.0)
-            most = np.maximum(most, apart.max(axis=1))
-        widest = float(np.quantile(most, CONFIDENCE))
+        sds, means = np.array([each.sd for each in found]), np.array([each.mean for each in found])
+        apart = np.abs(self.draws(asked) - means) / np.where(sds > 0, sds, 1.0)
+        widest = float(np.quantile(apart.max(axis=1), CONFIDENCE))
         return [(each, max(widest * each.sd, each.half)) for each in found]
 
     # --- the fit

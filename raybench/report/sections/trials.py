@@ -22,7 +22,6 @@ from raybench.report.format import duration_words, interval, milliseconds, perce
 from raybench.report.plot import (
     COLORS,
     STYLES,
-    headline_title,
     in_lines,
     legend_below,
     make_figure,
@@ -112,8 +111,8 @@ def in_order(results: StudyResults, role: Role) -> list[TrialRecord]:
     """The complete records of a role by setting, smallest world size first; the default's first."""
     curve_of: dict[str, int] = {}
     for index, curve in enumerate(results.curves):
-        for point in curve.points:  # a trial on one device belongs to several: it stands with the first
-            curve_of.setdefault(point.trial_id, index)
+        for record in curve.records:  # a trial on one device belongs to several: it stands with the first
+            curve_of.setdefault(record.trial_id, index)
     last = len(results.curves)
     return sorted(
         results.by_role(role),
@@ -172,7 +171,8 @@ def step_time_plot(results: StudyResults, samples_dir: Path | None) -> StepTimeP
     path = samples_dir / f"{results.headline.trial_id}.parquet"
     times = slowest_steps(path) if path.is_file() else {}
     found = {words: np.sort(times[variant]) for variant, words in VARIANT_WORDS.items() if variant in times}
-    return StepTimePlot(headline_title(results), found) if found else None
+    many = devices_words(results.headline.config.world_size)
+    return StepTimePlot(f"{many}, {results.headline_label}", found) if found else None
 
 
 def draw_step_times(plot: StepTimePlot) -> Figure:

@@ -22,10 +22,10 @@ def test_each_setting_has_a_curve_the_defaults_first_and_one_device_belongs_to_a
     assert [curve.label for curve in results.curves] == ["default buckets", "1 MiB buckets"]
     assert [curve.is_default for curve in results.curves] == [True, False]
     for curve in results.curves:
-        assert [point.world_size for point in curve.points] == [1, 2, 4]
+        assert [record.config.world_size for record in curve.records] == [1, 2, 4]
     first, second = results.curves
-    assert first.points[0].trial_id == second.points[0].trial_id  # measured once
-    assert first.points[1].trial_id != second.points[1].trial_id
+    assert first.records[0].trial_id == second.records[0].trial_id  # measured once
+    assert first.records[1].trial_id != second.records[1].trial_id
 
 
 def test_each_placement_has_a_curve() -> None:
@@ -41,22 +41,22 @@ def test_each_placement_has_a_curve() -> None:
     ]
     curves = analyse(spec, run_all(FakeRunner(noise=QUIET), requests)[0]).curves
     assert [curve.label for curve in curves] == ["batch 32, fp32, pack", "batch 32, fp32, spread"]
-    assert [[point.world_size for point in curve.points] for curve in curves] == [[1, 2, 4]] * 2
+    assert [[each.config.world_size for each in curve.records] for curve in curves] == [[1, 2, 4]] * 2
 
 
 def test_a_search_alone_has_curves_of_one_point_and_gives_way_to_scaling_trials() -> None:
     spec = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "optuna", "trials": 3})
     records = searched(spec, (1, 2), Setting(batch_size=128))
     search = [record for record in records if record.request.role == "search"]
-    assert [len(curve.points) for curve in analyse(spec, search).curves] == [1, 1]
-    assert [len(curve.points) for curve in analyse(spec, records).curves] == [2, 2]
+    assert [len(curve.records) for curve in analyse(spec, search).curves] == [1, 1]
+    assert [len(curve.records) for curve in analyse(spec, records).curves] == [2, 2]
 
 
 def test_a_world_size_that_failed_is_not_on_the_curve() -> None:
     spec = study(knobs={"batch_size": [32]}, scaling={"world_sizes": [1, 2, 4]})
     records = [*grid(spec, (1, 4))[0], failed(asked(spec, "scaling", Setting(batch_size=32), 2))]
     (curve,) = analyse(spec, records).curves
-    assert [point.world_size for point in curve.points] == [1, 4]
+    assert [record.config.world_size for record in curve.records] == [1, 4]
 
 
 def test_the_batch_curve_passes_1_between_its_neighbours() -> None:

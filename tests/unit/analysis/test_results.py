@@ -16,7 +16,7 @@ WINNER = Setting(batch_size=512, precision="bf16", bucket_cap_mb=25)
 def test_a_whole_search() -> None:
     results = analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER))
     assert [curve.is_default for curve in results.curves] == [True, False]
-    assert [[point.world_size for point in curve.points] for curve in results.curves] == [[1, 2], [1, 2]]
+    assert [[each.config.world_size for each in curve.records] for curve in results.curves] == [[1, 2]] * 2
 
 
 def test_several_objectives_give_a_front() -> None:

@@ -162,7 +162,7 @@ def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
         )
         assert sorted(mine) == sorted(theirs), name
     curves = [
-        [point.trial_id for curve in of.curves for point in curve.points] for of in (with_them, without)
+        [record.trial_id for curve in of.curves for record in curve.records] for of in (with_them, without)
     ]
     assert curves[0] == curves[1]
 

@@ -62,7 +62,7 @@ def test_a_whole_search() -> None:
     assert len(re.findall(r"[.:] ", answer)) <= 9
     assert "eep the default" not in answer
     assert [curve.is_default for curve in results.curves] == [True, False]
-    assert [[point.world_size for point in curve.points] for curve in results.curves] == [[1, 2], [1, 2]]
+    assert [[each.config.world_size for each in curve.records] for curve in results.curves] == [[1, 2]] * 2
 
 
 @pytest.mark.parametrize("visits", [1, 3])
