@@ -105,7 +105,7 @@ def _of_waterfall(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:
     def find(results: Facts, record: TrialRecord) -> Estimate | None:
         found = results.waterfalls[record.trial_id]
         value: Estimate | None = getattr(found, name) if found else None
-        return value.as_share if value is not None and name.endswith("fraction") else value
+        return value
 
     return find
 

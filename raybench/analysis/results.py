@@ -23,14 +23,6 @@ from raybench.analysis.findings.finding import Finding, FindingName, Need, ranke
 from raybench.analysis.findings.of_study import not_reached
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
-from raybench.analysis.overlap import (
-    BatchOverlaps,
-    ModelBuckets,
-    Profiled,
-    batch_overlaps,
-    model_buckets,
-    profiled,
-)
 from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
 from raybench.analysis.resolve import Facts, as_counted, resolve
@@ -38,7 +30,6 @@ from raybench.analysis.settings import ShownSetting, shown_settings
 from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
-from raybench.analysis.simulate.what_if import WhatIf, study_what_if
 from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import StrategyRow, compare_strategies
@@ -55,7 +46,6 @@ class StudyResults(Facts):
     summaries: tuple[Summary, ...]  # of each setting, and of what has no figures
     trials: tuple[Summary, ...]  # of each record, by itself
     best_label: str
-    model_buckets: ModelBuckets | None  # in which DDP sends the gradients
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every setting
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
@@ -65,11 +55,8 @@ class StudyResults(Facts):
     effects: Mapping[str, Effect]  # of each setting at the target on the efficiency, by trial id
     combined_effect: Effect | None  # of an ablation: all its changes together
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
-    overlaps: BatchOverlaps
-    what_if: WhatIf | None  # which buckets the default's trial alone would have chosen
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
-    profiled: tuple[Profiled, ...]  # trials of which a profile was asked
     work: tuple[Work, ...]  # a run, which ``costs`` are of, among them
     costs: tuple[CostPoint, ...]  # of a run, as it was trained where it was
     device_advice: DeviceAdvice | None  # what is compared with one device
@@ -123,7 +110,6 @@ def analyse(
         summaries=tuple(summarize(every, base.fit)),
         trials=tuple(summarize_trials(every, base.fit)),
         best_label=difference_words(base.study, base.best.record.config) if base.best else "",
-        model_buckets=model_buckets(base),
         recommendation=use,
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
@@ -133,11 +119,8 @@ def analyse(
         effects=found,
         combined_effect=combined_effect(base, found),
         settings=shown_settings(base, use.config if use else None),
-        overlaps=batch_overlaps(base),
-        what_if=study_what_if(base),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,
-        profiled=profiled(base),
         work=work,
         costs=costs(base, work, training),
         device_advice=device_advice(base, use),

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 
 from raybench.analysis.laws import serial_fraction
 from raybench.analysis.reference import KnownBuckets
@@ -19,7 +21,8 @@ from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, level_unit, one_device, step_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Variant
-from raybench.records.results import Beside
+
+WITHOUT_WRAPPER = ("dp", "fsdp")  # strategies, which have no buckets either
 
 
 @dataclass(frozen=True)
@@ -41,22 +44,13 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class LoggerCheck:
-    """What DDP's own logger reports. It samples few steps and measures a span."""
-
-    communication_s: float
-    overlap_s: float
-    exposed_s: float  # communication less its overlap
-
-
-@dataclass(frozen=True)
 class Waterfall:
     """A step taken apart, and the field's simpler words for the same."""
 
     world_size: int
     step_time_s: Estimate
     parts: Parts
-    notes: tuple[str, ...] = ()
+    missing: Mapping[Variant, str] = field(default_factory=dict)  # levels, and why they were not measured
     replay_s: Estimate | None = None  # the all-reduces alone, with no compute beside them
     hidden_communication_s: Estimate | None = None  # replay - exposed; negative: interference adds
     bus_bandwidth_bytes_per_s: Estimate | None = None
@@ -65,7 +59,6 @@ class Waterfall:
     communication_fraction: Estimate | None = None  # exposed communication over T(n)
     serial_fraction: Estimate | None = None  # Amdahl's f
     compute_to_communication: Estimate | None = None  # all devices' compute over the replay
-    ddp_logger: LoggerCheck | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,7 @@ class _Level:
 
 
 def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> Waterfall | None:
-    """The waterfall of the setting of a complete record, which has its buckets, logger and what is missing.
+    """The waterfall of the setting of a complete record, which has its buckets and what is missing.
 
     None without a step of one device to start from.
     """
@@ -87,23 +80,22 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> Waterfa
     levels, has = _levels(pool, config, buckets)
     if len(levels) < 2:
         return None
-    shares = _Shares(pool, step, step_s)
-    parts = {levels[0].part: shares.of(levels[0])}
-    for below, above in itertools.pairwise(levels):
-        parts[above.part] = shares.of(above, below)
-    exposed, below, lowest = parts.get("exposed_communication"), levels[-2], levels[0]
+    seconds = partial(_seconds, pool, step, step_s)
+    lowest, below, whole = levels[0], levels[-2], levels[-1]
+    parts = {lowest.part: seconds({lowest: 1})}
+    for under, above in itertools.pairwise(levels):
+        parts[above.part] = seconds({above: 1, under: -1})
+    exposed, t_comm = parts.get("exposed_communication"), seconds({whole: 1, lowest: -1})
     replay, concurrent = (level_unit(config, buckets, name) for name in ("replay", "concurrent"))
-    has_replay, t_comm = pool.has(replay), shares.of(levels[-1], lowest)
-    hidden = shares.hidden(replay, levels[-1], below) if has_replay and exposed is not None else None
-    bandwidth = _bus_bandwidth(record, pool.time(replay)) if has_replay else None
+    alone, has_replay = _Level("replay", replay), pool.has(replay)
     return Waterfall(
         world_size=size,
         step_time_s=step_s,
         parts=Parts(**parts),
-        notes=_notes(record, has),
-        replay_s=shares.of(_Level("replay", replay)) if has_replay else None,
-        hidden_communication_s=hidden,
-        bus_bandwidth_bytes_per_s=bandwidth,
+        missing=_missing(record, has),
+        replay_s=seconds({alone: 1}) if has_replay else None,
+        hidden_communication_s=seconds({alone: 1, whole: -1, below: 1}) if has_replay and exposed else None,
+        bus_bandwidth_bytes_per_s=_bus_bandwidth(record, pool.time(replay)) if has_replay else None,
         t_comm_s=t_comm,
         t_comm_fraction=t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
@@ -111,7 +103,6 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> Waterfa
         compute_to_communication=(
             pool.contrast({concurrent: 1.0, replay: -1.0}).ratio() if pool.has(replay, concurrent) else None
         ),
-        ddp_logger=_logger_check(record),
     )
 
 
@@ -123,30 +114,17 @@ def _serial_fraction(pool: Pool, config: Configuration, step: Unit) -> Estimate 
     return serial_fraction(pool.contrast({base: 1.0, step: -1.0}).ratio(), config.world_size)
 
 
-class _Shares:
-    """Levels and their differences, as shares of the real step and in s."""
-
-    def __init__(self, pool: Pool, step: Unit, step_s: Estimate) -> None:
-        self._pool, self._step, self._step_s = pool, step, step_s
-
-    def _share(self, level: _Level) -> float:
-        return math.exp(self._pool.log(level.unit) - self._pool.log(self._step)) / level.over
-
-    def of(self, above: _Level, below: _Level | None = None) -> Estimate:
-        """A level, or its difference to the one below, in s, to first order."""
-        return self._sum({above: 1} if below is None else {above: 1, below: -1})
-
-    def hidden(self, replay: Unit, step: _Level, below: _Level) -> Estimate:
-        """The all-reduces alone, less what of them is exposed, in s."""
-        return self._sum({_Level("replay", replay): 1, step: -1, below: 1})
-
-    def _sum(self, signs: Mapping[_Level, int]) -> Estimate:
-        shares = {level: sign * self._share(level) for level, sign in signs.items()}
-        weights = dict[Unit, float]()
-        for level, share in shares.items():
-            weights[level.unit] = weights.get(level.unit, 0.0) + share
-            weights[self._step] = weights.get(self._step, 0.0) - share
-        return self._pool.contrast(weights).sum(sum(shares.values()), self._step_s.value)
+def _seconds(pool: Pool, step: Unit, step_s: Estimate, signs: Mapping[_Level, int]) -> Estimate:
+    """A sum of levels, each with its sign, as a share of the real step, in s; to first order."""
+    shares = {
+        level: sign * math.exp(pool.log(level.unit) - pool.log(step)) / level.over
+        for level, sign in signs.items()
+    }
+    weights = defaultdict[Unit, float](float)
+    for level, share in shares.items():
+        weights[level.unit] += share
+        weights[step] -= share
+    return pool.contrast(weights).sum(sum(shares.values()), step_s.value)
 
 
 def _levels(
@@ -178,31 +156,13 @@ def _levels(
     return levels, has
 
 
-def _notes(record: TrialRecord, has: Collection[Variant]) -> tuple[str, ...]:
-    """What to say of the levels that were not measured."""
-    reason, strategy = record.steps.missing if record.steps else {}, record.config.setting.strategy
-    notes = []
-    if record.config.scaling == "strong" and "base" not in has:
-        notes.append(f"no step at the global batch on one device{_why(reason, 'base')}: no small batch part")
-    if strategy in ("dp", "fsdp"):
-        notes.append(f"{strategy} has no DDP wrapper and no buckets: what is lost is not taken apart")
-    elif "concurrent" not in has and "local" not in has:
-        notes.append("only the whole loss was measured, not its parts")
-    elif "concurrent" not in has:
-        notes.append(
-            f"all devices at once without wrapper were not measured{_why(reason, 'concurrent')}: contention "
-            "and wrapper are not told apart"
-        )
-    elif "local" not in has:
-        notes.append(
-            f"steps without all-reduces were not measured{_why(reason, 'local')}: wrapper and skew are "
-            "within exposed communication"
-        )
-    return tuple(notes)
-
-
-def _why(missing: Mapping[Variant | Beside, str], variant: Variant) -> str:
-    return f" ({missing[variant]})" if variant in missing else ""
+def _missing(record: TrialRecord, has: Collection[Variant]) -> dict[Variant, str]:
+    """The levels that were not measured, and why, where the trial has a reason."""
+    reasons, config = record.steps.missing if record.steps else {}, record.config
+    wanted: list[Variant] = ["base"] if config.scaling == "strong" else []
+    if config.setting.strategy not in WITHOUT_WRAPPER:
+        wanted += ["concurrent", "local"]
+    return {variant: reasons.get(variant, "") for variant in wanted if variant not in has}
 
 
 def _bus_bandwidth(record: TrialRecord, replay_s: Estimate) -> Estimate | None:
@@ -212,11 +172,3 @@ def _bus_bandwidth(record: TrialRecord, replay_s: Estimate) -> Estimate | None:
     """
     sent, n = record.steps.gradient_bytes if record.steps else None, record.config.world_size
     return inverse(replay_s).scaled(sent * 2 * (n - 1) / n) if sent else None
-
-
-def _logger_check(record: TrialRecord) -> LoggerCheck | None:
-    times = (record.steps.ddp_logger if record.steps else None) or {}
-    communication_s, overlap_s = times.get("avg_backward_comm_s"), times.get("avg_overlap_s")
-    if communication_s is None or overlap_s is None:
-        return None
-    return LoggerCheck(communication_s, overlap_s, communication_s - overlap_s)

@@ -33,10 +33,9 @@ from raybench.report.pages import (
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import draw_prediction, prediction_plot
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import buckets_table, hiding_table, model_buckets_table, overlap_table
+from raybench.report.sections.overlap import buckets_table, model_buckets_table, overlap_table
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
-    curve_table,
     draw_scaling,
     overheads_table,
     scaling_plot,
@@ -203,10 +202,9 @@ def make_tables(results: StudyResults) -> ReportTables:
             "The parts of a step",
             tables=(
                 waterfall_table(results),
-                curve_table(results),
-                overlap_table(results),
-                communication_table(results),
                 overheads_table(results),
+                communication_table(results),
+                overlap_table(results),
                 phases_table(results),
             ),
             level="folded",
@@ -224,7 +222,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         ),
         "what-if": Section(
             "What if",
-            tables=(model_buckets_table(results), buckets_table(results), hiding_table(results)),
+            tables=(model_buckets_table(results), buckets_table(results)),
             level="folded",
         ),
         "steps": Section("Step times", ("step_times",), level="folded"),

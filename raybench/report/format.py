@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
 
@@ -80,23 +80,13 @@ def interval(estimate: Estimate, suffix: str = "") -> str:
     return f"{value}{suffix} [{low}, {beyond}{high}]"
 
 
-def lost_milliseconds(estimate: Estimate) -> str:
-    """A time in s that is lost, or was taken from another, as ms: no less than 0."""
-    return milliseconds(estimate.not_negative)
-
-
-def share_of_step(estimate: Estimate) -> str:
-    """A part of a step in percent, with its interval: no less than nothing of it, no more than all."""
-    return percent(estimate.as_share)
-
-
 def serial_fraction_words(estimate: Estimate) -> str:
     """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
     if estimate.low > 1:
         return "none: slower than one"
     if estimate.high < 0:
         return "none: faster than ideal"
-    return percent(estimate.as_share) if 0 <= estimate.value <= 1 else "not known"
+    return percent(estimate) if 0 <= estimate.value <= 1 else "not known"
 
 
 def milliseconds(estimate: Estimate) -> str:
@@ -115,22 +105,15 @@ def timing(estimate: Estimate) -> str:
     return interval(estimate.scaled(factor), f" {unit}")
 
 
-def lasting(estimate: Estimate) -> str:
-    """A run's time in s, with its interval, in the unit that suits it: "2.21 h [1.94, 2.51]"."""
+def plain_lasting(estimate: Estimate) -> str:
+    """A run's time in s in the unit that suits it, with its interval if any: "2.21 h [1.94, 2.51]"."""
     size = abs(estimate.value)
     unit, unit_s = duration_unit(size)
-    if size >= 1 or size == 0:
-        return interval(estimate.scaled(1 / unit_s), f" {unit}")
-    unit, factor = time_unit(size)
-    return interval(estimate.scaled(factor), f" {unit}")
-
-
-def plain_lasting(estimate: Estimate) -> str:
-    """A run's time in s, in the unit that suits it, with its interval where there is one."""
-    if estimate.low < estimate.high:
-        return lasting(estimate)
-    unit, unit_s = duration_unit(abs(estimate.value))
-    return f"{figures(estimate.value / unit_s)} {unit}"
+    if 0 < size < 1:
+        unit, of_a_second = time_unit(size)
+        unit_s = 1 / of_a_second
+    scaled = estimate.scaled(1 / unit_s)
+    return interval(scaled, f" {unit}") if scaled.low < scaled.high else f"{figures(scaled.value)} {unit}"
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
@@ -210,6 +193,12 @@ def share(value: float) -> str:
 def count(estimate: Estimate) -> str:
     """The n of an estimate: "10", or "30 in 3 starts" of the workers."""
     return f"{estimate.n}" if estimate.starts == 1 else f"{estimate.n} in {estimate.starts} starts"
+
+
+def number_words(numbers: Sequence[int], unit: str) -> str:
+    """How many there are of each: "5 to 12 rounds", "1 round" where all have as many."""
+    few, many = min(numbers, default=0), max(numbers, default=0)
+    return plural(many, unit) if few == many else f"{few} to {many} {unit}s"
 
 
 def _no_negative_zero(text: str) -> str:

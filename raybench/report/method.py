@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.records.results import StopReason
-from raybench.report.sections.waterfall import restart_words
+from raybench.report.format import duration_words, number_words, over_few, timing
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
-
-if TYPE_CHECKING:
-    from raybench.analysis.results import StudyResults
-    from raybench.records.record import TrialRecord
 
 NAMED = ("torch", "ray")  # packages, beside raybench
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
@@ -118,38 +115,30 @@ def began_words(records: Iterable[TrialRecord]) -> str:
 
 
 STOP_WORDS: dict[StopReason, str] = {
-    "half_width": "reached the half-width asked",
-    "max_seconds": "ended by measure.max_seconds",
-    "steps": "fixed number of rounds",
-    "ended": "the script ended first",
+    "half_width": "at the requested half-width",
+    "max_seconds": "by measure.max_seconds",
+    "steps": "after a fixed number",
+    "ended": "with the script",
 }
 BLOCKS = (
     "In each round every variant of the step runs one block of steps, in shuffled order; the first steps of "
-    "a block are thrown away."
+    "a block do not count."
 )
 ESTIMATOR = (
-    "Of each trial the level of every variant is the mean over rounds of its logarithm (10% trimmed from 10 "
-    "rounds on). All trials are one fit: what a trial adds to all of its variants, and to each, are random "
-    "effects, so that variants of the same rounds are compared sharply and others by what trials differ by. "
-    "Intervals are 95%. Totals (time, cost) are made of the arithmetic mean step over all rounds."
-)
-BASE = (
-    "efficiency = speed-up / n. One device runs the bare model, without DDP, with the same batch, precision "
-    "and accumulation."
+    "The level of a variant in a trial is the mean over rounds of its logarithm, 10% trimmed from 10 rounds "
+    "on. All trials are one fit with random effects of trials, variants and starts. Totals (time, cost) are "
+    "of the arithmetic mean step."
 )
 AGAIN = (
-    'Intervals are of this run. "In another run" adds what one start of the workers differs by from another, '
-    "and the noise of the other run."
+    'Intervals are 95%, of this run. "In another run" adds what one start of the workers differs by from '
+    "another, and the noise of the other run."
 )
-BASE_OF_A_SCRIPT = (
-    "efficiency = speed-up / n. One device is the same script with one rank, in a start of its own."
-)
+BASE = "One device runs the bare model, without DDP, with the same batch, precision and accumulation."
+BASE_OF_A_SCRIPT = "One device is the same script with one rank, in a start of its own."
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
 KEPT_MEMORY = (
-    "On CPUs the workers keep what a step frees for the next one (glibc's mallopt), as a GPU's allocator "
-    f"does; a program of your own does so with {KEPT_BY_VARIABLES}. Without, a step may pay thousands of "
-    "page faults, or none, by where its heap happens to end. Variables of malloc that you set are left as "
-    "they are."
+    "On CPUs the workers keep what a step frees for the next one, as a GPU's allocator does; without, a step "
+    f"may pay thousands of page faults. A program of your own keeps it with {KEPT_BY_VARIABLES}."
 )
 
 
@@ -161,20 +150,18 @@ def method_words(results: StudyResults) -> list[str]:
         return [f"{plural(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
     mode, script = results.study.scaling.mode, results.study.workload
     is_script = isinstance(script, ScriptSpec)
-    rounds = _range([len(each.rounds) for each in measured])
-    configs = [record.config for record in results.measured]
-    is_complete = "that was begun is complete" if asked == 1 else "that were begun are complete"
+    rounds = number_words([len(each.rounds) for each in measured], "round")
+    is_on_cpus = any(record.config.device == "cpu" for record in results.measured)
     return [
-        f"{len(measured)} of {plural(asked, 'trial')} {is_complete}, with {rounds} each. {BLOCKS}",
-        ESTIMATOR,
+        f"{len(measured)} of {plural(asked, 'trial')} completed, with {rounds} each. {BLOCKS} "
+        f"{_stop_words(results)}",
+        f"{ESTIMATOR} {_spreads_words(results)}",
         AGAIN,
-        _spreads_words(results),
-        _stop_words(results),
-        *_left_out_words(results),
-        f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; "
+        f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; efficiency = speed-up / n. "
         f"{BASE_OF_A_SCRIPT if is_script else BASE}",
+        *_left_out_words(results),
         *(_script_words(script, results) if isinstance(script, ScriptSpec) else _tf32_words(results)),
-        *([KEPT_MEMORY] if not is_script and any(each.device == "cpu" for each in configs) else []),
+        *([KEPT_MEMORY] if not is_script and is_on_cpus else []),
         *_input_words(results),
     ]
 
@@ -184,9 +171,9 @@ def _spreads_words(results: StudyResults) -> str:
     found, known = results.pool.spreads, results.pool.known
     source = "typical" if known in TYPICAL.values() else "of earlier studies on this machine"
     return (
-        f"Trials of one setting differ by {found.trial:.1%} in all that they measure, by {found.unit:.1%} "
-        f"in each variant (standard deviations; {source}: {known.trial:.1%} and {known.unit:.1%}). Starts "
-        f"differ by {known.start:.1%} and {known.start_unit:.1%} ({source})."
+        f"Their standard deviations: {found.trial:.1%} between trials and {found.unit:.1%} between variants "
+        f"within one ({source}: {known.trial:.1%} and {known.unit:.1%}); {known.start:.1%} and "
+        f"{known.start_unit:.1%} between starts ({source})."
     )
 
 
@@ -205,8 +192,8 @@ def _tf32_words(results: StudyResults) -> list[str]:
     words = []
     if off:
         words.append(
-            f"At {' and '.join(off)} TF32 is off, for convolutions too, where torch has it on by default: "
-            'the same program outside raybench may be faster (precision = "default" leaves TF32 as it is).'
+            f"At {' and '.join(off)} TF32 is off, for convolutions too, where torch has it on by default. "
+            'The same program outside raybench may be faster; precision = "default" leaves TF32 as it is.'
         )
     if "default" in precisions:
         words.append("At torch's own precision TF32 is as torch has it: on for convolutions by default.")
@@ -216,14 +203,14 @@ def _tf32_words(results: StudyResults) -> list[str]:
 def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
     """What was done with a script."""
     words = (
-        f"{script.name} ran as it is, in processes of its own for each trial, until enough of its optimizer "
-        "steps were timed; a step is all that it does from one to the next."
+        f"{script.name} ran unchanged, in new processes for each trial, until enough optimizer steps were "
+        "timed. A step is all that it does from one to the next."
     )
     measured = [record.steps for record in results.measured if record.steps is not None]
     if any(each.variant == "local" for steps in measured for each in steps.rounds[0].blocks):
         words += (
-            " In half of the blocks its DDP sent no gradients, which tells communication from the rest: "
-            "what it trained means nothing, and was thrown away."
+            " In half of the blocks its DDP sent no gradients, to tell communication from the rest. What it "
+            "trained was thrown away."
         )
     replaced = {name: value for steps in measured for name, value in steps.overridden.items()}
     if replaced:
@@ -249,17 +236,12 @@ def _input_words(results: StudyResults) -> list[str]:
 
 
 def _stop_words(results: StudyResults) -> str:
-    """When the rounds ended, by what each trial was asked and what ended it."""
+    """What ended the rounds, and in how many trials."""
     requests = [each.request for each in results.measured if each.request.kind == "steps"]
     asked = sorted({asked_half_width(each.measure, each.config.device) for each in requests})
     ends = Counter(_end_words(each, results.study) for each in results.records if each.steps is not None)
-    stops = ", ".join(f"{words} in {count}" for words, count in ends.most_common())
-    half_widths = " or ".join(f"{each:.1%}" for each in asked)
-    of_each = ", as was asked of each trial," if len(asked) > 1 else ""
-    return (
-        f"Rounds went on until the relative half-width was {half_widths}{of_each} or the trial's time was "
-        f"spent: {stops}."
-    )
+    stops = ", ".join(f"{words} in {plural(count, 'trial')}" for words, count in ends.most_common())
+    return f"Rounds ended {stops} (half-width requested: {' or '.join(f'{each:.1%}' for each in asked)})."
 
 
 def _end_words(record: TrialRecord, study: Study) -> str:
@@ -268,10 +250,10 @@ def _end_words(record: TrialRecord, study: Study) -> str:
     assert record.request.kind == "steps"
     stop = record.steps.stopped_by
     if stop == "max_seconds" and record.request.measure.max_seconds < study.measure.max_seconds:
-        return "ended by what the time budget left the trial"
+        return "by the time budget"
     return STOP_WORDS[stop]
 
 
-def _range(numbers: Sequence[int]) -> str:
-    few, many = min(numbers), max(numbers)
-    return plural(few, "round") if few == many else f"{few} to {many} rounds"
+def restart_words(estimate: Estimate) -> str:
+    """What a restart of the loader costs an epoch, a time in s, with its unit."""
+    return over_few(estimate, timing, duration_words(estimate.value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from raybench.analysis.labels import devices_words
-from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.report.format import number_words
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FEW_DECADES = 1000.0  # an axis that spans less has numbers within its decades
-LEAST_TICKS, MOST_TICKS = 3, 9  # numbers on a logarithmic axis
+MOST_TICKS = 9  # decades on a logarithmic axis
 REACH = 3.0  # beyond the values, of an axis for their intervals
 DPI = 130
 CHARACTER_IN, LEGEND_HANDLE_IN = 0.076, 0.75  # sizes in a legend, in inches
@@ -71,27 +69,13 @@ def log2_axis(
     from matplotlib.ticker import NullFormatter, NullLocator
 
     axes.set_xscale("log", base=2)
-    shown = enough(far_apart(values, most), values)
+    shown = far_apart(values, most)
     axes.set_xticks(shown, [words(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     low, high = min(values), max(values)
     margin = max(2**0.3, (high / low) ** 0.04)
     axes.set_xlim(low / margin, high * margin)
-
-
-def enough(shown: Sequence[int], values: Sequence[int], least: int = LEAST_TICKS) -> list[int]:
-    """``shown`` of the measured ``values``, and where they are fewer round numbers furthest from them.
-
-    Between 1 and 2 there are none.
-    """
-    low, high = min(values), max(values)
-    halves = (number << octave for octave in range(high.bit_length()) for number in (2, 3))
-    round_numbers = {number for number in halves if low < number < high}
-    found = set(shown)
-    while len(found) < least and (left := round_numbers - found):
-        found.add(max(left, key=lambda one: (min(abs(np.log2(one / each)) for each in found), -one)))
-    return sorted(found)
 
 
 def far_apart(values: Sequence[int], most: int = 10) -> list[int]:
@@ -105,26 +89,14 @@ def far_apart(values: Sequence[int], most: int = 10) -> list[int]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Numbers on a logarithmic axis between the two: decades, else 1, 2 and 5 of each, else even steps."""
-    from matplotlib.ticker import MaxNLocator
+    """Numbers on a logarithmic axis between the two: decades, 1, 2 and 5 of each, or even steps in one."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    decades = [10.0**each for each in exponents]
-    candidates = [
-        decades[:: -(-len(decades) // MOST_TICKS)],
-        [n * each for each in decades for n in (1, 2, 5)],
-    ]
-    ticks: list[float] = []
-    for every in candidates[int(high / low < FEW_DECADES) :]:
-        ticks = [each for each in every if low <= each <= high]
-        if len(ticks) >= LEAST_TICKS:
-            return ticks
-    for number in range(4, MOST_TICKS):
-        even = MaxNLocator(number, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        ticks = [float(each) for each in even if low <= each <= high]
-        if len(ticks) > LEAST_TICKS:
-            break
-    return ticks
+    if high / low < 10:
+        locator: MaxNLocator | LogLocator = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4)
+    else:
+        locator = LogLocator(subs=(1, 2, 5) if high / low < FEW_DECADES else (1,), numticks=MOST_TICKS)
+    return [float(each) for each in locator.tick_values(low, high) if low <= each <= high]
 
 
 def log_y(axes: Axes, values: Sequence[float]) -> None:
@@ -314,10 +286,9 @@ def in_lines(text: str, width: int) -> str:
 
 def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") -> str:
     """The number behind each point; of one or two seeds there is no interval to speak of."""
-    few, many = rounds
-    if many < LEAST_VALUES and interval:
-        return f"n = {plural(many, unit)}, no interval"
-    return f"{interval}n = {plural(many, unit)}" if few == many else f"{interval}n = {few} to {many} {unit}s"
+    if rounds[1] < LEAST_VALUES and interval:
+        return f"n = {plural(rounds[1], unit)}, no interval"
+    return f"{interval}n = {number_words(rounds, unit)}"
 
 
 @dataclass(frozen=True)
@@ -345,12 +316,6 @@ def fewest_and_most(lines: Sequence[Line]) -> tuple[int, int]:
     """How many rounds, seeds or epochs are behind a point."""
     numbers = [point.estimate.n for line in lines for point in line.points]
     return min(numbers, default=0), max(numbers, default=0)
-
-
-def headline_title(results: StudyResults) -> str:
-    """The headline's devices and its setting."""
-    assert results.headline is not None
-    return f"{devices_words(results.headline.config.world_size)}, {results.headline_label}"
 
 
 Value = TypeVar("Value")  # what a plot shows

@@ -57,13 +57,7 @@ def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
         names = list(first)
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows(
-            [
-                f"{value:.9g}" if type(value) is float else _csv_cell(value)  # most are
-                for value in map(row.__getitem__, names)
-            ]
-            for row in itertools.chain([first], every)
-        )
+        writer.writerows([_csv_cell(row[name]) for name in names] for row in itertools.chain([first], every))
     return text.getvalue()
 
 

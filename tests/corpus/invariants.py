@@ -97,9 +97,8 @@ class Shown:
 
 
 STEP, RATE, SPEEDUP, EFFICIENCY = "step time, ms", "samples/s", "speed-up", "efficiency"
-ADDED, ADDED_SHARE = "T_comm = T(n) - T(1), ms", "T_comm / T(n)"
 EXPOSED, EXPOSED_SHARE, SKEW = "communication, ms", "communication / T(n)", "skew, ms"
-KINDS = (STEP, RATE, SPEEDUP, EFFICIENCY, ADDED, ADDED_SHARE, EXPOSED, EXPOSED_SHARE)
+KINDS = (STEP, RATE, SPEEDUP, EFFICIENCY, EXPOSED)  # what several tables have
 SAME_KIND = {"throughput, samples/s": RATE, "measured step, ms": STEP, "step time": STEP}
 SOURCES = re.compile(
     r" \((?:in the rounds of \d+|in the confirmation|beside the default|in the search)\)| \*$"
@@ -130,7 +129,6 @@ def shown_figures(drawn: Drawn) -> Iterator[Shown]:
             yield from _of_settings(drawn, table)
         elif any({"change", "winner", "configuration", "what if"} & row.keys() for row in table.rows):
             yield from _of_changes(drawn, table)
-    yield from _of_hiding(drawn)
 
 
 def _of_settings(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
@@ -140,7 +138,7 @@ def _of_settings(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
         if "batch per device" in row or not devices or not devices.isdigit():
             continue
         setting = SOURCES.sub("", cell_of(row, "setting") or "")
-        for heading in (*KINDS, *SAME_KIND):
+        for heading in (*KINDS, EXPOSED_SHARE, *SAME_KIND):
             yield from _shown(setting, int(devices), heading, cell_of(row, heading), table)
 
 
@@ -172,12 +170,6 @@ def _of_waterfall(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
         yield from _of_the_headline(drawn, kinds.get(row["part"]), row["ms"], table)
 
 
-def _of_communication(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
-    for row in table.rows:
-        kind = row["quantity"] if row["quantity"] in KINDS else None
-        yield from _of_the_headline(drawn, kind, row["value"], table)
-
-
 def _of_phases(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
     kinds = {"gradient synchronization": EXPOSED, "waiting for the slowest rank": SKEW, "step": STEP}
     for row in table.rows:
@@ -195,21 +187,8 @@ def _of_the_headline(drawn: Drawn, kind: str | None, cell: str, table: ShownTabl
 
 OF_HEADLINE = {
     "Where the time goes": _of_waterfall,
-    "Other measures of communication": _of_communication,
     "Phases": _of_phases,
 }
-
-
-def _of_hiding(drawn: Drawn) -> Iterator[Shown]:
-    table = drawn.table("How much compute hides communication")
-    if table is None:
-        return
-    for row in table.rows:
-        kind = EXPOSED_SHARE if (cell_of(row, "the share is") or "").startswith("transfers") else ADDED_SHARE
-        setting = f"batch {cell_of(row, 'batch per device')}, {cell_of(row, 'setting')}"
-        if setting in {drawn.results.label(each) for each in drawn.results.measured}:
-            found = cell_of(row, "share of T(n)")
-            yield from _shown(setting, drawn.results.target_world_size, kind, found, table)
 
 
 def _shown(setting: str, devices: int, heading: str, cell: str | None, table: ShownTable) -> Iterator[Shown]:

@@ -16,15 +16,8 @@ FIGURE = re.compile(
     rf"(?: \[(?P<low>{NUMBER}), >?(?P<high>{NUMBER})\])?(?P<after> samples/s)?"
 )
 IN_EVERY_ROW = re.compile(r"In every row: (?P<constants>.*)\.$")
-# names of columns, without their units, that a caption may have in place of a column
-NAMES = (
-    "devices", "setting", "step time", "samples/s", "speed-up", "efficiency", "status", "n", "of", "for",
-    "T_comm = T(n) - T(1)", "T_comm / T(n)", "communication", "communication / T(n)", "Amdahl's f",
-    "measured", "measured step", "predicted step", "faster by", "buckets", "communication not hidden",
-    "batch per device", "share of T(n)", "the share is", "peak memory", "strategy", "seeds", "epochs", "by",
-    "throughput", "visits", "role", "state", "reason", "verdict", "change", "time", "device-time",
-    "trained on", "hardware",
-)  # fmt: skip
+COUNTED = re.compile(r"(?:^|, )(\d[\d,]*) (device|seed|epoch|bucket|node)s?(?=, |$)")
+CONSTANT = re.compile(r'(?:^|, )("[^"]*" is|n =|for|of|by) ')
 
 
 @dataclass(frozen=True)
@@ -135,13 +128,14 @@ def _table(title: str, caption: str, heading: Sequence[str], rows: Sequence[Sequ
 
 
 def _constants(caption: str) -> dict[str, str]:
-    """What a caption says of every row, by the name of a column: "In every row: devices 2, n = 9"."""
+    """What a caption says of every row, by column: In every row: 2 devices, "role" is search, n = 9."""
     found = IN_EVERY_ROW.search(caption)
     if found is None:
         return {}
-    names = "|".join(re.escape(each) for each in sorted(NAMES, key=len, reverse=True))
-    each_one = re.split(rf"(?:^|, )({names}) (?:= )?", found["constants"])
-    return dict(zip(each_one[1::2], each_one[2::2], strict=True))
+    counts = {f"{noun}s": number for number, noun in COUNTED.findall(found["constants"])}
+    split = CONSTANT.split(COUNTED.sub("", found["constants"]))
+    names = [each.removesuffix(" is").removesuffix(" =").strip('"') for each in split[1::2]]
+    return counts | dict(zip(names, split[2::2], strict=True))
 
 
 def _markdown_cells(line: str) -> list[str]:

@@ -62,21 +62,6 @@ class Estimate:
         low, high = self.again or (self.low, self.high)
         return math.log(high / low) / 2
 
-    @property
-    def not_negative(self) -> Estimate:
-        """The same of what cannot be below 0, such as what is lost: that part of the interval is left out.
-
-        A difference of two measurements has 0 among what it may be, so no logarithm; what cannot be takes
-        nothing from the interval's confidence. A value below 0 was measured, and keeps its interval.
-        """
-        return self if self.value < 0 else replace(self, low=max(self.low, 0.0))
-
-    @property
-    def as_share(self) -> Estimate:
-        """The same of a part of a whole, between 0 and 1."""
-        found = self.not_negative
-        return found if found.value > 1 else replace(found, high=min(found.high, 1.0))
-
     def scaled(self, factor: float) -> Estimate:
         """The estimate in another unit."""
         low, high = sorted((self.low * factor, self.high * factor))

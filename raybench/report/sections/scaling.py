@@ -14,16 +14,14 @@ from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
 from raybench.analysis.settings import SettingPoint, ShownSetting, settings_there
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
-from raybench.records.record import TrialRecord
 from raybench.report.format import (
     count,
     interval,
-    lost_milliseconds,
     milliseconds,
+    number_words,
     percent,
     plain_share,
     serial_fraction_words,
-    share_of_step,
     times,
 )
 from raybench.report.plot import (
@@ -43,13 +41,18 @@ from raybench.report.plot import (
     with_separators,
     write_title,
 )
-from raybench.report.sections.trials import in_order, label_and_mark, mark
-from raybench.report.table import Column, Table, devices, known, make_table
+from raybench.report.sections.trials import mark
+from raybench.report.table import Column, Table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MFU = "MFU: of the peak of large matrix products (of the data sheet's)."
+SERIAL = "; f: Amdahl's serial fraction (Karp and Flatt 1990)"
+STATUS = (
+    f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: slower than one."
+)
 # bars: of one device; of more where they are slower than one, and where neither is shown
 ONE_DEVICE, SLOWER, UNSURE = "#9aa4b0", "#B5442E", "#8fb8d4"
 WIDTH_IN = 7.5
@@ -85,6 +88,8 @@ def scaling_table(results: StudyResults) -> Table:
     """The settings to look at, on each of their numbers of devices."""
     rows = scaling_rows(results)
     has_mfu = any(row.mfu is not None for row in rows)
+    mfu = Column[Row]("MFU", _mfu_cell, right=True)
+    status = Column[Row]("status", lambda row: _status_cell(row.point.scaling))
     columns: list[Column[Row]] = [
         Column("devices", lambda row: str(row.point.world_size), right=True),
         Column("setting", lambda row: row.label, stays=True),
@@ -92,15 +97,11 @@ def scaling_table(results: StudyResults) -> Table:
         Column("samples/s", lambda row: interval(row.point.scaling.throughput_samples_per_s), right=True),
         Column("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True),
         Column("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True),
-        _MFU if has_mfu else _AGAIN,
-        Column("status", lambda row: _status_cell(row.point.scaling)),
+        Column("in another run", lambda row: _again_cell(row.point.scaling), right=True),
+        mfu if has_mfu else status,
     ]
-    mfu = "MFU: of the peak of large matrix products (of the data sheet's)"
-    last = mfu if has_mfu else "in another run: the range to expect"
-    caption = (
-        f"95% intervals; {last}. Excellent: at least {EXCELLENT:.0%} efficiency; good: {GOOD:.0%}; "
-        "poor: less; negative: slower than one."
-    )
+    last = MFU if has_mfu else STATUS
+    caption = " ".join([f"95% intervals, {_n_words(rows)}.", *_tokens_words(rows), last])
     if left_out := more_settings(results):
         caption += f" {plural(left_out, 'setting')} more in summary.csv."
     if any(record.config.oversubscribed for record in results.complete):
@@ -113,34 +114,30 @@ def more_settings(results: StudyResults) -> int:
     return len(settings_there(results)) - len(results.settings)
 
 
-_MFU: Column[Row] = Column("MFU", lambda row: _mfu_cell(row), right=True)
-_AGAIN: Column[Row] = Column("in another run", lambda row: _again_cell(row.point.scaling), right=True)
+def _n_words(rows: Sequence[Row]) -> str:
+    """What is behind the rows: "n = 5 to 12 rounds in 1 to 3 visits"."""
+    found = [row.point.scaling.step_time_s for row in rows]
+    starts = [each.starts for each in found]
+    words = f"n = {number_words([each.n for each in found], 'round')}"
+    words += f" in {number_words([each.visits for each in found], 'visit')}"
+    return f"{words}, {number_words(starts, 'start')} of the workers" if max(starts, default=1) > 1 else words
+
+
+def _tokens_words(rows: Sequence[Row]) -> list[str]:
+    """By what to multiply samples/s for tokens/s, where samples have tokens."""
+    scalings = [row.point.scaling for row in rows]
+    tokens = [
+        each.throughput_tokens_per_s.value / each.throughput_samples_per_s.value
+        for each in scalings
+        if each.throughput_tokens_per_s is not None
+    ]
+    ends = dict.fromkeys(f"{round(each, 1):,g}" for each in (min(tokens), max(tokens))) if tokens else {}
+    return [f"A sample has {' to '.join(ends)} tokens."] if ends else []
 
 
 def _mfu_cell(row: Row) -> str:
     of_sheet = f" ({plain_share(row.mfu_datasheet)})" if row.mfu_datasheet is not None else ""
     return f"{known(row.mfu, plain_share)}{of_sheet}"
-
-
-def curve_table(results: StudyResults) -> Table:
-    """What else is known of the curves: tokens, another run, visits."""
-
-    def scaling(record: TrialRecord) -> Scaling:
-        return results.scalings[record.trial_id]
-
-    records = in_order(results, "scaling") or in_order(results, "search")
-    columns: list[Column[TrialRecord]] = [
-        Column("devices", devices, right=True),
-        Column("setting", lambda record: label_and_mark(results, record)),
-        Column(
-            "tokens/s", lambda record: known(scaling(record).throughput_tokens_per_s, interval), right=True
-        ),
-        Column("in another run", lambda record: _again_cell(scaling(record)), right=True),
-        Column("visits", lambda record: str(len(results.visits(record))), right=True),
-        Column("n", lambda record: count(scaling(record).step_time_s), right=True),
-    ]
-    caption = "In another run: the efficiency to expect. n counts rounds."
-    return make_table("Other runs", caption, columns, records)
 
 
 def speedup_cell(scaling: Scaling) -> str:
@@ -176,53 +173,46 @@ def _status_cell(scaling: Scaling) -> str:
 
 @dataclass(frozen=True)
 class _Overhead:
-    """What a trial on several devices adds to the step of one."""
+    """What a setting on several devices adds to the step of one."""
 
-    label: str
+    row: Row
     waterfall: Waterfall
 
 
 def overheads_table(results: StudyResults) -> Table:
-    """T_comm beside the exposed part, of every trial on several devices; in strong scaling Amdahl's f too."""
-    records = in_order(results, "scaling") or in_order(results, "search")
+    """T_comm and the exposed part, of every row on several devices; in strong scaling Amdahl's f too."""
     is_strong = results.study.scaling.mode == "strong"
     rows = [
-        _Overhead(results.label(record), waterfall)
-        for record in records
-        if (waterfall := results.waterfalls[record.trial_id]) is not None and waterfall.world_size > 1
+        _Overhead(row, waterfall)
+        for row in scaling_rows(results)
+        if row.point.world_size > 1
+        if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = (
-        "T_comm: all that more devices add to a step; communication: transfers that no compute hides."
-        f"{_SERIAL if is_strong else ''}"
+        "T_comm: all that more devices add to a step; communication: transfers that no compute hides"
+        f"{SERIAL if is_strong else ''}."
     )
     columns = [*_OVERHEAD_COLUMNS, *([_SERIAL_FRACTION] if is_strong else ()), _ROUNDS]
     return make_table("Overhead by world size", caption, columns, rows)
 
 
 _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
-    Column("devices", lambda row: str(row.waterfall.world_size), right=True),
-    Column("setting", lambda row: row.label),
-    Column(
-        "T_comm = T(n) - T(1), ms", lambda row: known(row.waterfall.t_comm_s, lost_milliseconds), right=True
-    ),
-    Column("T_comm / T(n)", lambda row: known(row.waterfall.t_comm_fraction, share_of_step), right=True),
+    Column("devices", lambda each: str(each.waterfall.world_size), right=True),
+    Column("setting", lambda each: each.row.label),
+    Column("T_comm = T(n) - T(1), ms", lambda each: known(each.waterfall.t_comm_s, milliseconds), right=True),
+    Column("T_comm / T(n)", lambda each: known(each.waterfall.t_comm_fraction, percent), right=True),
     Column(
         "communication, ms",
-        lambda row: known(row.waterfall.parts.exposed_communication, lost_milliseconds),
+        lambda each: known(each.waterfall.parts.exposed_communication, milliseconds),
         right=True,
     ),
     Column(
-        "communication / T(n)",
-        lambda row: known(row.waterfall.communication_fraction, share_of_step),
-        right=True,
+        "communication / T(n)", lambda each: known(each.waterfall.communication_fraction, percent), right=True
     ),
 ]
-_ROUNDS = Column[_Overhead]("n", lambda row: count(row.waterfall.step_time_s), right=True)
+_ROUNDS = Column[_Overhead]("n", lambda each: count(each.waterfall.step_time_s), right=True)
 _SERIAL_FRACTION = Column[_Overhead](
-    "Amdahl's f", lambda row: known(row.waterfall.serial_fraction, serial_fraction_words), right=True
-)
-_SERIAL = (
-    " f: the serial fraction of Amdahl's law (Karp and Flatt 1990); overhead where it grows with the devices."
+    "Amdahl's f", lambda each: known(each.waterfall.serial_fraction, serial_fraction_words), right=True
 )
 
 

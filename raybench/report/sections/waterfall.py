@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raybench.analysis.labels import devices_words, short_labels
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
-from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
+from raybench.records.requests import Variant
 from raybench.report.format import (
     count,
     duration_words,
+    gigabytes_per_s,
     interval,
-    lost_milliseconds,
     milliseconds,
     plain_percent,
     plain_share,
-    serial_fraction_words,
-    share_of_step,
     times,
 )
 from raybench.report.plot import in_lines, legend_below, make_figure, write_title
@@ -29,8 +27,6 @@ from raybench.report.table import Column, Table, empty_table, known, make_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-from raybench.report.format import over_few, timing
 
 PART_WORDS = {
     "ideal": "ideal",
@@ -40,6 +36,11 @@ PART_WORDS = {
     "skew": "skew",
     "exposed_communication": "communication",
     "undivided": "not divided",
+}
+UNMEASURED: dict[Variant, str] = {
+    "base": "one device at the global batch",
+    "concurrent": "all devices without the wrapper",
+    "local": "steps without all-reduces",
 }
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
 IN_LEGEND = {
@@ -54,9 +55,7 @@ LEAST_WRITTEN = 0.035  # of a bar: less has no room for its number
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
     """The parts that were measured, by their names in words, the ideal one among them."""
     step_s = waterfall.step_time_s.value
-    return {
-        PART_WORDS[name]: part.scaled(1 / step_s).as_share for name, part in waterfall.parts.present().items()
-    }
+    return {PART_WORDS[name]: part.scaled(1 / step_s) for name, part in waterfall.parts.present().items()}
 
 
 def certain(shares: dict[str, Estimate], least: float) -> list[tuple[str, Estimate]]:
@@ -65,177 +64,97 @@ def certain(shares: dict[str, Estimate], least: float) -> list[tuple[str, Estima
     return sorted(known, key=lambda item: -item[1].value)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of a step, or the whole of it."""
-
-    name: str
-    time_s: Estimate
-    share: str
-
-
-_PART_COLUMNS: list[Column[_Part]] = [
-    Column("part", lambda part: part.name),
-    Column("ms", lambda part: lost_milliseconds(part.time_s), right=True),
-    Column("share", lambda part: part.share, right=True),
-    Column("n", lambda part: count(part.time_s), right=True),
-]
-
-
 def waterfall_table(results: StudyResults) -> Table:
     """The parts of a step of the headline trial; empty on one device."""
-    waterfall = results.waterfall
-    if results.headline is None or waterfall is None or waterfall.world_size == 1:
-        return empty_table("Where the time goes")
-    caption = " ".join(
-        [
-            f"One step on {devices_words(waterfall.world_size)} ({results.headline_label}), n rounds. "
-            "Communication: transfers that no compute hides. A part below 0 was measured so.",
-            *(f"Note: {note}." for note in waterfall.notes),
-        ]
-    )
-    return make_table("Where the time goes", caption, _PART_COLUMNS, _parts(waterfall))
-
-
-def _parts(waterfall: Waterfall) -> Iterator[_Part]:
+    waterfall, title = results.waterfall, "Where the time goes"
+    if waterfall is None or waterfall.world_size == 1:
+        return empty_table(title)
     step_s = waterfall.step_time_s
-    for name, part in waterfall.parts.present().items():
-        yield _Part(PART_WORDS[name], part, plain_share(part.value / step_s.value))
-    yield _Part("step time", step_s, "100%")
+    columns: list[Column[tuple[str, Estimate]]] = [
+        Column("part", lambda row: row[0]),
+        Column("ms", lambda row: milliseconds(row[1]), right=True),
+        Column("share", lambda row: plain_share(row[1].value / step_s.value), right=True),
+        Column("n", lambda row: count(row[1]), right=True),
+    ]
+    parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
+    many = devices_words(waterfall.world_size)
+    words = [
+        f"One step on {many} ({results.headline_label}), n rounds; parts are differences, also below 0.",
+        *(
+            f"Not measured: {UNMEASURED[variant]}{f' ({why})' if why else ''}; its part is in the next one."
+            for variant, why in waterfall.missing.items()
+        ),
+    ]
+    return make_table(title, " ".join(words), columns, [*parts, ("step time", step_s)])
 
 
 @dataclass(frozen=True)
 class _Quantity:
-    """One thing that is known of the communication."""
+    """One thing that is known of the all-reduces."""
 
     name: str
-    value: str
-    n: str
+    value: Estimate | None
+    words: Callable[[Estimate], str]
     meaning: str
 
 
 _QUANTITY_COLUMNS: list[Column[_Quantity]] = [
-    Column("quantity", lambda quantity: quantity.name),
-    Column("value", lambda quantity: quantity.value, right=True),
-    Column("n", lambda quantity: quantity.n, right=True),
-    Column("what it is", lambda quantity: quantity.meaning),
+    Column("quantity", lambda each: each.name),
+    Column("value", lambda each: known(each.value, each.words), right=True),
+    Column("n", lambda each: known(each.value, count), right=True),
+    Column("what it is", lambda each: each.meaning),
 ]
 
 
 def communication_table(results: StudyResults) -> Table:
-    """What else the headline trial says of its communication; empty where it measured none."""
+    """What the all-reduces of the headline are by themselves; empty where none were measured."""
     waterfall, title = results.waterfall, "Other measures of communication"
     if waterfall is None or waterfall.world_size == 1:
         return empty_table(title)
-    caption = "T(n): a step on n devices; n counts rounds."
-    return make_table(title, caption, _QUANTITY_COLUMNS, _quantities(waterfall))
-
-
-def _quantities(waterfall: Waterfall) -> Iterator[_Quantity]:
-    bandwidth = waterfall.bus_bandwidth_bytes_per_s
-    estimates = (
-        (
-            "communication / T(n)",
-            waterfall.communication_fraction,
-            share_of_step,
-            "the part above: transfers that no compute hides",
-        ),
-        (
-            "T_comm = T(n) - T(1), ms",
-            waterfall.t_comm_s,
-            lost_milliseconds,
-            "all that more devices add to a step: contention, wrapper, skew, communication",
-        ),
-        ("T_comm / T(n)", waterfall.t_comm_fraction, share_of_step, "the same as a share of the step"),
-        ("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
-        (
+    quantities = (
+        _Quantity("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
+        _Quantity(
             "hidden by overlap, ms",
             waterfall.hidden_communication_s,
             milliseconds,
             "all-reduces alone less communication; negative: what interference adds",
         ),
-        (
-            "Amdahl's serial fraction f",
-            waterfall.serial_fraction,
-            serial_fraction_words,
-            "that the measured speed-up asks for; no part of a step",
-        ),
-        (
+        _Quantity(
             "compute / all-reduces alone",
             waterfall.compute_to_communication,
             interval,
             "steps of all devices at once over all-reduces alone",
         ),
-        (
+        _Quantity(
             "bus bandwidth, GB/s",
-            bandwidth.scaled(1e-9) if bandwidth else None,
-            interval,
+            waterfall.bus_bandwidth_bytes_per_s,
+            gigabytes_per_s,
             "that each link carries in all-reduces alone, by the rule of nccl-tests",
         ),
     )
-    for name, estimate, words, meaning in estimates:
-        if estimate is not None:
-            yield _Quantity(name, words(estimate), count(estimate), meaning)
-    logged = waterfall.ddp_logger
-    if logged:
-        difference = (
-            f"{logged.communication_s * 1e3:.2f} - {logged.overlap_s * 1e3:.2f} = "
-            f"{logged.exposed_s * 1e3:.2f}"
-        )
-        yield _Quantity(
-            "DDP's own logger, ms",
-            difference,
-            "few",
-            "first all-reduce's start to last one's end, less computing; waiting for others is in it",
-        )
+    many = devices_words(waterfall.world_size)
+    caption = f"All-reduces of one step on {many} ({results.headline_label}), n rounds."
+    return make_table(title, caption, _QUANTITY_COLUMNS, [each for each in quantities if each.value])
 
 
 def phases_table(results: StudyResults) -> Table:
-    """Phases of the headline trial beside one device's; per epoch too where its samples are known."""
-    phases, epoch_samples = results.phases, results.epoch_samples
+    """Phases of the headline trial, and one device's."""
+    phases = results.phases
     if phases is None:
         return empty_table("Phases")
     many = devices_words(phases.world_size)
     gain = "share of the loss" if phases.is_gain is False else "share of the gain"
     columns: list[Column[PhaseRow]] = [
         Column("phase", lambda row: row.name),
-        Column("one device, ms", lambda row: known(row.one_s, lost_milliseconds), right=True),
-        Column(f"{many}, ms", lambda row: known(row.many_s, lost_milliseconds), right=True),
+        Column("one device, ms", lambda row: known(row.one_s, milliseconds), right=True),
+        Column(f"{many}, ms", lambda row: known(row.many_s, milliseconds), right=True),
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
         Column(gain, lambda row: known(row.share_of_gain, plain_percent), right=True),
     ]
-    if epoch_samples and results.headline:
-        scaled = results.scaling(results.headline)
-        one = one_device(results.headline, scaled) or scaled
-        of_one, of_many = (each.mean_step_s.value / each.step_time_s.value for each in (one, scaled))
-
-        def an_epoch(step_s: Estimate, ratio: float) -> str:
-            return interval(step_s.scaled(ratio * epoch_samples / phases.samples).not_negative)
-
-        columns += [
-            Column(
-                "one device, s an epoch",
-                lambda row: known(row.one_s, lambda step_s: an_epoch(step_s, of_one)),
-                right=True,
-            ),
-            Column(
-                f"{many}, s an epoch",
-                lambda row: known(row.many_s, lambda step_s: an_epoch(step_s, of_many)),
-                right=True,
-            ),
-        ]
     caption = (
-        f"The {phases.samples:,.0f} samples of one step on {many} ({results.headline_label}); one device "
-        "takes as many steps for them as there are devices. Backward is without transfers. "
+        f"Both columns are of the {phases.samples:,.0f} samples of one step on {many} "
+        f"({results.headline_label}){'' if phases.is_gain is not None else '; no gain is certain'}."
     )
-    if phases.is_gain is None:
-        caption += "There is no certain gain to share."
-    else:
-        caption += "Shares add up to 100%."
-    if epoch_samples:
-        caption += f" An epoch has {epoch_samples:,.0f} samples, by mean steps."
-        if results.restart_s is not None:
-            caption += f" It also has a restart of the loader, {restart_words(results.restart_s)} on {many}."
     rows = [*phases.rows, phases.total, phases.backward_with_synchronization]
     return make_table("Phases", caption, columns, rows)
 
@@ -346,8 +265,3 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     write_title(figure, in_lines(plot.title, 80))
     legend_below(figure, axes)
     return figure
-
-
-def restart_words(estimate: Estimate) -> str:
-    """What a restart of the loader costs an epoch, a time in s, with its unit."""
-    return over_few(estimate, lambda each: timing(each.not_negative), duration_words(estimate.value))

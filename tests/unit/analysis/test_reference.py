@@ -185,7 +185,7 @@ def test_a_grid_measures_what_is_the_same_once_and_says_so():
     assert left_out(plan.study, store.records) == []
     results = analyse(plan.study, store.records)
     table = model_buckets_table(results)
-    assert "114,688 trained parameters in 3 tensors: 0.438 MiB of gradients" in table.caption
+    assert "0.438 MiB of gradients" in table.caption
     assert [row[0] for row in table.rows] == ["default buckets", "1 MiB buckets", "25 MiB buckets"]
     assert [row[1:] for row in table.rows] == [
         ("1", "0.438", "DDP", ""),

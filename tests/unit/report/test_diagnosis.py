@@ -80,7 +80,9 @@ def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path
     results = with_left_out(results, ["17 of 18 trials of the curves (2 devices: 17)"], command)
     write_report(tmp_path, results, {})
     diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
-    assert "In every row: devices 2, role scaling, state crashed." in diagnosis  # as in the other documents
+    assert (
+        'In every row: 2 devices, "role" is scaling, "state" is crashed.' in diagnosis
+    )  # as in the other documents
     for name in ("report.html", "report.md", "diagnosis.md"):
         text = html.unescape((tmp_path / "report" / name).read_text()).replace("\\", "")
         assert "steady" not in text

@@ -12,10 +12,10 @@ from raybench.report.format import (
     exact_clock,
     figures,
     interval,
-    lasting,
     mebibytes,
     milliseconds,
     percent,
+    plain_lasting,
     plain_percent,
     plain_share,
     relative_words,
@@ -24,7 +24,7 @@ from raybench.report.format import (
     times,
     times_over_seeds,
 )
-from raybench.report.sections.waterfall import restart_words
+from raybench.report.method import restart_words
 
 
 def test_numbers_in_words() -> None:
@@ -49,8 +49,8 @@ def test_numbers_in_words() -> None:
 
 def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
     """No speed-up below 1 has a serial fraction: 176% is not one."""
-    assert serial_fraction_words(Estimate(0.2, -0.1, 0.5, 9)) == "20% [0, 50]"
-    assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 100]"
+    assert serial_fraction_words(Estimate(0.2, -0.1, 0.5, 9)) == "20% [-10, 50]"
+    assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 110]"
     assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "none: slower than one"
     assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "none: faster than ideal"
     assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "not known"
@@ -70,16 +70,16 @@ def test_what_rounds_to_nothing_has_no_sign() -> None:
 def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
     told = {2.994: "2.99 s [2.69, 3.29]", 0.0499: "49.9 ms [44.9, 54.9]", 7956.0: "2.21 h [1.99, 2.43]"}
     for seconds, words in told.items():
-        assert lasting(Estimate(seconds, 0.9 * seconds, 1.1 * seconds, 9)) == words
-    assert lasting(Estimate(-180.0, -240.0, -120.0, 9)) == "-3.00 min [-4.00, -2.00]"
+        assert plain_lasting(Estimate(seconds, 0.9 * seconds, 1.1 * seconds, 9)) == words
+    assert plain_lasting(Estimate(-180.0, -240.0, -120.0, 9)) == "-3.00 min [-4.00, -2.00]"
 
 
 def test_two_seeds_have_no_interval() -> None:
     assert times_over_seeds(Estimate(1.5, 1.5, 1.5, 2)) == "1.50x"
 
 
-def test_a_restart_takes_no_time_below_0() -> None:
-    assert restart_words(Estimate(0.735, -1.19, 2.66, 3)) == "735 ms [0, 2,660]"
+def test_a_restart_has_its_interval_as_measured_from_three_on() -> None:
+    assert restart_words(Estimate(0.735, -1.19, 2.66, 3)) == "735 ms [-1,190, 2,660]"
     assert restart_words(Estimate(0.735, -1.19, 2.66, 2)) == "735 ms"
 
 

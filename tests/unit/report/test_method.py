@@ -28,7 +28,7 @@ def test_one_trial_is_no_trials() -> None:
     spec = study(knobs={"batch_size": [64]})
     (record,) = grid(spec, [1])[0]
     (first, *_) = method_words(analyse(spec, [record]))
-    assert first.startswith("1 of 1 trial that was begun is complete, with ")
+    assert first.startswith("1 of 1 trial completed, with ")
     lost = failed(record.study_request, "crashed", "no reason")
     assert method_words(analyse(spec, [lost])) == ["1 trial was tried, none completed."]
 

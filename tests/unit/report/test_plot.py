@@ -17,7 +17,6 @@ from raybench.report.plot import (
     draw_lines,
     far_apart,
     legend_below,
-    log2_axis,
     log_y,
     make_figure,
     to_png,
@@ -101,16 +100,6 @@ def test_a_logarithmic_axis_has_three_numbers_and_not_too_many(low: float, span:
     assert 3 <= len(inside) <= 10
     labels = [axes.yaxis.get_major_formatter()(each) for each in inside]
     assert len(set(labels)) == len(labels)
-
-
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [([1, 2], [1, 2]), ([1, 4], [1, 2, 4]), ([32, 64], [32, 48, 64]), ([8, 9, 10, 1024], [10, 96, 1024])],
-)
-def test_few_measured_values_have_round_numbers_between_them(values: list[int], shown: list[int]) -> None:
-    _, (axes,) = make_figure(4, 3)
-    log2_axis(axes, values)
-    assert list(axes.get_xticks()) == shown
 
 
 def lines_of(*estimates: Estimate) -> list[Line]:

@@ -15,7 +15,7 @@ from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.answer import answer_of
-from raybench.report.terminal import frame_lines, print_summary
+from raybench.report.terminal import print_summary
 from raybench.spec.knobs import Setting
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, run
@@ -84,43 +84,3 @@ def test_the_error_of_a_broken_study_is_told_to_its_end() -> None:
     spec = study(knobs={"batch_size": [32]})
     record = failed(asked(spec, "scaling", Setting(batch_size=32), 2), "crashed", error)
     assert answer_of(analyse(spec, [record])) == f"No trial completed: 1 crashed ({error})."
-
-
-CALL = "return cross_entropy(self.model(batch.inputs), batch.labels, reduction=self.how)"
-LONG = "packages/a_rather_long_name_of_a_package/with/many/folders/own_model.py"
-
-
-@pytest.mark.parametrize(
-    ("frame", "lines"),
-    [
-        ("own.py:7, in loss: return self.head(x)", ["    own.py:7, in loss: return self.head(x)"]),
-        (
-            f"own.py:7, in loss: {CALL}",
-            [
-                "    own.py:7, in loss",
-                f"      {CALL[:70]} ...",
-            ],
-        ),
-        (
-            f"{LONG}:1234, in loss: return self.head(x)",
-            [f"    {LONG}:1234,", "      in loss", "      return self.head(x)"],
-        ),
-        (
-            "... 3 frames of torch below it: torch/nn/modules/module.py:1787, in __getattr__",
-            [
-                "    ... 3 frames of torch below it:",
-                "      torch/nn/modules/module.py:1787, in __getattr__",
-            ],
-        ),
-        (
-            "own.py:7, in <listcomp>: return [each for each in self.heads if each.weight.shape == (2, 3): 4]",
-            [
-                "    own.py:7, in <listcomp>",
-                "      return [each for each in self.heads if each.weight.shape == (2, 3): 4]",
-            ],
-        ),
-    ],
-)
-def test_file_and_line_of_a_frame_are_whole_on_one_line(frame: str, lines: list[str]) -> None:
-    assert frame_lines(frame, 80) == lines
-    assert any(re.search(r"\.py:\d+", line) for line in lines)

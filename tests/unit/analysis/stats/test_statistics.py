@@ -232,13 +232,6 @@ def test_the_logit_interval_covers_the_truth() -> None:
     assert 0.92 < float(np.mean(held)) < 0.98
 
 
-def test_what_is_lost_is_no_less_than_nothing_and_no_more_than_all() -> None:
-    assert Estimate(0.1, -0.3, 0.5, 9).not_negative == Estimate(0.1, 0.0, 0.5, 9)
-    assert Estimate(0.8, 0.4, 1.2, 9).as_share == Estimate(0.8, 0.4, 1.0, 9)
-    measured_below = Estimate(-0.1, -0.3, 0.1, 9)
-    assert measured_below.as_share == measured_below
-
-
 def pooled(value: float, half_width: float, again: float) -> Estimate:
     """A figure in this run, and in another."""
     found = of_log(math.log(value), half_width, 10)

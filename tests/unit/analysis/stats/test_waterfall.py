@@ -143,7 +143,7 @@ def test_without_local_wrapper_and_skew_are_in_exposed_and_it_is_said() -> None:
     assert found.parts.skew is None
     assert found.parts.exposed_communication is not None
     assert found.parts.exposed_communication.value == pytest.approx(0.0009 + 0.0025)
-    assert "no room for the twin" in found.notes[0]
+    assert found.missing == {"local": "no room for the twin"}
     assert sum(part.value for part in found.parts.present().values()) == pytest.approx(
         found.step_time_s.value
     )
@@ -174,7 +174,7 @@ def test_strong_without_base_starts_at_plain_and_says_so() -> None:
     assert found.parts.small_batch is None
     assert found.parts.ideal is not None
     assert found.parts.ideal.value == pytest.approx(0.006)
-    assert "out of memory" in found.notes[0]
+    assert found.missing == {"base": "out of memory"}
 
 
 def test_the_simple_words() -> None:
@@ -196,13 +196,3 @@ def test_the_simple_words() -> None:
 def test_karp_flatt_of_amdahls_own_speedup_is_f() -> None:
     f, n = 0.07, 16
     assert karp_flatt(1 / (f + (1 - f) / n), n) == pytest.approx(f)
-
-
-def test_ddps_logger_stands_beside_the_exposed_part() -> None:
-    record = measured(replace(PLAIN, exposed_s=0.001, replay_s=0.003), QUIET)
-    assert record.steps is not None
-    logged = {"avg_backward_comm_s": 0.0031, "avg_overlap_s": 0.002}
-    measurement = record.steps.model_copy(update={"ddp_logger": logged})
-    found = parts_of(record.model_copy(update={"result": measurement})).ddp_logger
-    assert found is not None
-    assert found.exposed_s == pytest.approx(0.0011)

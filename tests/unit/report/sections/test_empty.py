@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from raybench.analysis import analyse
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import hiding_table
 from raybench.report.sections.scaling import overheads_table
 from raybench.report.sections.settings import settings_table
 from raybench.report.sections.waterfall import phases_table
@@ -18,9 +17,8 @@ def test_one_device_or_nothing_has_no_such_table() -> None:
         tables = (
             phases_table(found),
             overheads_table(found),
-            hiding_table(found),
             cost_table(found),
             settings_table(found),
         )
-        assert [table.rows for table in tables] == [()] * 5
+        assert [table.rows for table in tables] == [()] * 4
         assert when_to_use(found) == ""

@@ -1,4 +1,4 @@
-"""Phases of a step, and of an epoch."""
+"""Phases of a step."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ from raybench.report.sections.waterfall import phases_table
 from tests.unit.studies import SIXTEEN_TENTHS, planted, without_intervals
 
 
-def test_phases_per_epoch_where_its_samples_are_known() -> None:
-    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", workload={"name": "vision", "samples": 6400})
-    table = phases_table(found)
-    assert [column.heading for column in table.columns][-2:] == [
-        "one device, s an epoch",
-        "2 devices, s an epoch",
-    ]
+def test_both_columns_do_the_samples_of_one_step_of_all_devices() -> None:
+    table = phases_table(planted({(32,): SIXTEEN_TENTHS}, "batch_size"))
     forward = next(row for row in table.rows if row[0] == "forward")
-    assert [without_intervals(each) for each in forward[-2:]] == ["0.600", "0.345"]
-    without = phases_table(planted({(32,): SIXTEEN_TENTHS}, "batch_size"))
-    assert len(without.columns) == 5
+    assert [without_intervals(each) for each in forward[1:3]] == ["6.00", "3.45"]
+    assert "the 64 samples of one step on 2 devices" in table.caption

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.report.sections.scaling import overheads_table, scaling_table
@@ -27,6 +29,7 @@ def test_every_number_has_interval_and_n(results: StudyResults) -> None:
         assert "[" in row[2]
         assert "[" in row[3]
         assert bool(row[-2]) is (row[0] == "2")  # one device's efficiency is 1 in every run
+    assert re.search(r"n = \d+ to \d+ rounds in 1 to \d+ visits\.", table.caption)
     assert [row[0] for row in table.rows][:4] == ["1", "2", "1", "2"]
 
 
@@ -71,3 +74,13 @@ def test_gpus_have_their_mfu_over_both_peaks() -> None:
     assert shown["NVIDIA H100 80GB HBM3"]["MFU"] == "40.0% (20.0%)"
     assert shown["another"]["MFU"] == "40.0%"
     assert len(table.columns) <= 8
+
+
+def test_tokens_of_a_sample_are_said_where_there_are_any() -> None:
+    record = measured(SIXTEEN_TENTHS, setting=Setting(batch_size=32))
+    assert record.steps is not None
+    steps = record.steps.model_copy(update={"tokens_per_step": 128 * record.steps.samples_per_step})
+    spec = study(knobs={"batch_size": [32]})
+    told = scaling_table(analyse(spec, [record.model_copy(update={"result": steps})])).caption
+    assert "A sample has 128 tokens." in told
+    assert "tokens" not in scaling_table(analyse(spec, [record])).caption

@@ -15,8 +15,6 @@ def test_parts_and_communication(results: StudyResults) -> None:
         "communication",
         "step time",
     ]
-    names = [row[0] for row in communication_table(results).rows]
-    assert "T_comm = T(n) - T(1), ms" in names
-    assert "Amdahl's serial fraction f" not in names  # of weak scaling
-    assert all(row[3] for row in communication_table(results).rows)  # what each is
-    assert not any(name.startswith("communication") and name != "communication / T(n)" for name in names)
+    rows = communication_table(results).rows
+    assert [row[0] for row in rows][:2] == ["all-reduces alone, ms", "hidden by overlap, ms"]
+    assert all(row[3] for row in rows)  # what each is
