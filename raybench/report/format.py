@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.spec.plural import plural
 
 MEBIBYTE = 2**20
 MINUTE_S, HOUR_S = 60.0, 3600.0

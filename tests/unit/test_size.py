@@ -11,14 +11,14 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (8029, 57),
+    "analysis": (7707, 56),
     "commands": (3027, 23),
     "driver": (1201, 7),
     "launch": (2172, 18),
     "machine": (1042, 7),
     "plan": (1146, 9),
     "records": (1612, 12),
-    "report": (5225, 29),
+    "report": (4980, 29),
     "spec": (1777, 13),
     "worker": (6150, 47),
     "workloads": (2337, 22),
