@@ -25,7 +25,7 @@ from raybench.records.requests import Configuration
 from raybench.spec.user_input import flat
 
 MOST_STARTS = 1000  # nobody makes more to tell
-NAMES_ONLY = ("question", "name", "data", "time_budget_seconds")  # of a study: they change no measurement
+NAMES_ONLY = ("question", "name", "data", "code_folder", "time_budget_seconds")  # change no measurement
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import typer
 
 from raybench.commands.options import StudyName
 from raybench.spec.load import find_study, load_study, question, studies
+from raybench.spec.user_input import to_toml
 
 
 def list_() -> None:
@@ -38,11 +39,11 @@ def show(
 
         typer.echo(summary_schema(), nl=False)
         return
-    from raybench.spec import validation
-
     if fields:
-        for row in validation.fields():
+        from raybench.spec.validation import fields as every_field
+
+        for row in every_field():
             default = "" if row.default is None else f" [{row.default}]"
-            typer.echo(f"{row.name}: {row.type}{default}\n    {row.meaning}")
+            typer.echo(f"{row.name}: {row.takes}{default}\n    {row.meaning}")
         return
-    typer.echo(validation.show(load_study(find_study(study), device=device, smoke=smoke)), nl=False)
+    typer.echo(to_toml(load_study(find_study(study), device=device, smoke=smoke)), nl=False)

@@ -26,7 +26,6 @@ from raybench.records.results import CollectivesResult, ProbeResult, StepsResult
 from raybench.spec.user_input import received
 
 SCHEMA_VERSION = "1.1"
-LAST_WHOLE_VERSION = 5  # before 1.0
 
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host
@@ -170,13 +169,8 @@ def first_fault(error: ValidationError) -> str:
 
 def refuse_other_version(path: Path, version: Any) -> None:
     """Raise ``StoreError`` where this raybench does not read the schema of ``version``."""
-    if isinstance(version, int) and version <= LAST_WHOLE_VERSION:
-        raise StoreError(
-            f"{path}: schema_version {version}, of an older raybench; this one reads {SCHEMA_VERSION}: "
-            "measure again, or use the raybench that wrote it"
-        )
     if not is_readable(version):
         raise StoreError(
-            f"{path}: schema_version {received(version)}, this raybench reads {SCHEMA_VERSION}; "
-            "use the raybench that wrote it, or a newer one"
+            f"{path}: schema_version {received(version)}, this raybench reads {SCHEMA_VERSION}: "
+            "measure again, or use the raybench that wrote it"
         )

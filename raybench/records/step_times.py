@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raybench.records.messages import BlockStepTimes  # brings numpy, which reading does not need
-
-ROWS_AT_ONCE = 1 << 18
 
 
 def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
@@ -52,50 +49,18 @@ def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
 
 
 def slowest_steps(path: Path) -> dict[str, NDArray[np.float64]]:
-    """Of each step its slowest rank's time, by variant, in s; empty where the file is not as it was written.
-
-    Read part by part: of ten million times a fortieth is in memory, and the slowest of each step.
-    """
+    """Of each step its slowest rank's time, by variant, in any order, in s; empty for a damaged file."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    blocks: dict[tuple[str, int], NDArray[np.float64]] = {}  # by variant and round, a place for each step
+    keys = ["variant", "round", "step"]
     try:
-        with pq.ParquetFile(path) as file:
-            most = file.metadata.num_rows
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=["variant", "round", "step", "step_time_s"]):
-                for variant, number, steps, times_s in _runs(batch):
-                    known = blocks.get((variant, number), np.empty(0))
-                    num_steps = max(len(known), int(steps.max()) + 1)
-                    if num_steps > most or steps.min() < 0:  # more steps than rows
-                        return {}
-                    if num_steps > len(known):
-                        known = np.concatenate([known, np.zeros(num_steps - len(known))])
-                        blocks[variant, number] = known
-                    np.maximum.at(known, steps, times_s)
-    except (OSError, KeyError, ValueError, pa.ArrowException):
+        table = pq.read_table(path, columns=[*keys, "step_time_s"])
+        table = table.set_column(0, "variant", table["variant"].cast(pa.string()))
+        found = table.group_by(keys).aggregate([("step_time_s", "max")])
+        variants, times_s = (np.asarray(found[name]) for name in ("variant", "step_time_s_max"))
+        is_whole = bool((np.isfinite(times_s) & (times_s > 0)).all())
+    except (OSError, KeyError, ValueError, TypeError, pa.ArrowException):
         return {}
-    found: dict[str, list[NDArray[np.float64]]] = {}
-    for (variant, _), times_s in blocks.items():
-        found.setdefault(variant, []).append(times_s)
-    slowest = {variant: np.concatenate(each) for variant, each in found.items()}
-    is_whole = all((np.isfinite(each) & (each > 0)).all() for each in slowest.values())
-    return slowest if is_whole else {}
-
-
-def _runs(batch: Any) -> Iterator[tuple[str, int, Any, Any]]:
-    """Rows of one block that follow each other: variant, round, their steps and times."""
-    import numpy as np
-    import pyarrow as pa
-
-    names = batch["variant"].dictionary_encode()
-    codes = names.indices.to_numpy()
-    rounds, steps = (batch[name].cast(pa.int64()).to_numpy() for name in ("round", "step"))
-    times_s = batch["step_time_s"].cast(pa.float64()).to_numpy()
-    starts = np.flatnonzero((np.diff(codes) != 0) | (np.diff(rounds) != 0)) + 1
-    ends = [0, *starts.tolist(), len(codes)]
-    for first, end in itertools.pairwise(ends):
-        if end > first:
-            rows = slice(first, end)
-            yield str(names.dictionary[codes[first]]), int(rounds[first]), steps[rows], times_s[rows]
+    return {name: times_s[variants == name] for name in dict.fromkeys(variants)} if is_whole else {}

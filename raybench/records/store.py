@@ -46,10 +46,10 @@ from raybench.records.whole_files import (
     unlock_directory,
     write_synced,
 )
-from raybench.spec.load import MADE_OF, header, load_study, read_toml
+from raybench.spec.load import load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import flat, real_path, received, to_toml
+from raybench.spec.user_input import flat, received, to_toml
 
 if TYPE_CHECKING:
     # brings numpy, which reading does not need
@@ -180,8 +180,8 @@ class ResultsDirectory:
             self.warnings.append(f"{path}: records of several studies: {', '.join(names)}")
 
     @classmethod
-    def create(cls, path: Path, asked: Asked, environment: Environment, made_of: Path | None = None) -> Self:
-        """A new directory for ``asked``; ``made_of``: the file that was typed, which its copy here names.
+    def create(cls, path: Path, asked: Asked, environment: Environment) -> Self:
+        """A new directory for ``asked``.
 
         Raises:
             StoreError: it exists and is not empty, is no directory, cannot be written or is in use.
@@ -197,13 +197,9 @@ class ResultsDirectory:
                     (path / SAMPLES).mkdir(exist_ok=True)
                 described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
                 write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-                write_synced(path / _file_of(asked), _text(asked, made_of))
+                write_synced(path / _file_of(asked), to_toml(asked))
                 write_synced(path / TRIALS, "")
         except BaseException:
-            for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
-                (path / name).unlink(missing_ok=True)
-            if (path / SAMPLES).is_dir():
-                (path / SAMPLES).rmdir()
             directory.close()
             raise
         return directory
@@ -241,11 +237,11 @@ class ResultsDirectory:
         if self._lock is not None:
             unlock_directory(self.path, self._lock)
 
-    def write_asked(self, asked: Asked, made_of: Path | None = None) -> None:
+    def write_asked(self, asked: Asked) -> None:
         """``asked`` in the place of what is here, for a run that goes on with other time-outs."""
         path = self.path / _file_of(asked)
         with _named(path):
-            replace_whole(path, _text(asked, made_of))
+            replace_whole(path, to_toml(asked))
 
     def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None:
         """Write one record, then its step times; when this returns they are on the disk.
@@ -344,18 +340,6 @@ def foreign(path: Path) -> str | None:
     return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
 
 
-def kept_header(typed: Path | None) -> str:
-    """The head of a study that is kept apart from the file that was ``typed``, for ``made_of``."""
-    return f"# {MADE_OF}{typed}\n\n" if typed is not None else ""
-
-
-def made_of(study_file: Path) -> Path:
-    """The file that was typed: of a study that a results directory keeps the one that it was made of."""
-    is_kept = study_file.name == STUDY and foreign(study_file.parent) is None
-    first = next(iter(header(study_file)), "") if is_kept else ""
-    return Path(first.removeprefix(MADE_OF)) if first.startswith(MADE_OF) else real_path(study_file)
-
-
 def refuse_occupied(path: Path) -> None:
     """Raise ``StoreError`` where ``path`` is a file, not empty or cannot be read."""
     path = path.absolute()
@@ -370,7 +354,3 @@ def refuse_occupied(path: Path) -> None:
 
 def _file_of(asked: Asked) -> str:
     return SWEEP if isinstance(asked, Sweep) else STUDY
-
-
-def _text(asked: Asked, made_of: Path | None) -> str:
-    return kept_header(made_of) + to_toml(asked)

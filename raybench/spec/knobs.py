@@ -206,7 +206,8 @@ class Setting(Model):
             return None
         if self.strategy == "dp":
             return "compile excludes strategy dp, which copies the model in every step"
-        if _is_small_bucket(self.bucket_cap_mb):
+        bucket = self.bucket_cap_mb
+        if isinstance(bucket, int | float) and bucket < LEAST_COMPILED_BUCKET_MB:
             return (
                 f"compile excludes buckets under {LEAST_COMPILED_BUCKET_MB} MiB, torch's own first bucket, "
                 f"after which it splits the graph (received {self.bucket_cap_mb})"
@@ -225,11 +226,6 @@ def _reset(indifferent: tuple[str, ...], world_size: int) -> Mapping[str, KnobVa
     return reset | {"strategy": "single"} if world_size == 1 else reset
 
 
-def _is_small_bucket(bucket: KnobValue) -> bool:
-    """Whether the compiler does not take it."""
-    return isinstance(bucket, int | float) and bucket < LEAST_COMPILED_BUCKET_MB
-
-
 class _Space(Model):
     """The values to explore, knob by knob; the first of each list is the study's default."""
 
@@ -239,7 +235,8 @@ class _Space(Model):
         return found
 
     @property
-    def _first(self) -> dict[str, KnobValue]:
+    def first(self) -> dict[str, KnobValue]:
+        """The first value of every list."""
         return {name: self.values(name)[0] for name in Setting.model_fields}
 
     def explored(self) -> dict[str, tuple[KnobValue, ...]]:
@@ -259,7 +256,7 @@ class _Space(Model):
         ``largest`` as for ``grid``; where no batch fits beside the first values, the first that one does.
         """
         settings = (
-            setting_in_numbers({**self._first, "strategy": each}, largest) for each in self.values("strategy")
+            setting_in_numbers({**self.first, "strategy": each}, largest) for each in self.values("strategy")
         )
         listed = [setting for setting in settings if setting is not None]
         several = [setting for setting in listed if setting.strategy != "single"]
@@ -271,17 +268,23 @@ class _Space(Model):
         assert fitting is not None, "what has no batch that fits has no default"
         return fitting
 
+    def combinations_of(self, names: Collection[str]) -> Iterator[dict[str, KnobValue]]:
+        """Every combination of the knobs ``names``, the others with their first values.
+
+        The last knob changes fastest, the default is the first. Lazily: a grid may have a million.
+        """
+        values = [self.values(name)[: None if name in names else 1] for name in Setting.model_fields]
+        for chosen in itertools.product(*values):
+            yield dict(zip(Setting.model_fields, chosen, strict=True))
+
     def faults(self, device: str) -> list[str]:
-        """Why no combination can be on ``device``; empty where one can. A grid may have a million."""
-        buckets = sorted(self.values("bucket_cap_mb"), key=_is_small_bucket)[:1]
-        values = [self.values(name) for name in Setting.FAULT_KNOBS[:-1]]
-        found = dict[str, None]()
-        for combination in itertools.product(*values, buckets):
-            chosen = dict(zip(Setting.FAULT_KNOBS, combination, strict=True))
-            fault = Setting(**{**self._first, **chosen, "batch_size": 1}).fault(device)
+        """Why no combination can be on ``device``; empty where one can."""
+        found = set[str]()
+        for values in self.combinations_of(Setting.FAULT_KNOBS):
+            fault = Setting(**{**values, "batch_size": 1}).fault(device)
             if fault is None:
                 return []
-            found[fault] = None
+            found.add(fault)
         return sorted(found)
 
     @property
@@ -295,35 +298,21 @@ class _Space(Model):
         return math.prod(len(self.values(name)) for name in Setting.MEMORY_KNOBS)
 
     def grid(self, largest: LargestBatch | None = None) -> Iterator[Setting]:
-        """Every combination, the last knob changing fastest, the default first.
+        """Every combination, the default first.
 
         ``largest`` says what "max" stands for, see ``setting_in_numbers``: to be given where it is a value.
         """
-        names = list(Setting.model_fields)
-        for values in itertools.product(*(self.values(name) for name in names)):
-            setting = setting_in_numbers(dict(zip(names, values, strict=True)), largest)
-            if setting is not None:
-                yield setting
+        settings = (setting_in_numbers(each, largest) for each in self.combinations_of(Setting.model_fields))
+        return (setting for setting in settings if setting is not None)
 
     def first_that_fits(self, largest: LargestBatch | None = None) -> Setting | None:
-        """The grid's first setting; None where no batch fits. Not walked: a grid may have a million.
+        """The grid's first setting; None where no batch fits.
 
         What "max" stands for depends on the knobs that change memory, and on those that may make a fault.
         """
         matter = {"batch_size", *Setting.MEMORY_KNOBS, *Setting.FAULT_KNOBS}
-        few = {
-            name: self.values(name) if name in matter else self.values(name)[:1]
-            for name in Setting.model_fields
-        }
-        buckets = {_is_small_bucket(value): value for value in reversed(self.values("bucket_cap_mb"))}
-        few["bucket_cap_mb"] = tuple(
-            value for value in self.values("bucket_cap_mb") if value in buckets.values()
-        )
-        for values in itertools.product(*few.values()):
-            setting = setting_in_numbers(dict(zip(few, values, strict=True)), largest)
-            if setting is not None:
-                return setting
-        return None
+        settings = (setting_in_numbers(each, largest) for each in self.combinations_of(matter))
+        return next((setting for setting in settings if setting is not None), None)
 
     def one_at_a_time(
         self, device: str = "cuda", largest: LargestBatch | None = None, *, whole_steps: bool = False
@@ -357,9 +346,9 @@ class _Space(Model):
     ) -> Setting | None:
         # of the default, also where "max" stands for it: beside another knob it would be another batch
         batch = {"batch_size": default.batch_size}
-        values: dict[str, Any] = {**self._first, **batch, "strategy": default.strategy, **changes}
+        values: dict[str, Any] = {**self.first, **batch, "strategy": default.strategy, **changes}
         if whole_steps and values["batch_size"] != MAX:
-            once, now = self._first["gradient_accumulation"], values["gradient_accumulation"]
+            once, now = self.first["gradient_accumulation"], values["gradient_accumulation"]
             values["batch_size"] = values["batch_size"] * now // once
         return setting_in_numbers(values, largest)
 

@@ -20,10 +20,11 @@ from raybench.spec.user_input import (
     flat,
     home_path,
     parse_toml,
+    real_path,
     received,
 )
 from raybench.spec.validation import from_validation, nearest, what_pydantic_cannot_word
-from raybench.spec.workloads import ScriptSpec
+from raybench.spec.workloads import OwnCodeSpec, ScriptSpec
 
 DEFAULT_STUDY = "default"
 
@@ -53,17 +54,12 @@ def find_study(name_or_path: str | None) -> Path:
         return known[name]
     path = home_path(name, "the study")
     if path.exists() or path.suffix == ".toml" or "/" in name:
-        if not path.exists() and path.stem in known and "/" not in name:
-            return known[path.stem]
         return path  # reading it says what is wrong with it
     meant = nearest(name, known)
     raise RequestError(
         f"unknown study {received(name)}{f', did you mean {meant}?' if meant else ''}",
         f"a path to a TOML file, or one of: {', '.join(known) or 'none here'}",
     )
-
-
-MADE_OF = "made of "  # first words of the header of a study that a results directory keeps
 
 
 def load_study(
@@ -83,9 +79,13 @@ def load_study(
     """
     data = dict[str, Any]()
     if path is not None:
-        data, asked = read_toml(path), question(path)
-        data.setdefault("question", "" if asked.startswith(MADE_OF) else asked)
-    return resolve(data, device=device, smoke=smoke, overrides=overrides)
+        data = read_toml(path)
+        data.setdefault("question", question(path))
+    study = resolve(data, device=device, smoke=smoke, overrides=overrides)
+    if not isinstance(study.workload, OwnCodeSpec) or study.code_folder is not None:
+        return study
+    folder = real_path(path).parent if path else Path.cwd()
+    return study.model_copy(update={"code_folder": str(folder)})
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -94,10 +94,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = file.read(LONGEST_TOML_BYTES + 1)
         text = content.decode("utf-8")
-    except FileNotFoundError:
-        raise RequestError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise RequestError(f"{path}: a directory, not a study's TOML file") from None
     except UnicodeDecodeError as error:
         raise RequestError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
@@ -136,16 +132,14 @@ def resolve(
 
 def _validated(data: dict[str, Any]) -> Study:
     faults = what_pydantic_cannot_word(data)
+    lines = [line for each in faults.values() for line in each]
     try:
         study = Study.model_validate(data)
     except ValidationError as error:
-        told = {fault.split(":")[0].split(" ")[0] for fault in faults}
-        more = [line for line in from_validation(error, data) if not _is_told(line, told)]
-        faults += more
-    else:
-        if not faults:
-            return _with_ddp_knobs(study)
-    raise RequestError(*faults)
+        lines += from_validation(error, data, but=faults)
+    if lines:
+        raise RequestError(*lines)
+    return _with_ddp_knobs(study)
 
 
 def _where_it_is(link: str, script: ScriptSpec) -> str:
@@ -167,11 +161,6 @@ def _with_ddp_knobs(study: Study) -> Study:
     links = tuple(_where_it_is(link, script) for link in script.links)
     known = script.model_copy(update={"ddp_knobs": named, "links": links})
     return study.model_copy(update={"workload": known})
-
-
-def _is_told(line: str, told: set[str]) -> bool:
-    place = line.split(":")[0].split("[")[0]
-    return place in told or (place.startswith("workload") and "workload.name" in told)
 
 
 def _put(data: dict[str, Any], field: str, value: Any) -> None:

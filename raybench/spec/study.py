@@ -36,7 +36,6 @@ LONGEST_NAME = 100  # characters: the results directory is called after the stud
 WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 Pruner = Literal["none", "median", "successive_halving", "hyperband"]
 Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
-Objectives = Annotated[tuple[Objective, ...], Field(min_length=1)]
 
 
 class OptimizerSpec(Model):
@@ -215,8 +214,7 @@ class Study(Model):
     # How long to wait and how often, not what to measure: a study that goes on may have them changed.
     MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = (
         "measure.timeout_seconds", "measure.starts", "measure.profile", "measure.memory_snapshot",
-        "training.timeout_seconds", "time_budget_seconds", "question",
-        "is_smoke",
+        "training.timeout_seconds", "time_budget_seconds", "question", "is_smoke", "code_folder",
     )  # fmt: skip
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(
@@ -245,6 +243,10 @@ class Study(Model):
     cost: CostSpec = Field(CostSpec(), description="prices")
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     data: str | None = Field(None, description="directory with the data sets")
+    code_folder: str | None = Field(
+        None,
+        description="where a function of your own is looked for first; unset: beside the study's file",
+    )
     seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
         None, description="for the whole command, report included, in s; unset: no limit"
@@ -254,8 +256,7 @@ class Study(Model):
 
     @model_validator(mode="after")
     def _possible(self) -> Study:
-        self._strong_batches_divide()
-        self._placements_fit()
+        self.check_world_sizes()
         if isinstance(self.workload, ScriptSpec):
             self._script_takes_all(self.workload)
         if self.training is not None and self.workload.input != "real":
@@ -269,12 +270,33 @@ class Study(Model):
                 f"(received {self.search.pruner!r})"
             )
         self._as_if_can_be()
-        target, sizes = self.scaling.target_world_size, self.scaling.world_sizes
-        if target is not None and sizes != "all" and target not in sizes:
+        return self
+
+    def check_world_sizes(self) -> None:
+        """Raise ``ValueError`` where batches, placements or the target do not go with the world sizes."""
+        sizes, target = self.scaling.world_sizes, self.scaling.target_world_size
+        if sizes == "all":  # until it is known what there is
+            return
+        for size in sizes:
+            self._check_batches("knobs.batch_size", size)
+        for placement in self.scaling.placement:
+            if not isinstance(placement, str) and len(placement) not in sizes:
+                raise ValueError(
+                    f"scaling.placement: a list of ranks as long as one of the world sizes {list(sizes)} "
+                    f"(received {list(placement)})"
+                )
+        if target is not None and target not in sizes:
             raise ValueError(
                 f"scaling.target_world_size: one of scaling.world_sizes {list(sizes)} (received {target})"
             )
-        return self
+
+    def _check_batches(self, field: str, world_size: int) -> None:
+        uneven = self.uneven_batch(world_size)
+        if uneven is not None:
+            raise ValueError(
+                f"{field}: under strong scaling the global batch must be divisible by world size x "
+                f"gradient_accumulation = {world_size} x {uneven[1]} (received {uneven[0]})"
+            )
 
     def _script_takes_all(self, script: ScriptSpec) -> None:
         """What is asked of a script must reach it: by its arguments, or by the DDP that it makes."""
@@ -312,12 +334,7 @@ class Study(Model):
         for size in asked:
             if self.network is not None:
                 self.network.nodes(size)
-            uneven = self.uneven_batch(size)
-            if uneven is not None:
-                raise ValueError(
-                    "scaling.as_if: under strong scaling the global batch must be divisible by world size x "
-                    f"gradient_accumulation = {size} x {uneven[1]} (received {uneven[0]})"
-                )
+            self._check_batches("scaling.as_if", size)
 
     def with_own_knobs(self, own: Mapping[str, KnobValue]) -> Study:
         """The study, with the values of ``own`` for the knobs that it does not name.
@@ -330,19 +347,6 @@ class Study(Model):
             named |= {"batch_size", "gradient_accumulation"}
         values = {name: (value,) for name, value in own.items() if name not in named}
         return self.model_copy(update={"knobs": self.knobs.model_copy(update=values)}) if values else self
-
-    def _strong_batches_divide(self) -> None:
-        sizes = self.scaling.world_sizes
-        if sizes == "all":
-            return
-        for size in sizes:
-            uneven = self.uneven_batch(size)
-            if uneven is not None:
-                batch, accumulation = uneven
-                raise ValueError(
-                    "knobs.batch_size: under strong scaling the global batch must be divisible by "
-                    f"world size x gradient_accumulation = {size} x {accumulation} (received {batch})"
-                )
 
     def uneven_batch(self, world_size: int) -> tuple[int, int] | None:
         """Under strong scaling: a global batch, and an accumulation over which it cannot be divided evenly.
@@ -358,12 +362,3 @@ class Study(Model):
         uneven = (batch for batch in self.knobs.batch_size if batch != MAX and batch % whole)
         pairs = itertools.product(itertools.islice(uneven, 1), accumulations)
         return next((pair for pair in pairs if pair[0] % (world_size * pair[1])), None)
-
-    def _placements_fit(self) -> None:
-        sizes = self.scaling.world_sizes
-        for placement in self.scaling.placement:
-            if not isinstance(placement, str) and sizes != "all" and len(placement) not in sizes:
-                raise ValueError(
-                    f"scaling.placement: a list of ranks as long as one of the world sizes {list(sizes)} "
-                    f"(received {list(placement)})"
-                )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from raybench.spec.knobs import Knobs
 from raybench.spec.study import Study
-from raybench.spec.user_input import literal, received, render
+from raybench.spec.user_input import literal, received
 from raybench.spec.workloads import OWN, OWN_CODE, WORKLOADS, kind_of
 
 # Types that pydantic's annotation does not tell in plain words.
@@ -26,6 +26,7 @@ _WORDS = {
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
     "knobs.batch_size": 'a whole number above 0, or "max"',
     "knobs.bucket_cap_mb": 'a number of MiB above 0, or "default"',
+    "network": "text such as 8x400Gbit/s, or a table of its own",
     "training.seeds": "a number of seeds above 0, or whole numbers of at least 0, each once",
     "environment": "a table of variables, each with text or a list of texts",
     "smoke": "a table of dotted fields and values",
@@ -38,35 +39,21 @@ class FieldRow:
     """One field of a study, for people."""
 
     name: str  # dotted
-    type: str  # in plain words
+    type: str  # in plain words; of a list that takes one value too, each value
     default: str | None  # as TOML; None: the field must be given, or is unset without it
     meaning: str  # with unit
     workload: str | None = None  # the workload that has the field, where only one has
     required: bool = False
+    is_list: bool = False
 
-
-def show(study: Study) -> str:
-    """TOML of ``study`` with every default; what is unset stands there as a comment with its meaning."""
-    data = study.model_dump()
-    meanings = {row.name: row.meaning for row in fields() if row.workload in (None, _kind(study))}
-    meanings |= {
-        name: field.description or "" for name, field in Study.model_fields.items() if table_of(field)
-    }
-    unset = {name for name in meanings if _field_at(data, name) is None}
-    parts = []
-    for part in render(data).split("\n\n"):
-        table = part[1 : part.index("]")] + "." if part.startswith("[") else ""
-        lines = [
-            f"# {name.removeprefix(table)} is unset: {meanings[name]}"
-            for name in sorted(unset)
-            if name.startswith(table) and "." not in name.removeprefix(table)
-        ]
-        parts.append("\n".join([part.rstrip("\n"), *lines]))
-    return "\n\n".join(parts) + "\n"
+    @property
+    def takes(self) -> str:
+        """What may be written, in plain words."""
+        return f"{self.type}, or a list of these" if self.is_list else self.type
 
 
 def fields() -> list[FieldRow]:
-    """Every field of a study, in the order of ``show``, with those of every workload."""
+    """Every field of a study, with those of every workload."""
     return list(_rows(Study, ""))
 
 
@@ -82,11 +69,12 @@ def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> I
         else:
             yield FieldRow(
                 name=dotted,
-                type=plain_type(dotted, field) + (", or a list of these" if _takes_list(field) else ""),
+                type=_WORDS.get(dotted) or _plain(field.annotation, field.metadata),
                 default=_default(field, is_knob=model is Knobs),
                 meaning=field.description or "",
                 workload=workload,
                 required=field.is_required(),
+                is_list=_is_list(field.annotation),
             )
 
 
@@ -98,13 +86,7 @@ def table_of(field: FieldInfo) -> type[BaseModel] | None:
     return None
 
 
-def plain_type(dotted: str, field: FieldInfo) -> str:
-    """What values the field takes, in plain words; of a list that takes one value too, each value."""
-    return _WORDS.get(dotted) or _plain(field.annotation, field.metadata)
-
-
-def _takes_list(field: FieldInfo) -> bool:
-    annotation = field.annotation
+def _is_list(annotation: Any) -> bool:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     return get_origin(annotation) is tuple
@@ -131,25 +113,12 @@ def _plain(annotation: Any, metadata: Iterable[Any] = ()) -> str:
 
 
 def _bounds(limits: list[Any]) -> str:
-    above = next((limit.gt for limit in limits if isinstance(limit, Gt)), None)
-    least = next((limit.ge for limit in limits if isinstance(limit, Ge)), None)
-    below = next((limit.lt for limit in limits if isinstance(limit, Lt)), None)
-    most = next((limit.le for limit in limits if isinstance(limit, Le)), None)
-    if most is not None:
-        return (
-            f" from {least} to {most:,.0f}"
-            if least is not None
-            else f" above {above} and at most {most:,.0f}"
-        )
-    if below is not None:
-        return (
-            f" above {above} and below {below}"
-            if above is not None
-            else f" of at least {least} and below {below}"
-        )
-    if above is not None:
-        return f" above {above}"
-    return f" of at least {least}" if least is not None else ""
+    found = {type(each): each for each in limits}
+    words = [f"above {found[Gt].gt}"] if Gt in found else []
+    words += [f"of at least {found[Ge].ge}"] if Ge in found else []
+    words += [f"below {found[Lt].lt}"] if Lt in found else []
+    words += [f"at most {found[Le].le:,.0f}"] if Le in found else []
+    return f" {' and '.join(words)}" if words else ""
 
 
 def _alternatives(words: list[str]) -> str:
@@ -163,16 +132,6 @@ def _default(field: FieldInfo, is_knob: bool) -> str | None:
     if value is None:
         return None
     return literal(value[0] if is_knob else value)
-
-
-def _kind(study: Study) -> str | None:
-    return next((kind for kind, spec in WORKLOADS.items() if isinstance(study.workload, spec)), None)
-
-
-def _field_at(data: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
 
 
 Path = tuple[str | int, ...]
@@ -194,14 +153,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
-def what_pydantic_cannot_word(data: Mapping[str, Any]) -> list[str]:
-    """The faults of variables and of which workload is meant."""
-    faults: list[str] = []
+def what_pydantic_cannot_word(data: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The faults of variables and of which workload is meant, by table."""
+    faults = dict[str, list[str]]()
     if isinstance(environment := data.get("environment"), Mapping):
-        faults += _variables(environment)
+        faults["environment"] = _variables(environment)
     if "workload" in data:
-        faults += _which_workload(data["workload"])
-    return faults
+        faults["workload"] = _which_workload(data["workload"])
+    return {table: lines for table, lines in faults.items() if lines}
 
 
 def _variables(environment: Mapping[str, Any]) -> list[str]:
@@ -235,16 +194,18 @@ def _which_workload(workload: Any) -> list[str]:
     return [f"workload.name: one of {', '.join(names)}, {own} (received {received(name)}){hint}"]
 
 
-def from_validation(error: ValidationError, data: Mapping[str, Any]) -> list[str]:
-    """One line for each fault that pydantic found in ``data``.
+def from_validation(error: ValidationError, data: Mapping[str, Any], but: Collection[str] = ()) -> list[str]:
+    """One line for each fault that pydantic found in ``data``, ``but`` for those of some tables.
 
     A union gives an error for each member: the deepest place keeps its line, the rest is left out.
     """
     found: dict[Path, list[tuple[str, str]]] = {}
     for each in error.errors(include_url=False):
-        place = _place(each["loc"], data, is_absent=each["type"] == "missing")
+        if each["loc"][:1] and each["loc"][0] in but:
+            continue
+        place, value = _place(each["loc"], data, is_absent=each["type"] == "missing")
         message = str(each["msg"]).removeprefix("Value error, ") if each["type"] == "value_error" else None
-        line = _line(place, each["type"], message, _at(data, place), data)
+        line = _line(place, each["type"], message, value, data)
         found.setdefault(place, []).append((each["type"], line))
     lines: list[str] = []
     for place, entries in found.items():
@@ -256,8 +217,11 @@ def from_validation(error: ValidationError, data: Mapping[str, Any]) -> list[str
     return list(dict.fromkeys(lines))
 
 
-def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> Path:
-    """Where the fault stands in what the author wrote, without pydantic's names for members of unions."""
+def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> tuple[Path, Any]:
+    """Where the fault stands in what the author wrote, and what stands there.
+
+    Without pydantic's names for members of unions.
+    """
     place: list[str | int] = []
     here: Any = data
     if loc[:1] == ("workload",) and len(loc) > 1 and loc[1] in WORKLOADS:
@@ -275,7 +239,7 @@ def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> Path:
         elif isinstance(here, list | tuple) and isinstance(part, int) and part < len(here):
             place.append(part)
             here = here[part]
-    return tuple(place)
+    return tuple(place), here
 
 
 def _line(place: Path, kind: str, message: str | None, value: Any, data: Mapping[str, Any]) -> str:
@@ -293,15 +257,6 @@ def _line(place: Path, kind: str, message: str | None, value: Any, data: Mapping
     return f"{field}: {rule} (received {received(value)})"
 
 
-def _at(data: Any, place: Path) -> Any:
-    for part in place:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
-
-
 def dotted(place: Path) -> str:
     """``knobs.batch_size[1]``."""
     text = ""
@@ -313,49 +268,26 @@ def dotted(place: Path) -> str:
 def _rule(names: list[str], data: Mapping[str, Any]) -> str | None:
     if names[:1] == ["environment"] and len(names) > 1:
         return "text, or a list of texts"
-    model: type[BaseModel] | None = Study
-    for depth, name in enumerate(names):
-        field = model.model_fields.get(name) if model else None
-        if field is None:
-            return None
-        if depth == len(names) - 1:
-            return "a table" if table_of(field) else plain_type(".".join(names), field)
-        model = _part(names[: depth + 1], data)
-    return None
+    rows, name = _rows_of(data), ".".join(names)
+    if name in rows:
+        return rows[name].type
+    return "a table" if any(each.startswith(f"{name}.") for each in rows) else None
 
 
-def _part(names: list[str], data: Mapping[str, Any]) -> type[BaseModel] | None:
-    """The model of a study's table."""
-    if not names:
-        return Study
-    if names == ["workload"]:
-        workload = data.get("workload", {})
-        if not isinstance(workload, Mapping):
-            return None  # what it has to be is another fault's line
-        return WORKLOADS.get(kind_of(dict(workload)) or "")
-    field = Study.model_fields.get(names[0]) if len(names) == 1 else None
-    return table_of(field) if field else None
+def _rows_of(data: Mapping[str, Any]) -> dict[str, FieldRow]:
+    """The fields of a study with this workload, by dotted name."""
+    workload = data.get("workload")
+    kind = kind_of(dict(workload)) if isinstance(workload, Mapping) else None
+    return {row.name: row for row in fields() if row.workload in (None, kind)}
 
 
 def _unknown(names: list[str], data: Mapping[str, Any]) -> str:
-    parent = names[:-1]
-    model = _part(parent, data)
-    siblings = {".".join([*parent, name]): name for name in (model.model_fields if model else {})}
-    meant = nearest(names[-1], siblings.values())
-    if meant is None:
-        # The right name in the wrong table.
-        meant = next((field for field in _everything(data) if field.rsplit(".", 1)[-1] == names[-1]), None)
-        suggestion = meant
-    else:
-        suggestion = ".".join([*parent, meant])
+    rows, prefix = _rows_of(data), "".join(f"{name}." for name in names[:-1])
+    below = [name.removeprefix(prefix) for name in rows if name.startswith(prefix)]
+    siblings = list(dict.fromkeys(name.split(".")[0] for name in below))
+    meant = nearest(names[-1], siblings)
+    in_another = (name for name in rows if name.rsplit(".", 1)[-1] == names[-1])
+    suggestion = f"{prefix}{meant}" if meant else next(in_another, None)
     if suggestion:
         return f"{'.'.join(names)}: unknown field, did you mean {suggestion}?"
-    return f"{'.'.join(names)}: unknown field; there are {', '.join(siblings.values())}"
-
-
-def _everything(data: Mapping[str, Any]) -> list[str]:
-    found = []
-    for name in Study.model_fields:
-        model = _part([name], data)
-        found += [f"{name}.{field}" for field in model.model_fields] if model else [name]
-    return found
+    return f"{'.'.join(names)}: unknown field; there are {', '.join(siblings)}"

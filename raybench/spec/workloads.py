@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from raybench.spec.base import ListOrValue, Model, PositiveInt, Switch, no_repeats
+from raybench.spec.knobs import Setting
 
 VocabularySize = Annotated[int, Field(ge=100, strict=True)]
 SequenceLength = Annotated[int, Field(ge=4, strict=True)]
@@ -78,12 +79,26 @@ class _TextModelSpec(Model):
 
     name: str
     model: str
-    hidden_dim: PositiveInt | None = Field(None, description="width of the model")
-    num_layers: PositiveInt | None = Field(None, description="transformer layers")
-    num_heads: PositiveInt | None = Field(None, description="attention heads of a layer")
-    feed_forward_dim: PositiveInt | None = Field(None, description="width inside a feed-forward block")
-    vocab_size: VocabularySize | None = Field(None, description="entries of the vocabulary")
-    sequence_length: SequenceLength = Field(128, description="tokens of a sample")
+    hidden_dim: PositiveInt | None = Field(
+        None, description="width of the model (d_model); unset: encoder 128, distilbert, bert and gpt2 768"
+    )
+    num_layers: PositiveInt | None = Field(
+        None, description="transformer layers; unset: encoder 2, distilbert 6, bert and gpt2 12"
+    )
+    num_heads: PositiveInt | None = Field(
+        None, description="attention heads of a layer; unset: encoder 4, distilbert, bert and gpt2 12"
+    )
+    feed_forward_dim: PositiveInt | None = Field(
+        None,
+        description="width inside a feed-forward block; unset: encoder 256, distilbert and bert 3072, gpt2 "
+        "4 x hidden_dim",
+    )
+    vocab_size: VocabularySize | None = Field(
+        None,
+        description="of the embedding, and of a WordPiece trained on the data; unset: a named tokenizer's, "
+        "else encoder 10000, distilbert and bert 30522, gpt2 50257",
+    )
+    sequence_length: SequenceLength = Field(128, description="tokens of a sample at most; the rest is cut")
     dropout: Dropout = Field(0.1, description="share of activations set to zero in training")
     data_set: Annotated[str, Field(min_length=1)] = Field(
         "ag_news",
@@ -144,22 +159,6 @@ class TextSpec(_TextModelSpec):
             "huggingface.co; random, or unset: random weights",
         )
     )
-    hidden_dim: PositiveInt | None = Field(
-        None, description="width of the model (d_model); unset: encoder 128, distilbert and bert 768"
-    )
-    num_layers: PositiveInt | None = Field(None, description="unset: encoder 2, distilbert 6, bert 12")
-    num_heads: PositiveInt | None = Field(
-        None, description="attention heads; unset: encoder 4, distilbert and bert 12"
-    )
-    feed_forward_dim: PositiveInt | None = Field(
-        None, description="width inside a feed-forward block; unset: encoder 256, distilbert and bert 3072"
-    )
-    vocab_size: VocabularySize | None = Field(
-        None,
-        description="of the embedding, and of a WordPiece trained on the data; unset: a named tokenizer's, "
-        "else encoder 10000, distilbert and bert 30522",
-    )
-    sequence_length: SequenceLength = Field(128, description="tokens of a sample at most; the rest is cut")
     padding: Literal["fixed", "longest"] = Field(
         "fixed", description="with real input: pad to sequence_length, or to the longest sample of the batch"
     )
@@ -195,17 +194,6 @@ class CausalLMSpec(_TextModelSpec):
 
     name: Literal["causal_lm"] = Field(description="causal_lm")
     model: Literal["gpt2"] = Field("gpt2", description="a decoder as GPT-2")
-    hidden_dim: PositiveInt | None = Field(None, description="width of the model; unset: 768")
-    num_layers: PositiveInt | None = Field(None, description="transformer layers; unset: 12")
-    num_heads: PositiveInt | None = Field(None, description="attention heads; unset: 12")
-    feed_forward_dim: PositiveInt | None = Field(
-        None, description="width inside a feed-forward block; unset: 4 x hidden_dim"
-    )
-    vocab_size: VocabularySize | None = Field(
-        None,
-        description="of the embedding, and of a WordPiece trained on the data; unset: a named tokenizer's, "
-        "else 50257",
-    )
     sequence_length: SequenceLength = Field(
         1024, description="tokens of a sample: the texts one after the other, cut into pieces of this length"
     )
@@ -300,15 +288,8 @@ class ScriptSpec(Model):
     )
 
     #: what ``DistributedDataParallel`` takes, whatever the script gives it
-    DDP_KNOBS: ClassVar[tuple[str, ...]] = (
-        "bucket_cap_mb",
-        "gradient_compression",
-        "gradient_as_bucket_view",
-        "static_graph",
-        "find_unused_parameters",
-        "broadcast_buffers",
-        "batched_grad_copy",
-        "skip_all_reduce_unused_params",
+    DDP_KNOBS: ClassVar[tuple[str, ...]] = tuple(
+        name for name in Setting.model_fields if name in (*Setting.DDPS_OWN, *Setting.DDP_ONLY)
     )
     #: what else a script's arguments may have, beside the knobs
     OTHERS: ClassVar[tuple[str, ...]] = ("world_size", "global_batch_size", "seed")

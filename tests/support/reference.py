@@ -147,7 +147,7 @@ def study_fields() -> Iterator[str]:
         section = f"[{top}]" if "." in row.name or top == "environment" else "Outside tables"
         section += f": {row.workload}" if row.workload else ""
         default = "required" if row.required else "unset" if row.default is None else code(row.default)
-        rows.setdefault(section, []).append((code(row.name), default, row.type, row.meaning))
+        rows.setdefault(section, []).append((code(row.name), default, row.takes, row.meaning))
     for section, each in rows.items():
         yield f"### {section}\n\n{table(('field', 'default', 'values', 'meaning'), each)}"
 

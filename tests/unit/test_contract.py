@@ -25,7 +25,6 @@ from raybench.records import store
 from raybench.records.record import SCHEMA_VERSION
 from raybench.records.store import ResultsDirectory
 from raybench.report.communication import write_sweep_report
-from raybench.spec.load import MADE_OF
 from raybench.spec.study import Study
 from raybench.spec.validation import RESERVED_VARIABLES
 from raybench.workloads import protocol
@@ -141,7 +140,7 @@ def test_files_of_a_results_directory(results: Path) -> None:
     assert {path.suffix for path in (results / "report" / "plots").iterdir()} == {".png", ".svg"}
     own = {text for name, text in vars(store).items() if re.fullmatch("[A-Z][A-Z_]+", name) and text}
     own = {text for text in own if isinstance(text, str) and not text.startswith((".", "_"))}
-    own -= {SCHEMA_VERSION, MADE_OF}
+    own -= {SCHEMA_VERSION}
     assert own <= {name.rstrip("/") for name in FILES}
 
 

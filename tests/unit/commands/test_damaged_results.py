@@ -110,7 +110,7 @@ def test_whatever_one_line_holds_the_rest_is_drawn(damaged: Path, monkeypatch: p
         content = "\n".join([*lines[:place], changed, *lines[place + 1 :]]) + "\n"
         trials.write_text(content)
         words = answered(damaged, monkeypatch)
-        if "this raybench reads" in words or "of an older raybench" in words:
+        if "this raybench reads" in words:
             continue
         assert re.search(r"\d devices? (?:trains?|are)|best", words), changed
         if "is damaged" in words:
@@ -131,7 +131,7 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an older schema": (
         lambda p: replace(p, '"schema_version":"1.1"', '"schema_version":5'),
-        "older raybench",
+        "this raybench reads",
     ),
     "no study": (lambda p: (p / "study.toml").unlink(), "it has no study.toml"),
     "study of another kind": (lambda p: (p / "study.toml").write_text("name = 3"), "name"),

@@ -12,11 +12,11 @@ import pytest
 
 from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
-from raybench.commands.request import search_folders
+from raybench.commands.measuring import search_folders
 from raybench.launch.runtime_env import import_path as import_path_of_driver
 from raybench.launch.runtime_env import own_code_path, runtime_environment
 from raybench.machine.environment import capture
-from raybench.records.store import ResultsDirectory, made_of
+from raybench.records.store import ResultsDirectory
 from raybench.spec.load import load_study
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.serve import merged_path
@@ -56,33 +56,17 @@ def import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(Path.cwd()))])
 
 
-def test_the_kept_study_names_the_file_that_was_typed(tmp_path: Path, import_path: None) -> None:
+def test_the_kept_study_names_the_folder_of_its_code(tmp_path: Path, import_path: None) -> None:
     """So the line under "Again" and --resume find its code from any folder."""
     study = own_study(tmp_path / "my studies", tmp_path / "mark")
     spec = load_study(study)
-    with ResultsDirectory.create(tmp_path / "out", spec, capture(), study) as store:
-        kept = store.study_file
-    assert made_of(kept) == study
-    assert load_study(kept) == spec
-    with ResultsDirectory.resume(tmp_path / "out") as store:
-        store.write_asked(spec, made_of(kept))
-    assert made_of(kept) == study
-    search_folders(kept)
+    assert spec.code_folder == str(study.parent)
+    with ResultsDirectory.create(tmp_path / "out", spec, capture()) as store:
+        assert load_study(store.study_file) == spec
+    search_folders(spec.code_folder)
     assert sys.path[:2] == [str(study.parent), str(Path.cwd())]
     travelling = runtime_environment(FactorySpec(factory="own_model:build"), None)["py_modules"]
     assert str(study.parent / "own_model.py") in travelling
-
-
-@pytest.mark.parametrize("name", ["own.toml", "study.toml"])
-@pytest.mark.parametrize("comment", ["made of two towers", "made of /home/me/elsewhere/base.toml"])
-def test_a_comment_of_the_users_own_is_no_header_of_raybenchs(
-    name: str, comment: str, tmp_path: Path, import_path: None
-) -> None:
-    study = own_study(tmp_path, tmp_path / "mark").rename(tmp_path / name)
-    study.write_text(f"# {comment}\n{study.read_text()}")
-    assert made_of(study) == study
-    search_folders(study)
-    assert sys.path[0] == str(tmp_path)
 
 
 def test_workers_take_the_module_that_the_driver_has_taken() -> None:
@@ -121,11 +105,8 @@ def test_what_is_installed_for_one_user_is_no_own_code(
         assert (len(travelling) == 2) == travels
 
 
-def test_a_study_of_nobodys_code_names_nothing(tmp_path: Path) -> None:
-    with ResultsDirectory.create(
-        tmp_path / "out", load_study(ROOT / "studies/default.toml"), capture()
-    ) as store:
-        assert made_of(store.study_file) == store.study_file
+def test_a_study_of_nobodys_code_names_nothing() -> None:
+    assert load_study(ROOT / "studies/default.toml").code_folder is None
 
 
 def test_again_of_a_comparison_works_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

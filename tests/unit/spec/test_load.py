@@ -79,7 +79,6 @@ def test_studies_are_found_by_name_and_by_path(tmp_path):
     path.write_text("name = 'mine'\n[workload]\nname = 'mlp'\n")
     assert find_study(str(path)) == path
     assert find_study("resnet18_cifar10") == studies()["resnet18_cifar10"]
-    assert find_study("resnet18_cifar10.toml") == studies()["resnet18_cifar10"]
 
 
 def test_an_unknown_study_is_answered_with_the_nearest_and_the_list():
@@ -110,11 +109,11 @@ def test_a_file_that_is_no_study(tmp_path, content, says):
 
 
 def test_a_directory_and_a_missing_file(tmp_path):
-    assert problems(load_study, find_study(str(tmp_path))) == [
-        f"{tmp_path}: a directory, not a study's TOML file"
-    ]
+    assert problems(load_study, find_study(str(tmp_path))) == [f"{tmp_path}: cannot be read: Is a directory"]
     gone = tmp_path / "gone.toml"
-    assert problems(load_study, find_study(str(gone))) == [f"{gone}: no such file"]
+    assert problems(load_study, find_study(str(gone))) == [
+        f"{gone}: cannot be read: No such file or directory"
+    ]
 
 
 # --- layers
@@ -307,6 +306,7 @@ def test_a_study_written_loads_back_equal(tmp_path):
         "cost": {"price_per_device_hour": 1.5},
         "time_budget_seconds": 600,
         "data": "/a b/c",
+        "code_folder": "/a b",
     }
     shipped = [
         load_study(path, device=device, smoke=smoke)

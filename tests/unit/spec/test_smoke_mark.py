@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raybench.records.store import kept_header
 from raybench.spec.load import find_study, load_study, studies
-from raybench.spec.validation import show
+from raybench.spec.user_input import to_toml
 
 STUDY = """# Does it scale?
 name = "mine"
@@ -26,15 +25,12 @@ def test_the_question_is_the_first_line_of_the_file_unless_it_is_set(tmp_path: P
     assert all(load_study(path).question.endswith("?") for path in studies().values())
 
 
-def test_what_a_results_directory_keeps_has_the_question_and_no_path(tmp_path: Path) -> None:
+def test_what_a_results_directory_keeps_has_the_question(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(STUDY)
     kept = tmp_path / "study.toml"
-    kept.write_text(kept_header(file) + show(load_study(file)))
+    kept.write_text(to_toml(load_study(file)))
     assert load_study(kept).question == "Does it scale?"
-    older = "\n".join(line for line in kept.read_text().splitlines() if not line.startswith("question"))
-    kept.write_text(older)
-    assert load_study(kept).question == ""
 
 
 def test_only_smoke_sizes_are_marked(tmp_path: Path) -> None:

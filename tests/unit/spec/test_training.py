@@ -8,7 +8,7 @@ from raybench.errors import RequestError
 from raybench.spec import TrainingSpec
 from raybench.spec.load import resolve
 from raybench.spec.user_input import to_toml
-from raybench.spec.validation import fields, show
+from raybench.spec.validation import fields
 from tests.unit.studies import study
 
 REAL = {"name": "vision", "input": "real"}
@@ -76,8 +76,7 @@ def test_a_study_with_training_comes_back_from_its_toml():
 
     given = study(workload=REAL, training={"epochs": 2, "seeds": 2, "target_accuracy": 0.5})
     assert resolve(tomllib.loads(to_toml(given))) == given
-    assert "[training]" in show(given)
-    assert "# training is unset" in show(study())
+    assert "[training]" in to_toml(given)
     rows = {row.name: row for row in fields()}
     assert rows["training.seeds"].type.startswith("a number of seeds above 0")
     assert all(row.meaning for name, row in rows.items() if name.startswith("training."))
