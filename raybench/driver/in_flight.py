@@ -121,20 +121,14 @@ class InFlight:
         while True:
             submitted = self._runner.wait([each.submitted for each in self._begun])
             ended = next(each for each in self._begun if each.submitted is submitted)
+            self._begun.remove(ended)
             try:
                 outcome = submitted.outcome()
             except GroupLostError as lost:
-                try:
-                    if not self._given_up(ended, lost):
-                        self._submit(ended)
-                except (
-                    GroupLostError,
-                    NoRoomError,
-                ):  # no group starts, or with its processes its nodes are gone
-                    self._begun.remove(ended)
-                    raise
+                if not self._given_up(ended, lost):
+                    self._submit(ended)
+                self._begun.append(ended)
                 continue
-            self._begun.remove(ended)
             if outcome.group:  # 0: no group served it
                 self._served[_variables(ended.request)] = ended.request
             return ended, outcome

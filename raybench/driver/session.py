@@ -1,4 +1,4 @@
-"""One run of a plan: the way from a trial to its record on disk, and notes."""
+"""One run of a plan: what is known and what is open, the way from a trial to its record, and notes."""
 
 from __future__ import annotations
 
@@ -9,38 +9,117 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from raybench.analysis.findings.case import Around
-from raybench.analysis.labels import trial_words
+from raybench.analysis.largest_batch import largest_fits_of
+from raybench.analysis.reference import known_buckets
+from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import Scaling, scaling
 from raybench.driver.in_flight import InFlight, fails_elsewhere
-from raybench.driver.ledger import Ledger, Store
 from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
-from raybench.plan.trials import Plan, Trial
-from raybench.records.messages import OnProgress, Progress
+from raybench.plan.trials import Plan, Trial, searched
+from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StepsRequest, StudyRequest, TrialRequest
+from raybench.records.requests import COMPARED_ROLES, StudyRequest, TrialRequest
 from raybench.spec.study import Study
+
+
+class Store(Protocol):
+    """Where records go: ``records.store.ResultsDirectory``, or a list in tests."""
+
+    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None: ...
+    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None: ...
+    def latest(self) -> dict[str, TrialRecord]: ...  # the record that counts for each trial id
+
+
+@dataclass
+class Ledger:
+    """The plan and the records of a study, those of earlier runs among them."""
+
+    plan: Plan  # what "max" stands for is in it once that is found
+    store: Store
+    retry: frozenset[State] = frozenset()  # trials that ended so are measured again, once
+    cut: set[str] = field(default_factory=set)  # ids of trials that the time budget ended
+    _begun: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._buckets = known_buckets(self.plan.study, self.store.latest().values())
+
+    @property
+    def study(self) -> Study:
+        """The study, with what is known in the place of "max"."""
+        return self.plan.study_in_numbers
+
+    def records(self) -> list[TrialRecord]:
+        """The record that counts of each trial, in the order of their first attempts."""
+        return list(self.store.latest().values())
+
+    def record_of(self, request: StudyRequest) -> TrialRecord | None:
+        """The record that counts of a trial; None where there is none."""
+        return self.store.latest().get(request.trial_id)
+
+    def learn_largest_batches(self) -> None:
+        """Put what the probes have found in the place of "max"."""
+        fits = largest_fits_of(self.plan.study, self.records(), self.plan.world_sizes)
+        self.plan = replace(self.plan, fits=tuple(fits))
+
+    def is_open(self, request: StudyRequest) -> bool:
+        """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
+        known = self.record_of(request)
+        return known is None or (known.state in self.retry and known.trial_id not in self._begun)
+
+    def stand_in(self, request: StudyRequest) -> StudyRequest | None:
+        """The trial of equal buckets that is measured in the place of ``request``, or to be measured."""
+        return self._buckets.stand_in(request)
+
+    def without_failing_anchor(self, request: StudyRequest) -> StudyRequest:
+        """``request``, which tries no anchor where the default has failed: that may end its processes."""
+        if request.kind != "steps" or request.role not in COMPARED_ROLES or request.anchor is None:
+            return request
+        default = self.record_of(self.plan.default_curve()[0].request)
+        if default is None or default.steps is not None:
+            return request
+        return request.model_copy(update={"anchor_failure": f"{default.state}: {default.reason}"})
+
+    def begin(self, request: StudyRequest) -> None:
+        """A trial begins: it is tried once in a run."""
+        self._begun.add(request.trial_id)
+        self.cut.discard(request.trial_id)
+
+    def add(self, record: TrialRecord, step_times: Sequence[BlockStepTimes]) -> None:
+        """Keep a record."""
+        self.store.append(record, step_times)
+        self._buckets.learn(record)
+
+    def cut_of(self, requests: Sequence[StudyRequest]) -> list[StudyRequest]:
+        """Those that had begun and the time budget ended; what was not begun again since."""
+        return [each for each in requests if each.trial_id in self.cut]
+
+    def searched(self) -> list[TrialRecord]:
+        """The suggestions of a search that were measured, failed ones included; the default is the first."""
+        return searched(self.plan, self.records())
+
+    def winners(self) -> list[TrialRecord]:
+        """The trials of the best suggestion, or of the Pareto front for several objectives."""
+        found = {each.trial_id for each in resolve(self.study, self.records()).winners}
+        return [record for record in self.records() if record.trial_id in found]
 
 
 class Watcher(Protocol):
     """What follows a run: ``commands.progress.StudyProgress``, or nothing.
 
-    ``trial``: it begins with ``beside`` others in flight; of one that finds no workers nothing more follows.
-    ``scaling`` is there for a complete trial of steps. ``group``: the trial that has begun is to be served by
-    a worker group of so many, which starts where it does not run yet (None), then has started in ``seconds``
-    (0: it ran already).
+    ``trial``: it begins; of one that finds no workers nothing more follows. ``progress``: of several in
+    flight the epochs only. ``scaling`` is there for a complete trial of steps. ``group``: the trial that has
+    begun is to be served by a worker group of so many, which starts where it does not run yet (None), then
+    has started in ``seconds`` (0: it ran already).
     """
 
     def stage(self, stage: Stage, number: int) -> None: ...
-    def trial(
-        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
-    ) -> None: ...
-    def progress(self, progress: Progress) -> None: ...
+    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None: ...
+    def progress(self, request: StudyRequest, progress: Progress) -> None: ...
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...
-    def best(self, record: TrialRecord, scaling: Scaling) -> None: ...
     def group(self, num_workers: int, seconds: float | None) -> None: ...
 
 
@@ -107,37 +186,15 @@ class Session:
     # --- from a trial to its record
 
     def measure(self, trial: Trial[StudyRequest], *, done: int, total: int | None) -> TrialRecord:
-        """The trial's record, from the disk where it is known already; nothing else is in flight.
+        """Measure an open trial while nothing else is in flight; its record.
 
         That of a trial which the time budget has ended is not on disk, but in ``ledger.cut``. ``done`` of
         ``total`` trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError`` when no
         worker group starts, ``RequestError`` for what cannot be placed or written.
         """
         assert not self.in_flight
-        known = self.ledger.record_of(trial.request)
-        if known is not None and not self.ledger.is_open(trial.request):
-            return known
         self.begin(trial, done=done, total=total)
         return self.next_ended()
-
-    def measure_in_time(
-        self,
-        request: StepsRequest | None,
-        suggestion: int | None = None,
-        *,
-        done: int = 0,
-        total: int = 1,
-        **of: Any,
-    ) -> bool:
-        """Measure ``request`` where there is time (None: there is none); whether there was enough.
-
-        It is left out where it does not fit on the nodes any more; ``of``: fields of that note.
-        """
-        if request is None:
-            return False
-        with self.leaving_out_what_has_no_room(**of):
-            self.measure(Trial(request, suggestion), done=done, total=total)
-        return not self.ledger.cut_of([request])
 
     def begin(self, trial: Trial[StudyRequest], *, done: int, total: int | None) -> None:
         """Begin an open trial alongside those in flight, for ``next_ended``. Raises as ``measure``."""
@@ -145,10 +202,15 @@ class Session:
         signals.check()
         self.ledger.begin(request)
         left_s = self.forecast.left_s(self._stage, request, trials=total - done) if total else None
-        self.watcher.trial(request, done=done, total=total, left_s=left_s, beside=len(self.in_flight))
+        self.watcher.trial(request, done=done, total=total, left_s=left_s)
+
+        def on_progress(progress: Progress) -> None:
+            if progress.phase == "epoch" or len(self.in_flight) <= 1:
+                self.watcher.progress(request, progress)
+
         self.in_flight.begin(
             request,
-            self._progress(request),
+            on_progress,
             suggestion=trial.suggestion,
             expected_s=self.forecast.cost_of(request),
         )
@@ -185,7 +247,7 @@ class Session:
         """
         reason = f"the time budget was spent: ended after {record.wall_time_s:.0f} s, --resume asks it again"
         shown = record.model_copy(update={"state": "timeout", "reason": reason})
-        self.ledger.cut[record.trial_id] = record.study_request
+        self.ledger.cut.add(record.trial_id)
         self.watcher.trial_done(shown, None)
         return shown
 
@@ -251,15 +313,3 @@ class Session:
     def finish(self) -> None:
         """Wait for every trial in flight. Raises as ``measure``."""
         self.wait_while(bool)
-
-    def _progress(self, request: StudyRequest) -> OnProgress:
-        """Where the trial reports what it does; alongside others only its epochs, which then name it."""
-
-        def report(progress: Progress) -> None:
-            if len(self.in_flight) <= 1:
-                self.watcher.progress(progress)
-            elif progress.phase == "epoch":
-                words = f"{trial_words(self.study, request)}: {progress.detail}"
-                self.watcher.progress(replace(progress, detail=words))
-
-        return report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,12 +10,11 @@ from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
 from raybench.analysis.largest_batch import decide, probe_of
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.scaling import scaling
 from raybench.driver.session import Session
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
-from raybench.plan.trials import Suggestion, Trial
+from raybench.plan.trials import Suggestion, Trial, further_visits
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
@@ -37,14 +35,14 @@ def run_study(session: Session) -> None:
 
 
 def _stages(session: Session) -> None:
-    ledger, is_search = session.ledger, session.study.search.method == "optuna"
+    ledger = session.ledger
     if ledger.plan.study.knobs.has_max:
         find_largest_batches(session)
         if ledger.plan.study.knobs.first_that_fits(ledger.plan.largest) is None:
             session.note(NoteKind.NO_BATCH_FITS)
             return
-    measure_visits(session, Stage.CURVES, ledger.plan.default_curve() if is_search else ledger.plan.trials())
-    if is_search:
+    measure_visits(session, Stage.CURVES, ledger.plan.first_visits())
+    if ledger.plan.is_search:
         with session.leaving_out_what_has_no_room():
             search(session)
     visit(session)
@@ -126,9 +124,6 @@ def search(session: Session) -> None:
             return
         optimizer.tell(suggestion, record)
         num_tried += 1
-        best = ledger.best_searched()
-        if len(best) == 1:
-            session.watcher.best(best[0], scaling(best[0]))
 
     while (left := trials - num_tried - len(asked)) > 0:
         expected = plan.search(plan.default())
@@ -143,7 +138,7 @@ def search(session: Session) -> None:
         if suggestion is None:  # all that are not known are in flight
             is_whole = True
             break
-        request = plan.search(suggestion).model_copy(update={"measure": in_time.measure})
+        request = plan.search(suggestion).model_copy(update={"measure": in_time[1].measure})
         asked[request.trial_id] = suggestion
         session.begin(Trial(request, suggestion.number), done=num_tried + len(asked) - 1, total=trials)
     ended = num_tried + len(asked)
@@ -187,7 +182,8 @@ def visit(session: Session) -> None:
         if chosen in visited:
             return
         visited.add(chosen)
-        measure_visits(session, Stage.VISITS, ledger.visits(winners))
+        visits = further_visits(ledger.plan, ledger.records(), winners)
+        measure_visits(session, Stage.VISITS, visits)
 
 
 def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsRequest]]) -> None:
@@ -199,14 +195,14 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
     still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
     if still:
         session.announce(len(trials))
-    same, wanted = list[tuple[StudyRequest, StudyRequest]](), [trial.request for _, trial in still]
+    wanted = [trial.request for _, trial in still]
     while still:
         session.make_room(still[0][1].request)
         another = ledger.stand_in(still[0][1].request)
-        if another is not None and ledger.record_of(another) is not None:
-            same.append((still.pop(0)[1].request, another))
+        if another is not None and ledger.record_of(another) is not None:  # of equal buckets
+            still.pop(0)
             continue
-        found = session.forecast.next_visit(stage, [trial.request for _, trial in still])
+        found = session.forecast.fit(stage, [trial.request for _, trial in still])
         if found is None:
             break
         place, request = found
@@ -218,14 +214,6 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
     late = [each for each in wanted if each in cut or each in not_begun]
     if late:
         session.note(NoteKind.NOT_REACHED, requests=tuple(late), total=len(trials))
-    _note_the_same(session, same)
-
-
-def _note_the_same(session: Session, pairs: Iterable[tuple[StudyRequest, StudyRequest]]) -> None:
-    """Note which trials were not measured, as the second of the pair has equal buckets."""
-    found = Counter(tuple(each.config.setting.bucket_cap_mb for each in pair) for pair in pairs)
-    for values, number in found.items():
-        session.note(NoteKind.SAME_BUCKETS, values=values, number=number)
 
 
 def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) -> None:
@@ -288,7 +276,10 @@ def verify(session: Session) -> None:
     late = list[dict[str, KnobValue]]()
     for done, (proposal, request) in enumerate(asked):
         in_time = session.forecast.fit(Stage.VERIFICATION, [request])
-        if not session.measure_in_time(in_time, done=done, total=len(asked), changes=(proposal.change,)):
+        if in_time is not None:
+            with session.leaving_out_what_has_no_room(changes=(proposal.change,)):
+                session.measure(Trial(in_time[1]), done=done, total=len(asked))
+        if in_time is None or session.ledger.cut_of([request]):
             late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller
     if late:
         session.note(NoteKind.NOT_REACHED, changes=tuple(late))

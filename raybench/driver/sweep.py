@@ -9,7 +9,7 @@ from typing import Literal, Protocol, cast
 from raybench.analysis.collectives import seconds_left
 from raybench.analysis.labels import devices_words
 from raybench.driver.in_flight import InFlight
-from raybench.driver.ledger import Store
+from raybench.driver.session import Store
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals

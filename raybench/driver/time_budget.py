@@ -7,20 +7,17 @@ to be measured; ``estimate`` bounds a study before anything is started.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from raybench.analysis import choice
 from raybench.analysis.cost import epochs_time
-from raybench.analysis.reference import known_buckets
 from raybench.analysis.stats.stopping import LEAST_MEASURED
-from raybench.driver.ledger import Ledger
-from raybench.plan.notes import Stage
+from raybench.plan.notes import Stage, num_suggestions, open_visits
 from raybench.plan.training import training_requests
-from raybench.plan.trials import Plan, searched
+from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest, TrainingRequest, TrialRequest
 from raybench.records.results import StepsResult
@@ -28,6 +25,7 @@ from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from raybench.driver.in_flight import InFlight
+    from raybench.driver.session import Ledger
 
 # Of a trial's time, until one was seen; the rest is set-up, warm-up and what is measured outside the rounds.
 ROUNDS_SHARE = 0.7
@@ -107,9 +105,7 @@ class TimeBudget:
     deadline: float | None = None  # of ``monotonic``: when the last trial must be done; None: no limit
     epoch_samples: float | None = None  # of an epoch, evaluation included; None: not known beforehand
     starts_s: list[float] = field(default_factory=list)  # what each worker group took to start
-    each_processes_s: list[float] = field(
-        default_factory=list
-    )  # what each trial took to start and end its own
+    each_processes_s: list[float] = field(default_factory=list)  # what each trial took for its own processes
     _seen: dict[Hashable, list[_Seen]] = field(default_factory=dict)  # by kind, each in several
     _means: dict[Hashable, Cost] = field(default_factory=dict)  # of a kind, its rounds for one variant
     _groups: set[int] = field(default_factory=set)  # worker groups of which a trial was seen
@@ -136,7 +132,7 @@ class TimeBudget:
 
     @property
     def knows(self) -> bool:
-        """Whether a trial was seen."""
+        """Whether a trial of steps was seen."""
         return bool(self._seen)
 
     def has(self, seconds: float) -> bool:
@@ -262,49 +258,36 @@ class Forecast:
             return epochs_s + self.budget.processes_s if epochs_s else 0.0
         return self.budget.cost(request).seconds if request.kind == "steps" else 0.0
 
-    def next_visit(self, stage: Stage, queue: Sequence[StepsRequest]) -> tuple[int, StepsRequest] | None:
-        """Which of ``queue`` is measured next, and its request with the time for its rounds.
+    def fit(self, stage: Stage, queue: Sequence[StepsRequest]) -> tuple[int, StepsRequest] | None:
+        """Which of ``queue``, what a stage has still to measure, is next, with the time for its rounds.
 
         The first. Where there is not time for all, however short: the first of those of the lowest visit
-        numbers for which there is. None where there is no time for any.
+        numbers for which there is; None where there is for none. Time is kept for training and verification,
+        and by a search for the winner's curve.
         """
         if self.budget.left_s is None:
             return 0, queue[0]
+        left_s, later, least_s = self._left_s(stage, queue[0]), self._later(stage), 0.0
+        if stage is Stage.SEARCH:
+            least_s = self._all(each for each in later if each.visit == 0).least_s
         # of equal buckets one is measured
         open_ = [place for place, each in enumerate(queue) if not place or self.ledger.stand_in(each) is None]
-        by_visit = sorted(open_, key=lambda place: queue[place].visit)
-        in_time = by_visit[: self._num_in_time(stage, [queue[place] for place in by_visit])]
+        groups, in_time = set[Hashable](), list[int]()
+        for place in sorted(open_, key=lambda place: queue[place].visit):
+            least_s += self.budget.cost(queue[place]).least_s / self.in_flight.capacity(queue[place])
+            groups.add(_group(queue[place]))
+            if least_s + (len(groups) - 1) * self.budget.start_s > left_s:
+                break
+            in_time.append(place)
         if not in_time:
             return None
         first = min(in_time)
-        request = self.fit(stage, [queue[first], *(queue[place] for place in open_ if place != first)])
-        return None if request is None else (first, request)
-
-    def _num_in_time(self, stage: Stage, queue: Sequence[StepsRequest]) -> int:
-        """How many of ``queue``, from the first on, there is time for where all are as short as can be."""
-        left_s, least_s, groups = self._left_s(stage, queue[0]), 0.0, set[Hashable]()
-        for number, each in enumerate(queue):
-            least_s += self.budget.cost(each).least_s / self.in_flight.capacity(each)
-            groups.add(_group(each))
-            if least_s + (len(groups) - 1) * self.budget.start_s > left_s:
-                return number
-        return len(queue)
-
-    def fit(self, stage: Stage, queue: Sequence[StepsRequest]) -> StepsRequest | None:
-        """The first of ``queue``, what a stage has still to measure, with the time for its rounds.
-
-        None where there is no time for it: time is kept for training, and by a search for the winner's curve.
-        """
-        first, *rest = queue
-        if self.budget.left_s is None:
-            return first
-        left_s, later = self._left_s(stage, first), self._later(stage)
-        if stage is Stage.SEARCH:
-            left_s -= self._all(each for each in later if each.visit == 0).least_s
-            later = [each for each in later if each.visit]
+        rest = [queue[place] for place in open_ if place != first]
         in_flight = [each for each in self.in_flight.requests if each.kind == "steps"]
-        after = self._all([*rest, *in_flight, *later]) + self._starts([*queue, *later])
-        return self.budget.fit(first, after, left_s, self.in_flight.capacity(first))
+        starts = self._starts([queue[first], *rest, *later])
+        after = self._all([*rest, *in_flight, *later]) + starts
+        request = self.budget.fit(queue[first], after, left_s, self.in_flight.capacity(queue[first]))
+        return None if request is None else (first, request)
 
     def _left_s(self, stage: Stage, request: StepsRequest) -> float:
         """Seconds for trials of ``stage``, ``request`` the next; training and verification keep theirs."""
@@ -326,28 +309,16 @@ class Forecast:
 
     def _later(self, stage: Stage) -> list[StepsRequest]:
         """The trials of steps that the stages after ``stage`` measure, as far as they are known."""
-        plan, is_search, later = self._plan, self._plan.study.search.method == "optuna", list[StepsRequest]()
-        default = plan.default()
-        if is_search and stage.value < Stage.SEARCH.value:
-            num_open = plan.study.search.trials - max(len(self.ledger.searched()), 1)
-            later += [plan.search(default)] * num_open
-        if stage.value < Stage.VISITS.value:
-            best = self.ledger.best_searched() if is_search else []
-            visits = (trial.request for trial in self.ledger.visits(best))
-            later += filter(self.ledger.is_open, visits)
-            if all(choice.is_default(self.ledger.study, each.config) for each in best):
-                later += unknown_winner(plan)  # which may still be found
-        return later
+        if stage.value >= Stage.VISITS.value:
+            return []
+        known = [each for each in self.ledger.records() if not self.ledger.is_open(each.study_request)]
+        number = num_suggestions(self._plan, known) if stage.value < Stage.SEARCH.value else 0
+        return [self._plan.search(self._plan.default())] * number + open_visits(self._plan, known)
 
     def curve_reserve_s(self) -> float:
         """Seconds to keep back for the curves of default and winner while the largest batch is looked for."""
         curve = [trial.request for trial in self._plan.default_curve()]
         return 2 * self._all(curve).least_s
-
-    def _side_by_side_s(self, costs_s: Sequence[float], requests: Sequence[StudyRequest]) -> float:
-        """Seconds that ``requests`` take, of which each takes its part of ``costs_s``."""
-        at_once = min((self.in_flight.capacity(each) for each in requests), default=1)
-        return max(sum(costs_s) / at_once, max(costs_s, default=0.0))
 
     def _training_reserve_s(self) -> float:
         """Seconds to keep back for training while steps are measured: what it needs, half of what is left.
@@ -359,16 +330,17 @@ class Forecast:
             return 0.0
         requests = training_requests(self._plan, self.ledger.records())
         open_ = [each for each in requests if self.ledger.is_open(each)]
-        needed_s = self._side_by_side_s([self.cost_of(each) for each in open_], open_)
-        return min(needed_s, left_s / 2)
+        costs_s = [self.cost_of(each) for each in open_]
+        at_once = min(map(self.in_flight.capacity, open_), default=1)
+        return min(max(sum(costs_s) / at_once, max(costs_s, default=0.0)), left_s / 2)
 
     def left_s(self, stage: Stage, request: StudyRequest, trials: int) -> float | None:
         """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""
-        if request.kind != "training" and not self.budget.knows:
-            return None
         left_s = trials * self.cost_of(request) / self.in_flight.capacity(request)
         if request.kind == "training":
             return left_s or None
+        if not self.budget.knows:
+            return None
         if request.kind == "steps":
             later = [request, *self._later(stage)]
             left_s += (self._all(later[1:]) + self._starts(later)).seconds
@@ -380,19 +352,6 @@ def _group(request: StepsRequest) -> Hashable:
     return request.start, frozenset(request.config.environment.items())
 
 
-def unknown_winner(plan: Plan) -> list[StepsRequest]:
-    """What visits a setting that is better than the default would need, as the default's would be."""
-    default, is_search = plan.default(), plan.study.search.method == "optuna"
-    if plan.study.knobs.num_combinations * len(plan.environments()) == 1:  # there is no other
-        return []
-    return [
-        request
-        for visit in range(plan.num_visits)
-        for request in plan.curve(default, visit)
-        if visit or (is_search and not plan.is_there(request))
-    ]
-
-
 # --- before anything is started
 
 
@@ -402,18 +361,12 @@ class TimeEstimate:
 
     least_s: float
     most_s: float
-    num_trials: int  # of steps
     num_starts: int  # of worker groups; with ``own_processes`` one a trial
-    until_first_s: tuple[float, float]  # until the workers of the first trial have started, between bounds
+    until_first_s: float  # at most, until the workers of the first trial have started
 
 
-def estimate(plan: Plan, *, own_processes: bool = False, known: Sequence[TrialRecord] = ()) -> TimeEstimate:
-    """Of the trials of steps: the least rounds of the shortest blocks, and all the time that rounds may have.
-
-    What is found best is not known yet: its visits are taken to be as long as the default's.
-    ``known``: of a run that goes on, what it does not measure again.
-    """
-    trials = _trials(plan, known)
+def estimate(plan: Plan, trials: Sequence[StepsRequest], *, own_processes: bool = False) -> TimeEstimate:
+    """Of ``trials``: the least rounds of the shortest blocks, and all the time that rounds may have."""
     groups, num_starts = len(plan.environments()), plan.study.measure.starts
     # with process knobs a group of each for the first visits, and of default and winner for those that follow
     starts = groups + 2 * num_starts if groups > 1 else num_starts
@@ -423,52 +376,7 @@ def estimate(plan: Plan, *, own_processes: bool = False, known: Sequence[TrialRe
         START_S[end] * starts + math.fsum(each_s[end] + _bounds(trial)[end] for trial in trials) + FINISH_S
         for end in (0, 1)
     )
-    first_s = (START_S[0] + each_s[0], START_S[1] + each_s[1])
-    return TimeEstimate(least_s, most_s, len(trials), starts, first_s)
-
-
-def open_trials(plan: Plan, known: Sequence[TrialRecord]) -> Callable[[StudyRequest], bool]:
-    """Whether a trial is still to be measured: neither it nor one of equal buckets is among ``known``."""
-    ids, buckets = {record.trial_id for record in known}, known_buckets(plan.study, known)
-
-    def is_open(request: StudyRequest) -> bool:
-        other = buckets.stand_in(request)
-        return ids.isdisjoint({request.trial_id, (other or request).trial_id})
-
-    return is_open
-
-
-def num_suggestions(plan: Plan, known: Sequence[TrialRecord] = ()) -> int:
-    """How many suggestions a search still makes after the default's trial, where its space has so many."""
-    points: int = plan.study.knobs.num_combinations * len(plan.environments())
-    return max(min(plan.study.search.trials, points) - max(len(searched(plan, known)), 1), 0)
-
-
-def first_visits(plan: Plan, known: Sequence[TrialRecord] = ()) -> list[StepsRequest]:
-    """What is measured before default and winner are visited again, but for the suggestions of a search."""
-    is_open, is_search = open_trials(plan, known), plan.study.search.method == "optuna"
-    trials = plan.default_curve() if is_search else plan.trials()
-    return [each.request for each in trials if each.request.kind == "steps" and is_open(each.request)]
-
-
-def further_visits(plan: Plan, known: Sequence[TrialRecord] = ()) -> list[StepsRequest]:
-    """The visits of default and winner that follow."""
-    is_open, of_default = open_trials(plan, known), [trial.request for trial in plan.visits(())]
-    ids = {each.trial_id for each in (*of_default, *(trial.request for trial in plan.default_curve()))}
-    of_winner = sum(
-        record.request.kind == "steps"
-        and record.request.role == "scaling"
-        and record.trial_id not in ids
-        and (record.request.visit > 0 or plan.study.search.method == "optuna")
-        for record in known
-    )
-    return [*filter(is_open, of_default), *unknown_winner(plan)[of_winner:]]
-
-
-def _trials(plan: Plan, known: Sequence[TrialRecord]) -> Sequence[StepsRequest]:
-    number = num_suggestions(plan, known) if plan.study.search.method == "optuna" else 0
-    suggested = [plan.search(plan.default())] * number
-    return [*first_visits(plan, known), *suggested, *further_visits(plan, known)]
+    return TimeEstimate(least_s, most_s, starts, START_S[1] + each_s[1])
 
 
 def _bounds(request: StepsRequest) -> tuple[float, float]:

@@ -1,22 +1,23 @@
-"""What a run reports in addition to its records: values, of which ``commands.notes`` makes sentences."""
+"""What a plan has not measured yet, and what a run reports: values, of which ``commands`` makes sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
+from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
 from raybench.errors import RequestError
 from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
-from raybench.plan.space import SearchSpace
+from raybench.plan.space import num_open
 from raybench.plan.training import training_requests
-from raybench.plan.trials import Plan, failing, searched
+from raybench.plan.trials import Plan, further_visits, searched
 from raybench.records.record import TrialRecord
-from raybench.records.requests import StudyRequest
+from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study
 
@@ -39,7 +40,6 @@ class NoteKind(Enum):
     NOT_REACHED = auto()  # for want of time: ``number`` of ``total``, ``requests``, ``combinations``
     NOT_PLANNED = auto()  # what was left out is not known: the study cannot be planned again (``reason``)
     NO_ROOM = auto()  # nodes are gone (``reason``): ``requests`` or ``changes``, else the rest of the stage
-    SAME_BUCKETS = auto()  # ``number`` trials with the bucket size values[0] not measured: they are values[1]
     NO_PROFILE = auto()  # ``requests`` were measured before a profile was requested
     ALL_FAIL = auto()  # the first ``number`` trials failed, and so would all others
     NO_BATCH_FITS = auto()
@@ -61,14 +61,56 @@ class Note:
     requests: tuple[StudyRequest, ...] = ()
     changes: tuple[Mapping[str, KnobValue], ...] = ()
     combinations: tuple[Setting, ...] = ()  # of knobs that change memory
-    values: tuple[KnobValue, ...] = ()
     reason: str = ""
 
 
 LEFT_OUT = frozenset({NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED})
 
 
-# --- what a study asks for and has no record of: its time did not reach so far, or it was interrupted
+# --- what a study asks for and has no record of
+
+
+def num_suggestions(plan: Plan, records: Sequence[TrialRecord]) -> int:
+    """How many suggestions a search still makes after the default's trial, where its space has so many."""
+    if not plan.is_search:
+        return 0
+    return max(min(plan.study.search.trials, _num_points(plan)) - max(len(searched(plan, records)), 1), 0)
+
+
+def open_visits(
+    plan: Plan,
+    records: Sequence[TrialRecord],
+    winners: Sequence[TrialRecord] = (),
+    *,
+    may_change: bool = True,
+) -> list[StepsRequest]:
+    """The further visits of default and ``winners`` that ``records`` do not have.
+
+    Where the default is the winner so far and that ``may_change``, those of another one too, as if they were
+    the default's.
+    """
+    is_open = open_trials(plan, records)
+    visits = [trial.request for trial in further_visits(plan, records, winners) if is_open(trial.request)]
+    wins = all(choice.is_default(plan.study_in_numbers, each.config) for each in winners)
+    if not (may_change and wins and _num_points(plan) > 1):
+        return visits
+    return visits + [
+        request
+        for visit in range(plan.num_visits)
+        for request in plan.curve(plan.default(), visit)
+        if visit or (plan.is_search and not plan.is_there(request))
+    ]
+
+
+def _num_points(plan: Plan) -> int:
+    number: int = plan.study.knobs.num_combinations
+    return number * len(plan.environments())
+
+
+def open_trials(plan: Plan, records: Sequence[TrialRecord]) -> Callable[[StudyRequest], bool]:
+    """Whether a trial is still to be measured: ``records`` have neither it nor one with its buckets."""
+    ids, buckets = {record.trial_id for record in records}, known_buckets(plan.study, records)
+    return lambda request: request.trial_id not in ids and buckets.stand_in(request) is None
 
 
 def left_out(
@@ -91,48 +133,28 @@ def left_out(
         plan = make_plan(study, Resources(device, devices, name, num_nodes))
     except RequestError as error:
         return [Note(NoteKind.NOT_PLANNED, Stage.SEARCH, reason=str(error))]
-    known, notes = {record.trial_id for record in records}, list[Note]()
-    buckets = known_buckets(plan.study, records)
-    is_search = study.search.method == "optuna"
-    if is_search:
+    notes = list[Note]()
+    if plan.is_search:
         num_tried = len(searched(plan, records))
-        missing = _num_open(plan, records, study.search.trials - num_tried)
-        if missing > 0:
+        fits = tuple(largest_fits_of(study, records, plan.world_sizes))
+        found = replace(plan, fits=fits) if any(each.batch_size for each in fits) else plan
+        missing = num_open(found, records, study.search.trials - num_tried)
+        if missing:
             notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
     if study.knobs.has_max:  # what "max" stands for may not be known
         return notes
-    trials, failed = plan.default_curve() if is_search else plan.trials(), failing(records)
-    visits = [trial.request for trial in plan.visits(winners)]
+    is_open = open_trials(plan, records)
     asked: dict[Stage, Sequence[StudyRequest]] = {
-        Stage.CURVES: [trial.request for trial in trials],
-        Stage.VISITS: [each for each in visits if each.config not in failed],
+        Stage.CURVES: [trial.request for trial in plan.first_visits()],
+        Stage.VISITS: [trial.request for trial in further_visits(plan, records, winners)],
         Stage.TRAINING: training_requests(plan, records),
     }
     for stage, requests in asked.items():
-        late = [each for each in requests if each.trial_id not in known and buckets.stand_in(each) is None]
+        late = tuple(filter(is_open, requests))
         if late:
-            notes.append(_not_reached(stage, requests=tuple(late), total=len(requests)))
+            notes.append(_not_reached(stage, requests=late, total=len(requests)))
     return notes
 
 
 def _not_reached(stage: Stage, **fields: Any) -> Note:
     return Note(NoteKind.NOT_REACHED, stage, **fields)
-
-
-def _num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
-    """Points of the search's space that fit and were not tried; counted up to ``most``."""
-    if most <= 0:
-        return 0
-    fits = largest_fits_of(plan.study, records, plan.world_sizes)
-    if plan.study.knobs.has_max and any(each.batch_size for each in fits):
-        plan = replace(plan, fits=tuple(fits))
-    space, tried = SearchSpace(plan, records), searched(plan, records)
-    known = {space.key(space.parameters(plan.suggestion_of(each))) for each in tried}
-    found: set[object] = set()
-    for point in space.points_that_fit(tried):
-        if len(found) >= most:
-            break
-        key = space.key(point)
-        if key not in known:
-            found.add(key)
-    return len(found)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from raybench.analysis import choice
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
-from raybench.plan.space import SearchSpace
+from raybench.plan.space import num_open
 from raybench.plan.trials import Plan
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.user_input import home_path, real_path
@@ -24,8 +24,13 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     _refuse_too_little(study, resources)
     listed = _world_sizes(study, devices)
     target = choice.target_world_size(study, listed)
+    resolved = _resolved(study, resources, listed, target)
+    try:
+        resolved.check_world_sizes()
+    except ValueError as error:
+        raise RequestError(str(error)) from None
     plan = Plan(
-        study=_resolved(study, resources, listed, target),
+        study=resolved,
         device=resources.device,
         world_sizes=listed,
         target=target,
@@ -33,15 +38,9 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         num_nodes=resources.num_nodes,
         left_out=tuple(size for size in _all_sizes(study, devices) if size not in listed),
     )
-    if plan.target not in listed:
-        raise RequestError(
-            f"scaling.target_world_size: one of the world sizes {list(listed)} (received {plan.target})"
-        )
     _refuse_fewer_as_if(plan)
     _refuse_too_large(plan)
-    _refuse_idle_placements(plan)
     refuse_too_many(plan.group_size, resources, study.resources, "scaling.world_sizes")
-    _refuse_uneven_batches(plan)
     _refuse_no_room(plan)
     _refuse_faults(plan)
     return plan
@@ -53,9 +52,9 @@ def grid_of_search(plan: Plan) -> tuple[Plan, int] | None:
     None where a search has something to choose, or the grid is too large.
     """
     study, trials = plan.study, plan.study.search.trials
-    if study.search.method != "optuna":
+    if not plan.is_search:
         return None
-    number = _num_combinations(plan, trials)
+    number = num_open(plan, (), trials)
     if trials <= number:
         return None
     search = study.search.model_copy(update={"method": "grid"})
@@ -65,19 +64,6 @@ def grid_of_search(plan: Plan) -> tuple[Plan, int] | None:
     except RequestError:
         return None
     return grid, number
-
-
-def _num_combinations(plan: Plan, most: int) -> int:
-    """Combinations of a search that are different trials, counted up to ``most``; "max" is one value."""
-    space = SearchSpace(plan)
-    if plan.study.knobs.has_max:
-        return min(math.prod(map(len, space.values.values())), most)
-    found: set[object] = set()
-    for point in space.points():
-        found.add(space.key(point))
-        if len(found) >= most:
-            break
-    return len(found)
 
 
 def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], target: int) -> Study:
@@ -177,16 +163,6 @@ def _refuse_fewer_as_if(plan: Plan) -> None:
         )
 
 
-def _refuse_idle_placements(plan: Plan) -> None:
-    """Ranks that are not one of the world sizes here; with listed sizes the study itself refuses them."""
-    for placement in plan.study.scaling.placement:
-        if not isinstance(placement, str) and len(placement) not in plan.world_sizes:
-            raise RequestError(
-                "scaling.placement: a list of ranks as long as one of the world sizes "
-                f"{list(plan.world_sizes)} (received {list(placement)})"
-            )
-
-
 def refuse_too_many(wanted: int, resources: Resources, asked: ResourcesSpec, field: str) -> None:
     """Raise ``RequestError`` for more workers than there are devices, or than can be started."""
     devices = resources.num_devices
@@ -205,17 +181,6 @@ def refuse_too_many(wanted: int, resources: Resources, asked: ResourcesSpec, fie
             f"{field}: with --oversubscribe at most {MOST_ON_A_DEVICE} times as many as there is room for, "
             f"{most:,} (received {_shown(wanted)})"
         )
-
-
-def _refuse_uneven_batches(plan: Plan) -> None:
-    for size in plan.world_sizes:
-        uneven = plan.study.uneven_batch(size)
-        if uneven is not None:
-            batch, accumulation = uneven
-            raise RequestError(
-                "knobs.batch_size: under strong scaling divisible by world size x gradient_accumulation = "
-                f"{size} x {accumulation} (received {batch})"
-            )
 
 
 def _refuse_no_room(plan: Plan) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -28,7 +27,6 @@ from raybench.records.record import TrialRecord
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
-MAX_DRAWS = 1000  # at random for such a point, before the first one is taken
 # Of the columns of summary.csv: those that say what a suggestion is worth, in the order of a trial's page.
 SHOWN = (
     "efficiency", "efficiency_low", "efficiency_high", "speedup", "throughput_samples_per_s",
@@ -51,7 +49,6 @@ class Search:
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._pending: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # in flight, by point of the space
-        self._random = random.Random(plan.study.seed)
         self._default: TrialRecord | None = None  # the trial whose speed the others are multiples of
         self._first_row = list(self._space.first_row())
         objectives = plan.study.search.objectives
@@ -77,34 +74,28 @@ class Search:
 
         It may be called before earlier ones have ended: these are not suggested again.
         """
-        for attempt in range(10_000):
-            if next(self._unseen(), None) is None:
-                return None
-            while self._first_row:
-                parameters = self._first_row.pop(0)
-                if self._is_open(parameters):
-                    self._optuna.enqueue_trial(parameters)
-                    break
-            if attempt and attempt % MAX_REPEATS == 0:
-                self._optuna.enqueue_trial(self._any_unseen())
+        attempts = 0
+        while (unseen := next(self._unseen(), None)) is not None:
+            attempts += 1
+            self._first_row = [each for each in self._first_row if self._is_open(each)]
+            if self._first_row:
+                self._optuna.enqueue_trial(self._first_row.pop(0))
+            elif attempts > MAX_REPEATS:
+                self._optuna.enqueue_trial(unseen)
             trial = self._optuna.ask()
             parameters = {
                 name: trial.suggest_categorical(name, list(c)) for name, c in self._space.values.items()
             }
             key = self._space.key(parameters)
-            known = self._known.get(key)
-            if known is not None:
-                self._tell(trial, known)
-                continue
-            if key in self._pending:
+            if key in self._known:
+                self._tell(trial, self._known[key])
+            elif key in self._pending:
                 self._pending[key].append(trial)  # ends with the one that is in flight
-                continue
-            if not self._space.may_fit(parameters, self._known.values()):
+            elif not self._space.may_fit(parameters, self._known.values()):
                 self._optuna.tell(trial, state=TrialState.PRUNED)
-                continue
-            suggestion = self._space.suggestion(trial.number, parameters)
-            self._pending[key] = [trial]
-            return suggestion
+            else:
+                self._pending[key] = [trial]
+                return self._space.suggestion(trial.number, parameters)
         return None
 
     def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
@@ -154,14 +145,6 @@ class Search:
         """The combinations that are open, see ``_is_open``. Lazily: a space may have a million."""
         fitting = self._space.points_that_fit(list(self._known.values()))
         return (parameters for parameters in fitting if self._is_open(parameters))
-
-    def _any_unseen(self) -> Parameters:
-        """One of them, at random; the first where most are known. There must be one."""
-        for _ in range(MAX_DRAWS):
-            parameters = {name: self._random.choice(values) for name, values in self._space.values.items()}
-            if self._is_open(parameters):
-                return parameters
-        return next(self._unseen())
 
     def _is_open(self, parameters: Parameters) -> bool:
         """Whether a combination is neither known nor in flight, and may fit."""

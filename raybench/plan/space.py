@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from raybench.analysis import choice
 from raybench.analysis.reference import known_buckets
-from raybench.plan.trials import Plan, Suggestion
+from raybench.plan.trials import Plan, Suggestion, searched
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import MAX, KnobValue, Setting, setting_in_numbers
 
@@ -132,9 +133,22 @@ class SearchSpace:
     def _setting(self, parameters: Parameters) -> Setting | None:
         """The parameters' knobs and the first values of the others, a number in the place of "max"."""
         knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
-        return setting_in_numbers({**self._first_values(), **knobs}, self._plan.largest)
+        first = {**self._study.knobs.first, "strategy": self._default_strategy}
+        return setting_in_numbers({**first, **knobs}, self._plan.largest)
 
-    def _first_values(self) -> Parameters:
-        """The default's value of every knob; "max" is left as it is."""
-        first = {name: self._study.knobs.values(name)[0] for name in Setting.model_fields}
-        return {**first, "strategy": self._default_strategy}
+
+def num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
+    """Return how many combinations may fit and are none of the suggestions among ``records``: up to ``most``.
+
+    Combinations that are one trial are one. So is "max", while it is not known what it stands for.
+    """
+    space, tried = SearchSpace(plan, records), searched(plan, records)
+    if plan.study.knobs.has_max and plan.fits is None:
+        return max(min(math.prod(map(len, space.values.values())) - len(tried), most), 0)
+    known = {space.key(space.parameters(plan.suggestion_of(each))) for each in tried}
+    found = set[object]()
+    for point in space.points_that_fit(tried):
+        if len(found) >= most:
+            break
+        found |= {space.key(point)} - known
+    return len(found)

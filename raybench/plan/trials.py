@@ -33,7 +33,6 @@ from raybench.spec.workloads import ScriptSpec
 
 # A search asks for efficiency alone; the waterfall is taken of what it finds.
 SEARCH_VARIANTS: tuple[Variant, ...] = ("plain", "ddp")
-MOST_FAULTS = 1000  # settings with a fault, before a combination of knobs is taken to have no other
 WIDEST = 0.99  # of a half-width that is asked for, relative
 # A script is started for each trial, and one device is a trial of its own; it has no step without wrapper.
 SCRIPT_VARIANTS: tuple[Variant, ...] = ("local", "ddp")
@@ -91,6 +90,11 @@ class Plan:
         named = [max(p) + 1 for p in placements if not isinstance(p, str)]
         everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in placements else []
         return max([*self.world_sizes, *named, *everyone])
+
+    @property
+    def is_search(self) -> bool:
+        """Whether Optuna chooses settings."""
+        return self.study.search.method == "optuna"
 
     @property
     def oversubscribed(self) -> bool:
@@ -156,18 +160,12 @@ class Plan:
 
         The other knobs have the first values that go with them.
         """
-        knobs, found = self.study.knobs, dict[object, Setting]()
-        memory = Setting.MEMORY_KNOBS
-        others = [name for name in Setting.model_fields if name not in (*memory, "batch_size")]
-        for chosen in itertools.product(*(knobs.values(name) for name in memory)):
-            rest = itertools.product(*(knobs.values(name) for name in others))
-            for values in itertools.islice(rest, MOST_FAULTS):
-                given = zip((*memory, *others), (*chosen, *values), strict=True)
-                setting = Setting(**dict(given), batch_size=1)
-                if setting.fault(self.device) is None:
-                    smallest = setting.model_copy(update={"batch_size": self.rules(setting).smallest})
-                    found.setdefault(setting.memory_key(self.target), smallest)
-                    break
+        found = dict[object, Setting]()
+        for values in self.study.knobs.combinations_of({*Setting.MEMORY_KNOBS, *Setting.FAULT_KNOBS}):
+            setting = Setting(**{**values, "batch_size": 1})
+            key = setting.memory_key(self.target)
+            if key not in found and setting.fault(self.device) is None:
+                found[key] = setting.model_copy(update={"batch_size": self.rules(setting).smallest})
         return list(found.values())
 
     def probe(self, combination: Setting, batch_size: int) -> ProbeRequest:
@@ -237,6 +235,10 @@ class Plan:
         """The first visit of the default at every world size: the first trials of a study."""
         return [Trial(request, 0) for request in self.curve(self.default())]
 
+    def first_visits(self) -> StepsTrials:
+        """What is measured before default and winner are visited again, but for a search's suggestions."""
+        return self.default_curve() if self.is_search else self.trials()
+
     def visits(self, winners: Iterable[TrialRecord]) -> StepsTrials:
         """The visits of default and winners that follow the first, at every world size and placement.
 
@@ -267,7 +269,7 @@ class Plan:
         if request.visit:
             return True
         is_default = choice.is_default(self.study_in_numbers, request.config)
-        return self.study.search.method == "optuna" and not is_default and not self.is_there(request)
+        return self.is_search and not is_default and not self.is_there(request)
 
     @property
     def num_visits(self) -> int:
@@ -423,7 +425,13 @@ def searched(plan: Plan, records: Iterable[TrialRecord]) -> list[TrialRecord]:
     ]
 
 
-def failing(records: Iterable[TrialRecord]) -> list[Configuration]:
+def further_visits(plan: Plan, records: Iterable[TrialRecord], winners: Iterable[TrialRecord]) -> StepsTrials:
+    """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
+    failed = _failing(records)
+    return [each for each in plan.visits(winners) if each.request.config not in failed]
+
+
+def _failing(records: Iterable[TrialRecord]) -> list[Configuration]:
     """What was visited at a world size and has failed each time."""
     visited = [
         each for each in records if each.request.kind == "steps" and each.request.role in COMPARED_ROLES

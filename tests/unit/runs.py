@@ -47,17 +47,14 @@ class Watched:
     trials: list[tuple[TrialRequest, int, int | None, float | None]] = field(default_factory=list)
     done: list[tuple[TrialRecord, Scaling | None]] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
-    bests: list[TrialRecord] = field(default_factory=list)
 
     def stage(self, stage: Stage, number: int) -> None:
         self.stages.append((stage, number))
 
-    def trial(
-        self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
-    ) -> None:
+    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
         self.trials.append((request, done, total, left_s))
 
-    def progress(self, progress: Progress) -> None:
+    def progress(self, request: TrialRequest, progress: Progress) -> None:
         pass
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
@@ -66,9 +63,6 @@ class Watched:
     def group(self, num_workers: int, seconds: float | None) -> None:
         if seconds:
             self.groups.append(num_workers)
-
-    def best(self, record: TrialRecord, scaling: Scaling) -> None:
-        self.bests.append(record)
 
 
 class ClockRunner(FakeRunner):

@@ -97,7 +97,7 @@ def test_a_trial_that_takes_its_own_time_out_within_the_budget_has_failed(monkey
     session, store, _ = run(plan, runner, budget=TimeBudget(runner.now + 200))
     failed = [each for each in store.records if each.state == "timeout"]
     assert {each.reason for each in failed} == {"not done in time"}
-    assert session.ledger.cut == {}
+    assert session.ledger.cut == set()
     assert session.not_reached == []
 
 

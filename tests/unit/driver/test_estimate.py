@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.commands.dry_run import left_of
 from raybench.driver.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -29,12 +30,13 @@ def test_blocks_are_as_long_as_the_devices_ask_for() -> None:
 )
 def test_a_run_takes_no_more_trials_and_time_than_that(search: dict[str, object]) -> None:
     plan = planned(search=search)
-    found = estimate(plan)
+    trials = left_of(plan, ()).trials
+    found = estimate(plan, trials)
     _, store, runner = run(plan)
     taken_s = sum(each.wall_time_s for each in store.records)
     assert taken_s <= found.most_s - FINISH_S - START_S[1]
     # knobs that have no effect on one device make trials of default and best one
-    assert len(store.records) <= found.num_trials <= len(store.records) + 6
+    assert len(store.records) <= len(trials) <= len(store.records) + 6
     assert found.num_starts == runner.num_starts == 1
 
 
@@ -43,15 +45,17 @@ def test_a_trial_lasts_between_its_rounds_of_the_shortest_blocks_and_all_its_sec
         knobs={"batch_size": 64}, scaling={"world_sizes": [2]}, search={"method": "grid"},
         measure={"max_seconds": 14},
     )  # fmt: skip
-    found, least, most = estimate(plan), START_S[0] + FINISH_S, START_S[1] + FINISH_S
-    assert found.num_trials == 3  # visits, each with all five variants in its share of ten rounds
+    trials = left_of(plan, ()).trials
+    found, least, most = estimate(plan, trials), START_S[0] + FINISH_S, START_S[1] + FINISH_S
+    assert len(trials) == 3  # visits, each with all five variants in its share of ten rounds
     assert found.least_s - least == pytest.approx(3 * (0.5 + 4 * 5 * 0.15))
     assert found.most_s - most == pytest.approx(3 * 14 / 0.7)
 
 
 def test_starts_and_processes_count() -> None:
     twice = planned(measure={"starts": 2}, environment={"A": ["0", "1"]}, search={"method": "grid"})
-    assert estimate(twice).num_starts == 2 + 2 * 2
-    own = estimate(planned(search={"method": "grid"}), own_processes=True)
-    plain = estimate(planned(search={"method": "grid"}))
-    assert own.least_s - plain.least_s == pytest.approx(own.num_trials * OWN_PROCESSES_S[0])
+    assert estimate(twice, ()).num_starts == 2 + 2 * 2
+    plan = planned(search={"method": "grid"})
+    trials = left_of(plan, ()).trials
+    own, plain = (estimate(plan, trials, own_processes=each) for each in (True, False))
+    assert own.least_s - plain.least_s == pytest.approx(len(trials) * OWN_PROCESSES_S[0])
