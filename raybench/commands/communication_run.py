@@ -11,10 +11,16 @@ from rich.console import Console
 
 from raybench.analysis.collectives import messages
 from raybench.analysis.labels import devices_words
-from raybench.commands.display import Display
-from raybench.commands.measuring import measure_and_report, teller, workers
+from raybench.commands.measuring import (
+    measure_and_report,
+    needs_of,
+    open_results,
+    resources_there,
+    teller,
+    workers,
+)
 from raybench.commands.options import Options
-from raybench.commands.request import needs_of, open_results, resources_there
+from raybench.commands.progress import Display
 from raybench.driver.sweep import SweepPlan, SweepSession, make_sweep_plan
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster

@@ -34,6 +34,7 @@ from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict
 from raybench.commands.compare import Interleaved
 from raybench.commands.console import say, say_to_copy, shown_path
+from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_there
 from raybench.commands.options import parse_assignment
 from raybench.commands.process import (
     DONE,
@@ -43,7 +44,6 @@ from raybench.commands.process import (
     SLOWER,
     WRONG_REQUEST,
 )
-from raybench.commands.request import DEFAULT_FOLDER, request_of, resources_there
 from raybench.commands.scaling import ScalingOptions
 from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError, system_words
 from raybench.launch import signals
@@ -319,7 +319,7 @@ def _arguments(side: Source, options: Interleaved) -> list[str]:
         smoke=options.smoke,
         overrides=(*overrides, *(parse_assignment(text) for text in typed)),
     )
-    cluster, study, _ = request_of(asked)
+    cluster, study = request_of(asked)
     with closing(cluster):
         if study.training is not None:
             raise RequestError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raybench.commands.console import make_console
+from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from raybench.machine.checks import Check, Status
@@ -43,23 +46,17 @@ def _of_cluster(address: str) -> list[Check]:
 def render(found: list[Check], console: Console) -> None:
     """Print the checks, what is missing with the command that mends it, and the sum in the last line."""
     width = max((len(check.name) for check in found), default=0)
-    indent = len("warning") + width + 4
+    indent = " " * (len("warning") + width + 4)
     for check in found:
-        head = Text()
-        head.append(f"{check.status:<7}", style=_COLORS[check.status])
-        head.append(f"  {check.name:<{width}}  ", style="bold")
-        lines = Text(check.found).wrap(console, max(20, console.width - indent))
-        for line in lines:
-            line.rstrip()
-        console.print(head + (lines[0] if lines else Text()), soft_wrap=True, highlight=False)
-        for line in lines[1:]:
-            console.print(Text(" " * indent) + line, soft_wrap=True, highlight=False)
+        status = f"{check.status:<7}", _COLORS[check.status]
+        line = Text.assemble(status, (f"  {check.name:<{width}}  ", "bold"))
+        line.append(f"\n{indent}".join(textwrap.wrap(check.found, max(20, console.width - len(indent)))))
         if check.mend and check.status not in ("ok", "unused"):
             # Never wrapped: a command is there to be copied.
-            mend = Text(" " * indent + "-> ").append(check.mend, style="cyan")
-            console.print(mend, soft_wrap=True, highlight=False)
-    counts = {status: sum(check.status == status for check in found) for status in _COLORS}
+            line.append(f"\n{indent}-> ").append(check.mend, style="cyan")
+        console.print(line, soft_wrap=True, highlight=False)
+    counts = Counter(check.status for check in found)
     words = [f"{counts['ok']} ok"]
-    words += [f"{counts['warning']} warning{'s' * (counts['warning'] > 1)}"] if counts["warning"] else []
+    words += [plural(counts["warning"], "warning")] if counts["warning"] else []
     words += [f"{counts['missing']} missing"] if counts["missing"] else []
     console.print(", ".join(words), highlight=False)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from raybench.analysis import choice
-from raybench.analysis.labels import changes_words, combination_words, devices_words, knob_words, trial_words
+from raybench.analysis.labels import changes_words, combination_words, devices_words, trial_words
 from raybench.plan.notes import Note, NoteKind, Stage
-from raybench.records.requests import StudyRequest
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
-OF_STAGE = {
+BEGINS = {
+    Stage.LARGEST_BATCH: "Finding the largest batch that fits on {target}{combinations}",
+    Stage.CURVES: "Measuring {trials} at world sizes {sizes}",
+    Stage.RETRY: "Trying {suggestions} again",
+    Stage.SEARCH: "Searching for the best of {suggestions} at {target}",
+    Stage.VISITS: "Visiting the default and the best again: {trials}{starts}",
+    Stage.TRAINING: "Training {trials} to the last epoch",
+    Stage.VERIFICATION: "Verifying {changes} that the diagnosis proposes, interleaved",
+}
+WHOLE = {
     Stage.LARGEST_BATCH: "the largest batch",
     Stage.CURVES: "the scaling curves",
     Stage.RETRY: "the rest of the search",
@@ -25,26 +32,17 @@ OF_STAGE = {
 
 def stage_words(study: Study, stage: Stage, number: int) -> str:
     """What begins; ``number`` of what the stage measures. ``study`` has its world sizes resolved."""
-    sizes = study.scaling.world_sizes
-    target = devices_words(choice.target_world_size(study, () if sizes == "all" else sizes))
-    match stage:
-        case Stage.LARGEST_BATCH:
-            each = f", for each of {number} combinations" if number > 1 else ""
-            return f"Finding the largest batch that fits on {target}{each}"
-        case Stage.CURVES:
-            return f"Measuring {plural(number, 'trial')} at world sizes {', '.join(map(str, sizes))}"
-        case Stage.RETRY:
-            return f"Trying {plural(number, 'suggestion')} again"
-        case Stage.SEARCH:
-            return f"Searching for the best of {plural(number, 'suggestion')} at {target}"
-        case Stage.VISITS:
-            starts = study.measure.starts
-            each = f", in {starts} starts of the workers" if starts > 1 else ""
-            return f"Visiting the default and the best again: {plural(number, 'trial')}{each}"
-        case Stage.TRAINING:
-            return f"Training {plural(number, 'trial')} to the last epoch"
-        case Stage.VERIFICATION:
-            return f"Verifying {plural(number, 'change')} that the diagnosis proposes, interleaved"
+    sizes, starts = study.scaling.world_sizes, study.measure.starts
+    target = choice.target_world_size(study, () if sizes == "all" else sizes)
+    return BEGINS[stage].format(
+        target=devices_words(target),
+        sizes=", ".join(map(str, sizes)),
+        trials=plural(number, "trial"),
+        suggestions=plural(number, "suggestion"),
+        changes=plural(number, "change"),
+        combinations=f", for each of {number} combinations" if number > 1 else "",
+        starts=f", in {starts} starts of the workers" if starts > 1 else "",
+    )
 
 
 PLAIN = {
@@ -67,10 +65,6 @@ def note_words(study: Study, note: Note) -> str:
             return f"not reached: {left_out_words(study, note)}"
         case NoteKind.NO_ROOM:
             return f"not measured, since nodes are gone: {_lost_words(study, note)} ({note.reason})"
-        case NoteKind.SAME_BUCKETS:
-            own, other = (knob_words("bucket_cap_mb", value) for value in note.values)
-            trials = f"{plural(note.number, 'trial')} {'was' if note.number == 1 else 'were'}"
-            return f"{own} are {other} for this model: {trials} not measured a second time"
         case NoteKind.NO_PROFILE:
             (request,) = note.requests
             return (
@@ -93,20 +87,10 @@ def left_out_words(study: Study, note: Note) -> str:
             return f"{plural(note.number, 'suggestion')} to try again"
         case Stage.SEARCH:
             return f"{note.number} of {plural(note.total, 'suggestion')}"
-        case Stage.CURVES:
-            return _late_words(note.requests, note.total, "trial", " of the curves")
-        case Stage.VISITS:
-            return _late_words(note.requests, note.total, "further visit")
-        case Stage.TRAINING:
-            return _late_words(note.requests, note.total, "training")
         case Stage.VERIFICATION:
-            return _verification_words(note)
-    return OF_STAGE[note.stage]
-
-
-def _verification_words(note: Note) -> str:
-    named = "; ".join(map(changes_words, note.changes))
-    return f"the verification of {plural(len(note.changes), 'change')}: {named}"
+            named = "; ".join(map(changes_words, note.changes))
+            return f"the verification of {plural(len(note.changes), 'change')}: {named}"
+    return _late_words(note)
 
 
 def _lost_words(study: Study, note: Note) -> str:
@@ -114,18 +98,22 @@ def _lost_words(study: Study, note: Note) -> str:
         return f"the verification of {changes_words(note.changes[0])}"
     if note.requests:
         return trial_words(study, note.requests[0])
-    return OF_STAGE[note.stage]
+    return WHOLE[note.stage]
 
 
-def _late_words(late: Sequence[StudyRequest], total: int, noun: str, of: str = "") -> str:
+def _late_words(note: Note) -> str:
     """What was not reached, counted: "5 of 18 trials of the curves (1 device: 2, 2 devices: 3)".
 
     By world size, or where settings are visited repeatedly by visit.
     """
+    late = note.requests
     if any(each.kind == "steps" and each.visit for each in late):
         visits = Counter(each.visit + 1 if each.kind == "steps" else 1 for each in late)
         named = [f"visit {visit}: {number}" for visit, number in sorted(visits.items())]
     else:
         sizes = Counter(each.config.world_size for each in late)
         named = [f"{devices_words(size)}: {number}" for size, number in sorted(sizes.items())]
-    return f"{len(late)} of {plural(total, noun)}{of} ({', '.join(named)})"
+    several = {Stage.CURVES: "trials of the curves", Stage.VISITS: "further visits"}
+    noun = {Stage.CURVES: "trial of the curves", Stage.VISITS: "further visit"}.get(note.stage, "training")
+    total = plural(note.total, noun, several.get(note.stage, ""))
+    return f"{len(late)} of {total} ({', '.join(named)})"

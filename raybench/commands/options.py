@@ -21,14 +21,13 @@ from typer.models import ArgumentInfo
 from raybench.errors import RequestError
 from raybench.records.record import State
 from raybench.records.whole_files import cannot
-from raybench.spec.knobs import MAX, Setting
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import DEEPEST, parse_toml, received
-from raybench.spec.validation import nearest
 
 T = TypeVar("T")
 
 MOST_STARTS = 1000  # of each side of a comparison
+COUNTS = "whole numbers above 0 with commas between them"
 _DURATION = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
 )
@@ -46,13 +45,23 @@ def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
     field, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not _FIELD.fullmatch(field) or field.count(".") >= DEEPEST or not value:
         raise RequestError(f"{option}: dotted.field=value, the value as in TOML (received {received(text)})")
+    return field, _toml_or_word(value, f"{option} {field}")
+
+
+def parse_values(text: str, option: str) -> Any:
+    """What stands between commas, each as in TOML or a bare word; one alone is itself. The field checks."""
+    values = tuple(_toml_or_word(part.strip(), option) for part in text.split(","))
+    return values if len(values) > 1 else values[0]
+
+
+def _toml_or_word(text: str, what: str) -> Any:
     try:
-        tables = parse_toml(f"value = {value}", f"{option} {field}")
+        tables = parse_toml(f"value = {text}", what)
     except tomllib.TOMLDecodeError:
-        if value[0] in "[{\"'":
-            raise RequestError(f"{option} {field}: a value as in TOML (received {received(value)})") from None
-        return field, value
-    return field, tables["value"] if list(tables) == ["value"] else value
+        if text.startswith(("[", "{", '"', "'")):
+            raise RequestError(f"{what}: a value as in TOML (received {received(text)})") from None
+        return text
+    return tables["value"] if list(tables) == ["value"] else text
 
 
 def parse_list(
@@ -78,46 +87,26 @@ def parse_list(
     return tuple(values)
 
 
-def parse_batch_sizes(text: str, option: str = "--batch-sizes") -> tuple[int | str, ...]:
-    """``256,4096`` or ``256,max``."""
-    return parse_list(text, _batch, option, 'whole numbers above 0 with commas between them, or "max"')
-
-
 def parse_world_sizes(text: str, option: str = "--world-sizes") -> Literal["all"] | tuple[int, ...]:
     """``1,2,4`` or ``all``."""
     if text.strip() == "all":
         return "all"
-    return parse_list(text, whole_above_0, option, 'whole numbers above 0 with commas between them, or "all"')
+    return parse_list(text, whole_above_0, option, f'{COUNTS}, or "all"')
 
 
 def parse_device_counts(text: str, option: str = "--as-if") -> tuple[int, ...]:
     """``16,64``."""
-    return parse_list(text, whole_above_0, option, "whole numbers above 0 with commas between them")
+    return parse_list(text, whole_above_0, option, COUNTS)
 
 
 def parse_node_counts(text: str, option: str = "--nodes") -> tuple[int, ...]:
     """``2,4,4``: several world sizes may stand on equally many."""
-    rule = "whole numbers above 0 with commas between them"
-    return parse_list(text, whole_above_0, option, rule, once=False)
+    return parse_list(text, whole_above_0, option, COUNTS, once=False)
 
 
 def parse_bucket_sizes(text: str, option: str = "--bucket-cap-mb") -> tuple[float | str, ...]:
     """``1,25,default``, in MiB."""
     return parse_list(text, _bucket, option, 'numbers of MiB above 0, or "default"')
-
-
-def parse_precisions(text: str, option: str = "--precision") -> tuple[str, ...]:
-    """``fp32,bf16``."""
-    known: tuple[str, ...] = get_args(Setting.model_fields["precision"].annotation)
-
-    def convert(word: str) -> str:
-        if word in known:
-            return word
-        meant = nearest(word, known)
-        hint = f", did you mean {meant}?" if meant else ""
-        raise RequestError(f"{option}: {', '.join(known)} (received {received(word)}){hint}")
-
-    return parse_list(text, convert, option, ", ".join(known))
 
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:
@@ -134,14 +123,12 @@ def parse_duration(text: str, option: str = "--time-budget") -> float:
 
 def parse_percent(text: str, option: str) -> float:
     """``3%`` as a share, 0.03."""
-    number = text.strip().removesuffix("%")
-    try:
-        share = float(number) / 100
-    except ValueError:
-        share = math.nan
-    if not text.strip().endswith("%") or not 0 <= share < 1:
-        raise RequestError(f"{option}: percent of at least 0% and below 100% (received {received(text)})")
-    return share
+
+    def share(typed: str) -> float:
+        number, sign, rest = typed.strip().partition("%")
+        return float(number) / 100 if sign and not rest else math.nan
+
+    return _number(text, option, share, lambda each: 0 <= each < 1, "percent of at least 0% and below 100%")
 
 
 def parse_path(text: str, option: str) -> Path:
@@ -155,29 +142,30 @@ def parse_path(text: str, option: str) -> Path:
 
 def parse_whole(text: str, option: str) -> int:
     """A whole number; typer's own parser does not say what it received."""
-    try:
-        return int(text)
-    except ValueError:
-        raise RequestError(f"{option}: a whole number (received {received(text)})") from None
+    return _number(text, option, int, lambda each: True, "a whole number")
 
 
 def parse_starts(text: str, option: str) -> int:
     """Starts of each side: with fewer than two there is no spread, so no interval."""
-    number = parse_whole(text, option)
-    if not 2 <= number <= MOST_STARTS:
-        raise RequestError(f"{option}: a whole number from 2 to {MOST_STARTS} (received {received(text)})")
-    return number
+    rule = f"a whole number from 2 to {MOST_STARTS}"
+    return _number(text, option, int, lambda each: 2 <= each <= MOST_STARTS, rule)
 
 
 def parse_above_0(text: str, option: str) -> float:
     """A finite number above 0."""
+    return _number(text, option, float, lambda each: 0 < each < math.inf, "a number above 0")
+
+
+def _number(
+    text: str, option: str, convert: Callable[[str], T], is_right: Callable[[T], bool], rule: str
+) -> T:
     try:
-        value = float(text)
+        value = convert(text)
+        if is_right(value):
+            return value
     except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise RequestError(f"{option}: a number above 0 (received {received(text)})")
-    return value
+        pass
+    raise RequestError(f"{option}: {rule} (received {received(text)})")
 
 
 def parse_new_folder(text: str, option: str) -> Path:
@@ -253,10 +241,6 @@ def whole_above_0(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) == 0:
         raise ValueError(text)
     return int(text)
-
-
-def _batch(text: str) -> int | str:
-    return MAX if text == MAX else whole_above_0(text)
 
 
 def _bucket(text: str) -> float | str:
@@ -341,8 +325,7 @@ class FieldOption:
     name: str  # as typed
     field: str  # dotted
     example: str = "N"
-    # of what is typed, and the option's name; none: a flag, a word of the field's list, or a whole number
-    parse: Callable[[str, str], Any] | None = None
+    parse: Callable[[str, str], Any] = parse_values  # of what is typed, and the option's name
     envvar: str | None = None
 
     def parameter(self, model: type[BaseModel]) -> inspect.Parameter:
@@ -354,7 +337,7 @@ class FieldOption:
             made = typer.Option(self.name, help=text, envvar=self.envvar)
             kind = kind if kind is bool else kind | None
         else:
-            kind, made = Any, option(self.name, self.example, self.parse or parse_whole, text)
+            kind, made = Any, option(self.name, self.example, self.parse, text)
             made.envvar = self.envvar
         return _parameter(self.key, Annotated[kind, made], False if kind is bool else None)
 

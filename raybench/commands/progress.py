@@ -1,8 +1,15 @@
-"""What a study shows while it runs: the session's events in words for the display, and as gauges."""
+"""What the user sees while a study runs: a live line on a terminal, plain lines elsewhere, and gauges."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from raybench.analysis import choice
 from raybench.analysis.labels import label, short_trial_words, trial_words
@@ -10,9 +17,10 @@ from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.scaling import Scaling, waterfall
 from raybench.analysis.simulate.what_if import bucket_choice
 from raybench.analysis.stats.statistics import Estimate
-from raybench.commands.display import Display
+from raybench.commands.console import is_read, say
 from raybench.commands.notes import stage_words
 from raybench.launch import metrics
+from raybench.launch import signals as interrupt
 from raybench.launch.metrics import Metric, RayMetrics
 from raybench.plan.notes import Stage
 from raybench.records.messages import Progress
@@ -23,7 +31,84 @@ from raybench.report.sections.overlap import choice_words
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
+REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
+LONG_PHASE_S = 2.0  # from then on its seconds are shown
+NOT_READ = "nobody reads this output any more"
 GIBIBYTE = 2**30
+LEAST_NAME = 12  # characters of a trial's name, without which its line is not kept to one
+
+
+class Display:
+    """Writes through a console of its own, so that Ray's lines never tear it."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        self.console, self._quiet = console, quiet
+        self._stage = self._trial = self._phase = ""
+        self._done, self._since = 0, monotonic()
+        self._total: int | None = None
+        self._left_s: float | None = None
+        self._live: Live | None = None
+
+    def __enter__(self) -> Display:
+        if self.console.is_terminal and not self._quiet:
+            self._live = Live(
+                get_renderable=self._render, console=self.console, refresh_per_second=REFRESH_PER_S,
+                transient=True, redirect_stdout=False, redirect_stderr=False,
+            )  # fmt: skip
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            say(self.console, text)
+
+    def stage(self, text: str) -> None:
+        """What the study is at."""
+        self._stage, self._trial, self._phase = text, "", ""
+        if self._live is None:
+            self.line(text)
+
+    def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None:
+        """A trial begins."""
+        self._trial, self._phase, self._done, self._total, self._left_s = words, "", done, total, left_s
+        self._since = monotonic()
+
+    def progress(self, progress: Progress) -> None:
+        """The trial's phase; a study that nobody follows any more is asked to end, as by a signal."""
+        if not is_read(self.console):
+            interrupt.ask(NOT_READ)
+        phase = f"{progress.phase} {progress.detail}".strip()
+        if phase != self._phase:
+            self._phase, self._since = phase, monotonic()
+
+    def trial_done(self, names: Sequence[str], outcome: str) -> None:
+        """A trial has ended; one line that stays.
+
+        Of its names, the shortest last, the first one that leaves room for the outcome on a line of the
+        terminal; where none does, the end of the last is cut. An outcome that needs a line for itself, such
+        as why a trial failed, takes several.
+        """
+        room = self.console.width - len(f"  : {outcome}")
+        name = names[0]
+        if self.console.is_terminal and room >= LEAST_NAME:
+            name = next((each for each in names if len(each) <= room), f"{names[-1][: room - 1]}…")
+        self.line(f"  {name}: {outcome}")
+
+    def _render(self) -> Group:
+        count = f"{self._done + 1}" + (f" of {self._total}" if self._total else "")
+        left = "" if self._left_s is None else f", about {clock(self._left_s)} left"
+        lines = [f"{self._stage}: trial {count}{left}" if self._trial else self._stage]
+        if self._trial:
+            for_s = monotonic() - self._since
+            since = f", {clock(for_s)}" if for_s >= LONG_PHASE_S else ""
+            lines.append(f"  {self._trial}: {self._phase or 'waiting'}{since}")
+        return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
 
 class StudyProgress:
@@ -32,9 +117,6 @@ class StudyProgress:
     def __init__(self, study: Study, display: Display, gauges: StudyGauges | None = None) -> None:
         self._study, self._display, self._gauges = study, display, gauges
         self._said_what_if = False
-        self._training: str | None = None  # the training under way whose epochs have no line above them yet
-        self._has_epochs = False  # lines of the training under way stand there
-        self._so_far = ""  # of the training under way
 
     def stage(self, stage: Stage, number: int) -> None:
         """What the study is at."""
@@ -42,14 +124,9 @@ class StudyProgress:
         if self._gauges:
             self._gauges.progress()
 
-    def trial(
-        self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None, beside: int = 0
-    ) -> None:
-        """A trial begins, beside so many others."""
-        words = trial_words(self._study, request)
-        self._training = words if request.kind == "training" and not beside else None
-        self._has_epochs, self._so_far = False, ""
-        self._display.trial(words, done=done, total=total, left_s=left_s)
+    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+        """A trial begins."""
+        self._display.trial(trial_words(self._study, request), done=done, total=total, left_s=left_s)
         if self._gauges:
             self._gauges.progress(done, total, left_s)
 
@@ -62,38 +139,28 @@ class StudyProgress:
             self._display.line(f"  worker group of {num_workers} started in {seconds:.1f} s")
         self._display.progress(Progress("waiting"))
 
-    def progress(self, progress: Progress) -> None:
-        """The trial's phase; an epoch that is done is a line that stays, below its trial's."""
-        if progress.phase == "epoch":
-            self._epoch(progress)
-        elif progress.phase == "train":
-            self._display.progress(Progress(progress.detail, self._so_far))
+    def progress(self, request: StudyRequest, progress: Progress) -> None:
+        """The trial's phase; an epoch that is done is a line that stays."""
+        if progress.phase == "train":
+            self._display.progress(Progress(progress.detail))
+        elif progress.phase == "epoch":
+            told = [progress.detail]
+            if (seconds := progress.fields.get("epoch_s")) is not None:
+                told.append(f"{seconds:.3g} s")
+            if left_s := progress.fields.get("left_s", 0.0):
+                told.append(f"about {clock(left_s)} left")
+            self._display.trial_done(self._names(request), ", ".join(told))
         else:
             self._display.progress(progress)
 
-    def _epoch(self, progress: Progress) -> None:
-        told = [progress.detail]
-        if (seconds := progress.fields.get("epoch_s")) is not None:
-            told.append(f"{seconds:.3g} s")
-        if left_s := progress.fields.get("left_s", 0.0):
-            told.append(f"about {clock(left_s)} left")
-        if self._training is not None:
-            if not self._has_epochs:
-                self._display.line(f"  {self._training}:")
-            self._has_epochs, self._so_far = True, f"after {', '.join(told)}"
-        self._display.line(f"    {', '.join(told)}")
+    def _names(self, request: StudyRequest) -> tuple[str, str]:
+        return trial_words(self._study, request), short_trial_words(self._study, request)
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         """A trial has ended."""
         if self._gauges:
             self._gauges.trial_done(record, scaling)
-        request = record.study_request
-        if self._has_epochs:
-            self._display.line(f"    {_trained_words(record)}")
-            self._has_epochs = False
-            return
-        names = trial_words(self._study, request), short_trial_words(self._study, request)
-        self._display.trial_done(names, outcome_words(record, scaling))
+        self._display.trial_done(self._names(record.study_request), outcome_words(record, scaling))
         if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
             self._say_what_if(record)
 
@@ -108,10 +175,6 @@ class StudyProgress:
             self._said_what_if = True
             self._display.line(f"  {choice_words(chosen)}")
 
-    def best(self, record: TrialRecord, scaling: Scaling) -> None:
-        """The best so far."""
-        self._display.best(f"{trial_words(self._study, record.study_request)}: {rate_words(scaling)}")
-
 
 def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     """What came out of a trial; ``scaling`` is that of a complete trial of steps.
@@ -123,9 +186,9 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     if record.request.kind == "probe":
         return _probe_words(probe_of(record))
     if record.training is not None:
-        last = record.training.epochs[-1]
-        done = f"{last.words(last.epoch)}, {last.train_s:.3g} s for the last epoch"
-        pruned = record.training.stopped_by
+        epochs, pruned = record.training.epochs, record.training.stopped_by
+        took = f"{sum(epoch.elapsed_s for epoch in epochs):.3g} s for {plural(len(epochs), 'epoch')}"
+        done = f"{epochs[-1].words(epochs[-1].epoch)}, {took}"
         return done if pruned is None else f"{done}; stopped early ({pruned.pruner})"
     assert record.steps is not None
     assert scaling is not None
@@ -135,14 +198,6 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
         return f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"
-
-
-def _trained_words(record: TrialRecord) -> str:
-    """What came out of a training whose epochs were told."""
-    if record.training is None:
-        return f"{record.state}: {record.reason}"
-    epochs = record.training.epochs
-    return f"done, {sum(epoch.elapsed_s for epoch in epochs):.3g} s for {plural(len(epochs), 'epoch')}"
 
 
 def rate_words(scaling: Scaling) -> str:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from raybench.analysis.collectives import Link, LinkKey
-    from raybench.analysis.findings.finding import Finding
     from raybench.analysis.results import StudyResults
     from raybench.records.store import ResultsDirectory
 
@@ -69,21 +68,18 @@ def report(
 
     given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
     prices = {name: price for name, price in given.items() if price is not None}
+    of_study = [f"--{name.replace('_', '-')}" for name in prices] + (["--format"] if format_ else [])
+    of_files = [name for name, value in (("--output", output), ("--scaling", scaling)) if value is not None]
     directory = sources[0]
     if len(sources) > 1 or not directory.is_dir():
-        if format_ is not None:
-            raise RequestError(f"--format: of a results directory (received {directory})")
-        if prices:
-            raise RequestError(f"{_option(prices)}: of a results directory; of a file predict has the cost")
+        _refuse(of_study, f"of a results directory (received {directory})")
         from raybench.commands.predict_run import report_files
 
         raise typer.Exit(report_files(sources, output, scaling, make_console(), quiet=quiet))
-    if output is not None or scaling is not None:
-        name = "--output" if output is not None else "--scaling"
-        raise RequestError(f"{name}: of a report of files; {directory} has its own")
+    _refuse(of_files, f"of a report of files; {directory} has its own")
     with ResultsDirectory.open_readonly(directory) as store:
-        if prices and store.is_sweep:
-            raise RequestError(f"{_option(prices)}: of a study; {directory} has a sweep of messages")
+        if store.is_sweep:
+            _refuse(of_study, f"of a study; {directory} has a sweep of messages")
         if format_ is not None:
             from raybench.report.summary_json import benchmark_json
 
@@ -100,29 +96,9 @@ def report(
     raise typer.Exit(code)
 
 
-def _option(prices: Mapping[str, float]) -> str:
-    return f"--{next(iter(prices)).replace('_', '-')}"
-
-
-def going_on_from(findings: Sequence[Finding], goes_on: str) -> tuple[str, str]:
-    """The one command after a run that stopped early, and what it does where that is not plain.
-
-    ``goes_on``, the plain one, unless code raised: it is mended first, so what crashed is tried again. What
-    failed otherwise (a worker that died, a time-out, a batch too large) likely does so again.
-    """
-    from raybench.analysis.findings.finding import FindingName, Reason
-
-    failed = [each for each in findings if each.name is FindingName.FAILED and each.command]
-    for each in failed:
-        if each.reason is Reason.CRASHED and each.frames:
-            return (
-                each.command,
-                "Once the code is mended, this tries what crashed again and measures the rest:",
-            )
-    return (
-        goes_on,
-        "This measures the rest; how to try again what failed is in diagnosis.md:" if failed else "",
-    )
+def _refuse(options: Sequence[str], why: str) -> None:
+    if options:
+        raise RequestError(f"{options[0]}: {why}")
 
 
 @dataclass(frozen=True)
@@ -133,7 +109,6 @@ class _Report:
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
     write: Callable[[], list[Path]]  # report.html first
-    going_on: tuple[str, str]  # the command after a run that stopped, and what it does
     hint: str = ""  # what else is in the report
     told: Sequence[str] = ()  # notes that stand in it
 
@@ -152,15 +127,14 @@ def write_and_print(
     """Analysis and report from the records on disk; 1 where no trial completed.
 
     ``links``: of a sweep of the same devices, for the diagnosis. ``prices``: fields of ``cost`` in the place
-    of the study's, in this report alone. ``command`` goes on where a study stopped:
-    where it has just ``stopped`` that is the last line, and stands nowhere else.
+    of the study's, in this report alone. ``command`` goes on where a study stopped: what has just ``stopped``
+    says it as its last line, and nowhere else.
     """
-    goes_on = resume_command(store.path, command)
-    says_last = stopped and store.is_there
     if store.is_sweep:
-        report = _of_sweep(store, goes_on)
+        report = _of_sweep(store)
     else:
-        report = _of_study(store, links, prices, goes_on, quiet=quiet, said_last=says_last)
+        goes_on = resume_command(store.path, command)
+        report = _of_study(store, links, prices, goes_on, quiet=quiet, stopped=stopped)
     if quiet:
         say(console, report.answer)
     else:
@@ -175,11 +149,6 @@ def write_and_print(
         raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     say_to_copy(console, f"Results: {shown_path(store.path)}")
-    if says_last:
-        line, words = report.going_on
-        if words:
-            say(console, words)
-        say_to_copy(console, f"To go on: {line}")
     return DONE if report.is_complete else NOTHING_COMPLETED
 
 
@@ -229,7 +198,7 @@ def _of_study(
     goes_on: str,
     *,
     quiet: bool,
-    said_last: bool,
+    stopped: bool,
 ) -> _Report:
     from raybench.records.store import SAMPLES
     from raybench.report.answer import answer_of
@@ -242,17 +211,16 @@ def _of_study(
     return _Report(
         answer_of(results),
         bool(results.complete),
-        lambda console: print_summary(results, console, commands=not said_last),
+        lambda console: print_summary(results, console, commands=not stopped),
         lambda: write_report(
             store.path, results, found.environment, store.path / SAMPLES, missing, found.spreads
         ),
-        going_on_from(results.findings, goes_on),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],
     )
 
 
-def _of_sweep(store: ResultsDirectory, goes_on: str) -> _Report:
+def _of_sweep(store: ResultsDirectory) -> _Report:
     from raybench.analysis.collectives import analyse_sweep
     from raybench.commands.communication import command_of
     from raybench.report.communication import answer_of_sweep, print_sweep, write_sweep_report
@@ -264,7 +232,6 @@ def _of_sweep(store: ResultsDirectory, goes_on: str) -> _Report:
         bool(results.complete),
         lambda console: print_sweep(results, console),
         lambda: write_sweep_report(store.path, results, environment, command_of(results.sweep)),
-        (goes_on, ""),
     )
 
 

@@ -105,14 +105,14 @@ def _data(text: str, option: str) -> str:
 
 
 FIELDS = (
-    FieldOption("--world-sizes", "scaling.world_sizes", "1,2,4", parsed.parse_world_sizes),
-    FieldOption("--batch-sizes", "knobs.batch_size", "256,4096", parsed.parse_batch_sizes),
-    FieldOption("--bucket-cap-mb", "knobs.bucket_cap_mb", "1,25,default", parsed.parse_bucket_sizes),
-    FieldOption("--precision", "knobs.precision", "fp32,bf16", parsed.parse_precisions),
+    FieldOption("--world-sizes", "scaling.world_sizes", "1,2,4"),
+    FieldOption("--batch-sizes", "knobs.batch_size", "256,4096"),
+    FieldOption("--bucket-cap-mb", "knobs.bucket_cap_mb", "1,25,default"),
+    FieldOption("--precision", "knobs.precision", "fp32,bf16"),
     FieldOption("--scaling", "scaling.mode"),
     FieldOption("--trials", "search.trials"),
     FieldOption("--time-budget", "time_budget_seconds", "10m", parsed.parse_duration),
-    FieldOption("--as-if", "scaling.as_if", "16,64", parsed.parse_device_counts),
+    FieldOption("--as-if", "scaling.as_if", "16,64"),
     FieldOption("--network", "network", "8x400Gbit/s", network_field),
     FieldOption("--device", "resources.device"),
     FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),

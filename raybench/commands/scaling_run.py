@@ -16,20 +16,22 @@ from raybench.analysis.findings.case import Around
 from raybench.analysis.history import SHOWN, known_spreads, machine_of
 from raybench.analysis.labels import weights_words
 from raybench.commands.console import say
-from raybench.commands.display import Display
 from raybench.commands.dry_run import plan_lines, sizes_left_out
-from raybench.commands.measuring import Ended, measure_and_report, teller, workers
-from raybench.commands.notes import note_words
-from raybench.commands.process import DONE
-from raybench.commands.progress import StudyGauges, StudyProgress
-from raybench.commands.report import analysed, resume_command
-from raybench.commands.request import (
+from raybench.commands.measuring import (
     DEFAULT_FOLDER,
+    Ended,
+    measure_and_report,
     needs_of,
     open_results,
     request_of,
     resources_there,
+    teller,
+    workers,
 )
+from raybench.commands.notes import note_words
+from raybench.commands.process import DONE
+from raybench.commands.progress import Display, StudyGauges, StudyProgress
+from raybench.commands.report import analysed, resume_command
 from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.session import Session
@@ -59,7 +61,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
     """Plan, run, analyse, report. Raises ``RequestError`` for a wrong request."""
     if options.log is not None:
         refuse_missing(options.log)
-    cluster, study, made_of = request_of(options)
+    cluster, study = request_of(options)
     with closing(cluster):
         tell = teller(console, quiet=options.quiet)
         plan, samples = _plan(options, cluster, study, tell)
@@ -76,7 +78,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
         now = of_nodes(cluster.environments(needs))
         folder = (options.output or DEFAULT_FOLDER / plan.study.name).absolute().parent
         now = now.model_copy(update={"spreads": _known_spreads(folder, machine_of(now, needs.device))})
-        with open_results(plan.study, options.output, now, resume=options.resume, made_of=made_of) as store:
+        with open_results(plan.study, options.output, now, resume=options.resume) as store:
             ended = measure_and_report(
                 store,
                 lambda display: _measure(options, plan, cluster, store, display, samples),
@@ -111,8 +113,7 @@ def _plan(
         study = _with_own_knobs(study, checked, tell)
     plan = make_plan(study, resources)
     grid = grid_of_search(plan)
-    # what was begun as a search goes on as one
-    if grid is not None and (not options.resume or _was_grid(options.output)):
+    if grid is not None:
         trials, (plan, number) = plan.study.search.trials, grid
         there_are = f"there {'is' if number == 1 else 'are'} {plural(number, 'combination')}"
         tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
@@ -133,13 +134,6 @@ def _with_own_knobs(study: Study, checked: Checked, tell: Callable[[str], None])
         listed = ", ".join(f"{name} {values[name][0]}" for name in taken)
         tell(f"from {study.workload.name}: {listed}")
     return own
-
-
-def _was_grid(output: Path | None) -> bool:
-    """Whether the study that goes on in this directory has become a grid, or was typed as one."""
-    assert output is not None
-    with ResultsDirectory.open_readonly(output) as store:
-        return store.study().search.method == "grid"
 
 
 def _not_again(options: ScalingOptions) -> list[TrialRecord]:
@@ -198,17 +192,10 @@ def _measure(
     notes = [note_words(session.study, each) for each in session.notes]
     if budget_s is None or not (session.not_reached or took_s > budget_s):
         return notes
-    spent = spent_words(budget_s, took_s, sum(session.budget.starts_s))
+    spent = f"the time budget of {exact_clock(budget_s)} is spent"
+    if round(took_s) > round(budget_s):
+        spent = f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}"
     return [*notes, spent, *(note_words(session.study, each) for each in session.not_reached)]
-
-
-def spent_words(asked_s: float, took_s: float, starting_s: float) -> str:
-    """That the time budget is spent, and by how much it was overrun; ``starting_s``: to start workers."""
-    budget = exact_clock(asked_s)
-    if round(took_s) <= round(asked_s):
-        return f"the time budget of {budget} is spent"
-    why = f", {exact_clock(starting_s)} of it to start workers" if starting_s >= 1.0 else ""
-    return f"took {exact_clock(took_s)} of the time budget of {budget}{why}"
 
 
 def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:

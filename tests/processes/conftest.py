@@ -42,7 +42,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def ready() -> Iterator[Ready]:
     """Programs are forked from a process that has the command line imported."""
-    yield from _ready("import raybench.study, raybench.commands.console, raybench.commands.display")
+    yield from _ready("import raybench.study, raybench.commands.console, raybench.commands.progress")
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ BEGIN = """
 import os, subprocess, sys
 from pathlib import Path
 from raybench.commands.console import own_output
-from raybench.commands.display import Display
+from raybench.commands.progress import Display
 """
 Run = Callable[..., Done]
 
@@ -174,7 +174,6 @@ with own_output(Path(sys.argv[1])) as console, Display(console, quiet=len(sys.ar
         display.trial(LONG, done=done, total=12, left_s=95.0 - done)
         display.progress(Progress("measure", "round 7, +-3.2%"))
         print("(pid=123) Ray says something")
-        display.best(LONG + ": 12,345 samples/s")
         display.trial_done(["batch 32"], "1,234 samples/s, n=10")
 console = None
 print("the end")
@@ -232,7 +231,6 @@ def test_the_live_lines_fit_the_terminal(written: str) -> None:
     lines = [line for part in without_codes.split("\n") for line in part.split("\r")]
     assert all(len(line) <= COLUMNS for line in lines), max(lines, key=len)
     assert any(re.match(r"Searching .*…$", line) for line in lines)  # cut, not wrapped
-    assert any(line.startswith("  best so far: 2 devices, batch 512") for line in lines)
     assert "Ray says" not in written
     assert lines.count("  batch 32: 1,234 samples/s, n=10") == 3  # these stay
     assert "\x1b[?25h" in written  # and the cursor is back

@@ -76,8 +76,8 @@ def test_a_file_that_is_no_study(tmp_path):
 
 
 def test_a_directory_is_no_study(tmp_path):
-    assert "a directory, not a study's TOML file" in refused(scaling(tmp_path))
-    assert "no such file" in refused(scaling(tmp_path / "none.toml"))
+    assert "cannot be read: Is a directory" in refused(scaling(tmp_path))
+    assert "cannot be read: No such file" in refused(scaling(tmp_path / "none.toml"))
 
 
 # --- options
@@ -90,19 +90,19 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "number for text": (["--set", "scaling.mode=3"], "scaling.mode", "3"),
     "a fraction of a trial": (["--set", "search.trials=2.5"], "search.trials", "2.5"),
     "no assignment": (["--set", "knobs.batch_size"], "--set", "knobs.batch_size"),
-    "world size 0": (["--world-sizes", "0"], "--world-sizes", '"0"'),
-    "world size -1": (["--world-sizes=-1"], "--world-sizes", '"-1"'),
-    "no world size": (["--world-sizes", "two"], "--world-sizes", '"two"'),
+    "world size 0": (["--world-sizes", "0"], "scaling.world_sizes", "received 0"),
+    "world size -1": (["--world-sizes=-1"], "scaling.world_sizes", "received -1"),
+    "no world size": (["--world-sizes", "two"], "scaling.world_sizes", 'received "two"'),
     "more than there is": (["--world-sizes", "1,4096"], "scaling.world_sizes", "4096"),
-    "batch 0": (["--batch-sizes", "256,0"], "--batch-sizes", '"0"'),
-    "batch twice": (["--batch-sizes", "64,64"], "--batch-sizes", '"64"'),
-    "bucket negative": (["--bucket-cap-mb=-5"], "--bucket-cap-mb", '"-5"'),
-    "bucket no number": (["--bucket-cap-mb", "nan"], "--bucket-cap-mb", '"nan"'),
-    "unknown precision": (["--precision", "fp32,bf61"], "--precision", "did you mean bf16?"),
+    "batch 0": (["--batch-sizes", "256,0"], "knobs.batch_size[1]", "received 0"),
+    "batch twice": (["--batch-sizes", "64,64"], "knobs.batch_size", "64 stands there twice"),
+    "bucket negative": (["--bucket-cap-mb=-5"], "knobs.bucket_cap_mb", "received -5"),
+    "bucket no number": (["--bucket-cap-mb", "nan"], "knobs.bucket_cap_mb", "received nan"),
+    "unknown precision": (["--precision", "fp32,bf61"], "knobs.precision[1]", 'received "bf61"'),
     "impossible precision": (["--precision", "tf32"], "knobs", "GPUs only"),
     "trials negative": (["--trials", "-3"], "search.trials", "-3"),
     "trials none": (["--trials", "0"], "search.trials", "0"),
-    "trials a word": (["--trials", "many"], "--trials", "many"),
+    "trials a word": (["--trials", "many"], "search.trials", 'received "many"'),
     "a time that is none": (["--time-budget", "soon"], "--time-budget", '"soon"'),
     "no time": (["--time-budget", "0s"], "--time-budget", '"0s"'),
     "a negative time": (["--time-budget=-5m"], "--time-budget", '"-5m"'),

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from raybench.commands.console import make_console
-from raybench.commands.display import Display
+from raybench.commands.progress import Display
 from raybench.records.messages import Progress
 from raybench.report.table import Column, make_table, rich_table, width_on
 
@@ -36,9 +36,7 @@ def test_phases_and_time_left_are_shown(capsys):
     display.stage("Searching")
     display.trial("2 devices, batch 32", done=2, total=12, left_s=95.0)
     display.progress(Progress("measure", "round 7"))
-    display.best("2 devices, batch 512: 9 samples/s")
     console.print(display._render())
     shown = capsys.readouterr().out
     assert "Searching: trial 3 of 12, about 95 s left" in shown
     assert "2 devices, batch 32: measure round 7" in shown
-    assert "best so far: 2 devices, batch 512: 9 samples/s" in shown

@@ -9,8 +9,7 @@ import pytest
 
 from raybench.analysis.scaling import scaling, waterfall
 from raybench.commands.console import make_console
-from raybench.commands.display import Display
-from raybench.commands.progress import StudyGauges, StudyProgress, trial_values
+from raybench.commands.progress import Display, StudyGauges, StudyProgress, trial_values
 from raybench.launch import metrics
 from raybench.launch.metrics import METRICS, Metric, RayMetrics
 from raybench.machine.host import Resources

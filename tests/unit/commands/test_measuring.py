@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from raybench.commands import measuring
-from raybench.commands.display import Display
 from raybench.commands.process import CANNOT_WRITE, INTERRUPTED
+from raybench.commands.progress import Display
 from raybench.errors import Interrupted
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec.knobs import Setting
 from tests.support.planted import StepCosts
-from tests.unit.studies import asked, failed, measured, study
+from tests.unit.studies import measured, study
 
 
 def test_a_directory_that_is_deleted_meanwhile_is_said(
@@ -57,37 +57,6 @@ def test_an_interrupted_study_says_once_how_it_goes_on(
     assert code == INTERRUPTED
     assert lines.count("--resume --output") == 1
     assert lines.splitlines()[-1].startswith("To go on: python -m raybench.study scaling --resume")
-
-
-@pytest.mark.parametrize(
-    ("told", "last", "words"),
-    [
-        ({}, "results", "This measures the rest; how to try again what failed is in diagnosis.md:"),
-        (
-            {"frames": ("own.py:7, in loss: return self.head(x)",)},
-            "results --retry crashed",
-            "Once the code is mended, this tries what crashed again and measures the rest:",
-        ),
-    ],
-    ids=["a worker died", "the code raised"],
-)
-def test_an_interrupted_study_with_crashed_trials_says_one_command_and_what_it_does(
-    told: dict[str, object], last: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def measure(display: Display) -> list[str]:
-        raise Interrupted("SIGINT")
-
-    spec = study(knobs={"batch_size": [32, 64]})
-    with ResultsDirectory.create(tmp_path / "results", spec, capture()) as store:
-        store.append(measured(StepCosts(0.01)))
-        request = asked(spec, "scaling", Setting(batch_size=64), 2)
-        store.append(failed(request, "crashed", "rank 0: it broke").model_copy(update=told))
-        _, lines = _said(store, measure, monkeypatch)
-        diagnosis = (store.path / "report" / "diagnosis.md").read_text()
-    assert lines.count("--resume --output") == 1
-    assert lines.splitlines()[-1].endswith(last)
-    assert lines.splitlines()[-2] == words
-    assert "--retry crashed" in diagnosis  # where it is told too, with what is mended
 
 
 def test_an_interrupt_while_the_report_is_written_is_told_too(

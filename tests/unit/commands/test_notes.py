@@ -65,7 +65,6 @@ def test_every_kind_and_every_stage_has_words():
     fields = {
         "requests": TRIALS[:1],
         "combinations": (PLAN.default().setting,),
-        "values": (1, 25),
         "reason": "why",
     }
     for kind in NoteKind:

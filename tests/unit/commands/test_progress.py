@@ -1,4 +1,4 @@
-"""What is said of a trial, of its end and of the best so far."""
+"""What is said of a trial and of its end."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ import pytest
 from rich.console import Console
 
 from raybench.analysis.scaling import Scaling, scaling
-from raybench.commands.display import Display
-from raybench.commands.progress import StudyProgress
-from raybench.driver.session import Session
-from raybench.errors import NoRoomError
+from raybench.commands.progress import Display, StudyProgress
 from raybench.plan.notes import Stage
-from raybench.plan.training import training_requests
-from raybench.plan.trials import Trial
-from raybench.records.messages import GroupInfo, Progress
+from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.report.format import percent
 from raybench.spec import Setting, Study
 from raybench.spec.load import find_study, load_study
-from tests.support.planted import FakeLearning, FakeRunner, Noise
-from tests.unit.runs import MemoryStore
+from tests.support.planted import FakeLearning, Noise
 from tests.unit.studies import (
     SIXTEEN_TENTHS,
     asked,
@@ -58,9 +52,6 @@ class RecordingDisplay(Display):
     def trial_done(self, names: Sequence[str], outcome: str) -> None:
         self.told.append(("trial_done", *names, outcome))
 
-    def best(self, text: str) -> None:
-        self.told.append(("best", text))
-
 
 def told(record: TrialRecord, estimate: Scaling | None) -> str:
     """The line of a trial's end."""
@@ -75,8 +66,9 @@ def test_a_trial_is_named_by_its_devices_and_knobs_while_it_runs() -> None:
     display, phase = RecordingDisplay(), Progress("measure", "round 7")
     progress = StudyProgress(STUDY, display)
     progress.stage(Stage.TRAINING, 3)
-    progress.trial(asked(STUDY, "search", LARGE, 2), done=1, total=4, left_s=30.0)
-    progress.progress(phase)
+    request = asked(STUDY, "search", LARGE, 2)
+    progress.trial(request, done=1, total=4, left_s=30.0)
+    progress.progress(request, phase)
     assert display.told == [
         ("stage", "Training 3 trials to the last epoch"),
         ("trial", "2 devices, batch 512", 1, 4, 30.0),
@@ -118,14 +110,6 @@ def test_a_verification_without_a_baseline_has_its_rate() -> None:
 def test_a_failed_trial_says_its_state_and_reason() -> None:
     record = failed(asked(STUDY, "search", LARGE, 2), "oom", "rank 1: out of memory")
     assert told(record, None) == "2 devices, batch 512: oom: rank 1: out of memory"
-
-
-def test_the_best_so_far_is_named_with_its_rate() -> None:
-    display, record = RecordingDisplay(), measured(SIXTEEN_TENTHS, setting=LARGE)
-    estimate = scaling(record)
-    StudyProgress(STUDY, display).best(record, estimate)
-    rate = estimate.throughput_samples_per_s.value
-    assert display.told == [("best", f"2 devices, batch 512: {rate:,.0f} samples/s")]
 
 
 def test_a_trial_without_a_base_claims_nothing_beside_the_default() -> None:
@@ -206,7 +190,7 @@ def test_the_start_of_a_worker_group_is_called_that() -> None:
 
 def test_while_it_starts_the_live_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("raybench.commands.display.monotonic", lambda: now[0])
+    monkeypatch.setattr("raybench.commands.progress.monotonic", lambda: now[0])
     console = Console(file=StringIO(), force_terminal=True, width=80)
     display = Display(console)
     progress = StudyProgress(STUDY, display)
@@ -217,7 +201,7 @@ def test_while_it_starts_the_live_line_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert "2 devices, batch 512: starting 2 workers, 12 s" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_epochs_stand_below_their_training_with_accuracy_and_time_left() -> None:
+def test_an_epoch_names_its_training_with_accuracy_and_time_left() -> None:
     plan, records = trained_study(FakeLearning())
     record = next(each for each in records if each.training is not None)
     request = record.study_request
@@ -228,41 +212,16 @@ def test_epochs_stand_below_their_training_with_accuracy_and_time_left() -> None
         progress.trial(request, done=0, total=1, left_s=None)
         progress.group(1, 9.0)
         for epoch in epochs[:2]:
-            progress.progress(Progress("train", f"epoch {epoch.epoch}/{len(epochs)}"))
+            progress.progress(request, Progress("train", f"epoch {epoch.epoch}/{len(epochs)}"))
             times = {"epoch_s": 12.34, "left_s": 12.34 * (2 - epoch.epoch)}
-            progress.progress(Progress("epoch", epoch.words(2), times))
+            progress.progress(request, Progress("epoch", epoch.words(2), times))
         progress.trial_done(record, None)
 
-    started, name, first, second, done = lines_of(told_of, plan.study)
+    started, first, second, done = lines_of(told_of, plan.study)
     assert started.startswith("  worker group of 1")
-    assert re.fullmatch(r"  \d devices?, .*:", name)
-    assert re.fullmatch(r"    epoch 1/2, test accuracy [\d.]+%, 12.3 s, about 12 s left", first)
-    assert re.fullmatch(r"    epoch 2/2, test accuracy [\d.]+%, 12.3 s", second)
-    assert re.fullmatch(rf"    done, [\d.e+]+ s for {len(epochs)} epochs", done)
-
-
-def test_the_epochs_after_a_trial_that_found_no_workers_stand_below_their_training() -> None:
-    """Nodes are lost before the first training begins: it is not under way beside the second."""
-    plan, _ = trained_study(FakeLearning())
-
-    class Losing(FakeRunner):
-        num_refused = 0
-
-        def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
-            if world_size > 1 and self.num_refused < 2:
-                self.num_refused += 1
-                raise NoRoomError("at most 1 worker fits", 1)
-            return super().start(world_size, environment, anew=anew)
-
-    def told_of(progress: StudyProgress) -> None:
-        trainings = [Trial(request) for request in training_requests(plan)[:2]]
-        session = Session(plan, Losing(), MemoryStore(), progress)
-        with session.leaving_out_what_has_no_room():
-            session.measure(trainings[1], done=0, total=2)
-        assert session.notes
-        session.measure(trainings[0], done=1, total=2)
-
-    lines = lines_of(told_of, plan.study)
-    assert sum(line.startswith("    epoch ") for line in lines) == 4
-    assert any(re.fullmatch(r"  1 device, .*:", line) for line in lines)
-    assert lines[-1].startswith("    done, ")
+    assert re.fullmatch(
+        r"  \d devices?, .*: epoch 1/2, test accuracy [\d.]+%, 12.3 s, about 12 s left", first
+    )
+    assert re.fullmatch(r"  \d devices?, .*: epoch 2/2, test accuracy [\d.]+%, 12.3 s", second)
+    took = rf"[\d.e+]+ s for {len(epochs)} epochs"
+    assert re.fullmatch(rf"  \d devices?, .*: epoch \d/\d, test accuracy [\d.]+%, {took}", done)

@@ -51,7 +51,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(tracking, "find_spec", lambda name: True)
     monkeypatch.setattr(scaling_run, "check_workload", lambda *_: Checked())
     monkeypatch.setattr(scaling_run, "measure_and_report", measure)
-    monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec, None))
+    monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec))
 
     def run() -> tuple[int, str]:
         console = Console(file=io.StringIO(), width=400)

@@ -15,9 +15,8 @@ from raybench.analysis.scaling import scaling
 from raybench.analysis.simulate.what_if import Change, what_if
 from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.console import make_console
-from raybench.commands.display import Display
 from raybench.commands.predict_run import parse_changes, run_what_if
-from raybench.commands.progress import StudyProgress
+from raybench.commands.progress import Display, StudyProgress
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
