@@ -45,8 +45,10 @@ def epochs_csv(records: Iterable[TrialRecord]) -> str:
 
 def epoch_rows(record: TrialRecord) -> Iterator[dict[str, object]]:
     """A row for each epoch of a training trial, by column; none of another trial."""
+    if record.training is None:
+        return
     config, elapsed_s = record.config, 0.0
-    for epoch in record.training.epochs if record.training else ():
+    for epoch in record.training.epochs:
         elapsed_s += epoch.elapsed_s
         yield {
             #: name of the study
