@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copyreg
 import os
-import socket
 from datetime import timedelta
 from typing import Any
 
@@ -62,10 +61,10 @@ def serve(config: dict[str, Any]) -> None:
 
 def _meeting_point() -> tuple[str, int]:
     """The address of this worker, and a port that is free."""
+    from raybench.machine.host import free_port
+
     address = ray.util.get_node_ip_address()
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as taken:
-        taken.bind(("", 0))
-        return address, int(taken.getsockname()[1])
+    return address, free_port(address)
 
 
 def _join(address: str, port: int) -> None:

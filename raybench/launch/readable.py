@@ -12,8 +12,8 @@ import secrets
 from pathlib import Path
 
 from raybench.errors import RequestError
-from raybench.launch.apart import call_apart
 from raybench.launch.cluster import Cluster
+from raybench.machine.child import call_apart
 from raybench.machine.host import WorkerNeeds
 from raybench.records.whole_files import cannot
 from raybench.spec.knobs import MAX

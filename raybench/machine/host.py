@@ -41,6 +41,18 @@ class Resources:
     num_nodes: int = 1
 
 
+def family_of(address: str) -> socket.AddressFamily:
+    """The family of sockets that reaches ``address``."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def free_port(address: str) -> int:
+    """A port of this host that is free, for ``address``."""
+    with socket.socket(family_of(address)) as taken:
+        taken.bind(("", 0))
+        return int(taken.getsockname()[1])
+
+
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 

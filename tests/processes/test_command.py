@@ -25,7 +25,7 @@ def test_a_wrong_option_through_the_interpreters_own_m() -> None:
 
 
 def test_a_factory_that_fails_is_a_line_before_anything_starts(tmp_path: Path, ready: Ready) -> None:
-    """What else it may do is asked in unit/workloads/test_user_code.py and test_apart.py."""
+    """What else it may do is asked in unit/workloads/test_user_code.py and test_child.py."""
     (tmp_path / "mine.py").write_text("def build():\n    raise OSError('no such weights')\n")
     (tmp_path / "own.toml").write_text('name = "own"\n[workload]\nfactory = "mine:build"\n')
     done = ready.command("scaling", "--dry-run", "--device", "cpu", "own.toml")

@@ -2,23 +2,20 @@
 
 As torchrun does, each rank starts the script in a process of its own, with torchrun's variables: it makes its
 own process group, may leave as it likes, and takes nothing of the worker with it. The ranks agree in their
-control group what comes next, and each tells its script, so that blocks end after the same step everywhere.
+control group what comes next, and each sends it to its script, so that blocks end after the same step
+everywhere.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import random
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Pipe
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
@@ -29,18 +26,27 @@ import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, decide
 from raybench.errors import CODE_FAILS, InvalidTrialError, printable
-from raybench.machine.host import host_id
-from raybench.records.messages import BlockStepTimes, OnProgress, Outcome, Progress, RankFile
+from raybench.machine.child import Child
+from raybench.machine.host import family_of, free_port, host_id
+from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import StepsRequest, Variant
-from raybench.records.results import Beside, Block, PhaseBlock, Round, StepsResult, StopReason
+from raybench.records.results import Beside, Block, PhaseBlock, Round, StepsResult
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, RankFailure, failure_result, is_echo
 from raybench.worker.memory import all_known
-from raybench.worker.scripts.stopwatch import About, BlockDone, Ended, Launch, Order, ScriptVariant
+from raybench.worker.scripts.stopwatch import (
+    About,
+    BlockDone,
+    Ended,
+    Launch,
+    Order,
+    ScriptVariant,
+    run_script,
+)
 from raybench.worker.steps.meters import CoreMeter, OtherLoad
-from raybench.worker.steps.rounds import block_of, discarded_steps, round_progress, timed_steps
+from raybench.worker.steps.rounds import LoopResult, discarded_steps, round_progress, timed_steps
 from raybench.worker.strategies.ddp import SYNC_BUFFERS
 
 POLL_S = 0.2
@@ -63,13 +69,6 @@ NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
-# The script's path comes first, as where Python runs it itself; raybench's own is what it takes to begin.
-CHILD = """
-import pickle, sys
-sys.path[:] = pickle.load(sys.stdin.buffer)
-from raybench.worker.scripts.stopwatch import main
-main(int(sys.argv[1]))
-"""
 
 
 @dataclass(frozen=True)
@@ -82,57 +81,32 @@ class _Process:
 
     def __init__(self, launch: Launch, variables: dict[str, str], links: Sequence[Path]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="raybench-script-", ignore_cleanup_errors=True)
-        launch = replace(launch, folder=self._folder.name)
-        working = Path(self._folder.name) / "files"
+        working, self._log = Path(self._folder.name) / "files", Path(self._folder.name) / "log"
         working.mkdir()
         for path in links:
             (working / path.name).symlink_to(path)
-        self._log = Path(self._folder.name) / "log"
-        self.end, other = Pipe()
-        with other, self._log.open("wb") as log:
-            self._child = subprocess.Popen(
-                [sys.executable, "-P", "-c", CHILD, str(other.fileno())],
-                stdin=subprocess.PIPE,
+        with self._log.open("wb") as log:
+            self._child = Child(
+                run_script,
+                folder=self._folder.name,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                pass_fds=[other.fileno()],
                 cwd=working,
                 env=variables,
-                start_new_session=True,  # a Ctrl-C is for the driver; and all that it starts ends with it
             )
-        self._ask([*sys.path], launch)
+        self.send = self._child.send
+        self.send(launch)
 
-    def _ask(self, path: list[str], launch: Launch) -> None:
-        assert self._child.stdin is not None
+    def poll(self) -> BlockDone | Ended | None:
+        """What the script sends; None: nothing in this time."""
         try:
-            self._child.stdin.write(pickle.dumps(path))
-            self._child.stdin.flush()  # it stays open: its end says that this rank is gone
-            self.end.send(launch)
-        except OSError:  # it has ended at once, which the next message says
-            pass
+            return cast(BlockDone | Ended | None, self._child.receive(POLL_S))
+        except EOFError:
+            return Ended(exit_code=self._child.exit_code(LEAVES_S) or 0)
 
-    def poll(self, seconds: float) -> BlockDone | Ended | None:
-        """What the script tells; None: nothing in this time."""
-        if not self.end.poll(seconds):
-            # what it has forked may hold the pipe open
-            is_over = self._child.poll() is not None and not self.end.poll()
-            return Ended(exit_code=self._child.returncode) if is_over else None
-        try:
-            return cast(BlockDone | Ended, self.end.recv())
-        except (EOFError, OSError):
-            self.wait(LEAVES_S)
-            return Ended(exit_code=self._child.poll() or 0)
-
-    def tell(self, order: Order | None) -> None:
-        """What comes next; None: nothing, every step is timed."""
-        try:
-            self.end.send(order)
-        except OSError:  # it is gone, which the next message says
-            pass
-
-    def last_words(self) -> str:
-        """The last line that it printed, as the end of a sentence; empty where there is none."""
-        self.wait(POLL_S)
+    def last_line(self) -> str:
+        """That it printed, as the end of a sentence; empty where there is none."""
+        self._child.exit_code(POLL_S)  # all of it is there then
         lines = [line.strip() for line in self._printed().decode(errors="replace").splitlines()]
         last = next((line for line in reversed(lines) if line), "")
         return f": {printable(last)}" if last else ""
@@ -142,23 +116,14 @@ class _Process:
             log.seek(max(log.seek(0, os.SEEK_END) - LONGEST_LOG, 0))
             return log.read()
 
-    def wait(self, seconds: float) -> None:
-        """Until it is gone, or this time is over."""
-        try:
-            self._child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pass
+    def leave(self, seconds: float) -> None:
+        """Every step is timed: it may do what it does at its end, for a while."""
+        self.send(None)
+        self._child.exit_code(seconds)
 
     def close(self) -> bytes:
         """End it and whatever it has started; returns the last that it printed."""
-        try:
-            os.killpg(self._child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        self._child.wait()
-        self.end.close()
+        self._child.close()
         printed = self._printed()
         self._folder.cleanup()
         return printed
@@ -213,8 +178,6 @@ class ScriptTrial:
         rounds = self._measure(variants, step_s, on_progress)
         about = [report.about for report in rounds.last]
         samples = self._samples(about)
-        if samples is None:
-            raise self._uncounted()
         if not self._team.leads:
             return Outcome("complete")
         result = StepsResult(
@@ -247,7 +210,6 @@ class ScriptTrial:
                 for name, value in given.items()
             },
             compression=compression,
-            folder="",
         )
 
     def _variables(self) -> dict[str, str]:
@@ -296,14 +258,14 @@ class ScriptTrial:
     def _block(self, order: Order) -> list[BlockDone] | None:
         """A block of steps on every rank; None where the script is over before its end."""
         assert self._process is not None
-        self._process.tell(order)
+        self._process.send(order)
         self._num_steps += order.discarded + order.timed
         return self._reports()
 
     def _reports(self) -> list[BlockDone] | None:
-        """What every rank's script tells next; None where it is over on one, without a failure.
+        """What every rank's script sends next; None where it is over on one, without a failure.
 
-        Raises ``AgreedFailure`` for one that failed, ``_TimedOut`` where one tells nothing.
+        Raises ``AgreedFailure`` for one that failed, ``_TimedOut`` where one sends nothing.
         """
         answers = self._team.gather(self._answer())
         late = [rank for rank, each in zip(self._team.ranks, answers, strict=True) if isinstance(each, _Late)]
@@ -318,28 +280,25 @@ class ScriptTrial:
             )
         ended = [each for each in answers if isinstance(each, Ended)]
         failures = [each.failure for each in ended if each.failure is not None]
-        failures += [
-            RankFailure(rank, f"the script exited with code {each.exit_code}{each.said}{HINT}", False, False)
-            for rank, each in zip(self._team.ranks, answers, strict=True)
-            if isinstance(each, Ended) and each.exit_code and each.failure is None
-        ]
         if failures:
             raise AgreedFailure(sorted(failures, key=lambda each: is_echo(each.text)))
         self._num_told = self._num_steps
         return None if ended else answers
 
     def _answer(self) -> BlockDone | Ended | _Late:
-        """What this rank's script tells next. One that is over on another rank is waited for no longer."""
+        """What this rank's script sends next. It is not waited for when one on another rank is over."""
         assert self._process is not None
         until, store = self._until, dist.distributed_c10d._get_default_store()
-        while (answer := self._process.poll(POLL_S)) is None:
+        while (answer := self._process.poll()) is None:
             if until == self._until and store.check([self._over]):
                 until = min(until, monotonic() + OTHERS_END_S)
             if monotonic() >= until:
                 return _Late() if until == self._until else Ended()
         if isinstance(answer, Ended):
             store.set(self._over, "")
-            answer = replace(answer, said=self._process.last_words()) if answer.exit_code else answer
+            if answer.exit_code and answer.failure is None:
+                text = f"the script exited with code {answer.exit_code}{self._process.last_line()}{HINT}"
+                return Ended(RankFailure(self._team.ranks[self._team.rank], text, False, False))
         return answer
 
     def _refuse_unmeasurable(self, about: Sequence[About]) -> None:
@@ -351,36 +310,30 @@ class ScriptTrial:
                 f"the script has made no process group of {size} ranks, so each trains alone: it takes "
                 "torch.distributed.init_process_group, as under torchrun"
             )
-        if self._samples(about) is None:
-            raise self._uncounted()
-        self._refuse_other_batches([each.samples_per_step for each in about])
-
-    def _uncounted(self) -> InvalidTrialError:
-        return InvalidTrialError(
-            "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
-            "--samples-per-step does, for one device"
-        )
-
-    def _refuse_other_batches(self, counted: Sequence[float]) -> None:
-        """Raise ``InvalidTrialError`` for a script that divides one device's batch among all."""
-        config, size = self._request.config, self._team.size
+        self._samples(about)
+        counted = [each.samples_per_step for each in about]
         if size > 1 and all(counted) and "batch_size" in self._script.placeholders:
             found = sum(counted)
-            if abs(found / config.batch_size - 1) < ALIKE:
+            if abs(found / self._request.config.batch_size - 1) < ALIKE:  # it divides one device's batch
                 raise InvalidTrialError(
                     f"{{batch_size}} in --args is of one device, and the script takes {found:,.0f} samples "
                     f"on {size} devices together: {{global_batch_size}} is of all"
                 )
 
-    def _samples(self, about: Sequence[About]) -> float | None:
-        """Of all ranks in a step: as typed, as counted, or as asked for; None: none of them."""
+    def _samples(self, about: Sequence[About]) -> float:
+        """Of all ranks in a step: as typed, as counted, or as asked for."""
         config = self._request.config
         if self._script.samples_per_step is not None:
             return float(self._script.samples_per_step * self._team.size)
         counted = [each.samples_per_step for each in about]
         if all(counted):
             return sum(counted)
-        return float(config.global_batch_size) if "batch_size" in self._script.placeholders else None
+        if "batch_size" in self._script.placeholders:
+            return float(config.global_batch_size)
+        raise InvalidTrialError(
+            "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
+            "--samples-per-step does, for one device"
+        )
 
     # --- rounds
 
@@ -426,7 +379,7 @@ class ScriptTrial:
     def _measure(self, variants: Sequence[ScriptVariant], step_s: float, on_progress: OnProgress) -> _Rounds:
         """Rounds until the interval is narrow enough, the time is spent or the script is over."""
         measure, load, cores = self._request.measure, self._load, CoreMeter(has_children=True)
-        rounds, began = _Rounds(self._team.ranks), perf_counter()
+        rounds, began = _Rounds(), perf_counter()
         while True:
             at_s = perf_counter() - began
             cores.start()
@@ -439,28 +392,21 @@ class ScriptTrial:
                     rounds.stopped_by = "ended"
                     return rounds
                 done[variant] = reports
-            rounds.add(at_s, done, load.of_round(self._team.gather(cores.used())))
+            rounds.add(self._team.ranks, at_s, done, load.of_round(self._team.gather(cores.used())))
             decision = self._team.from_leader(
                 decide(rounds.rounds, measure, self._device.kind, perf_counter() - began)
             )
             on_progress(round_progress(len(rounds.rounds), decision.half_width))
             if decision.stop:
                 rounds.stopped_by = decision.stop
-                self._leave()
+                assert self._process is not None
+                self._process.leave(min(LEAVES_S, self._until - monotonic()))
                 return rounds
 
     def _order(self, variant: ScriptVariant, step_s: float, num_variants: int) -> Order:
-        measure = self._request.measure
-        steps = measure.steps
-        if steps is None:
-            steps = timed_steps(step_s, step_s, measure, num_variants, self._device.block_seconds)
+        seconds = self._device.block_seconds
+        steps = timed_steps(step_s, step_s, self._request.measure, num_variants, seconds)
         return Order(variant, discarded_steps(step_s), steps)
-
-    def _leave(self) -> None:
-        """Every step is timed: the script may do what it does at its end, for a while."""
-        assert self._process is not None
-        self._process.tell(None)
-        self._process.wait(min(LEAVES_S, self._until - monotonic()))
 
     def _of_ranks(self, about: Sequence[About], samples: float) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
@@ -481,26 +427,25 @@ class ScriptTrial:
         }
 
 
-class _Rounds:
+@dataclass
+class _Rounds(LoopResult):
     """What the rounds brought, on every rank."""
 
-    def __init__(self, ranks: tuple[int, ...]) -> None:
-        self._ranks = ranks
-        self.rounds: list[Round] = []
-        self.step_times: list[BlockStepTimes] = []
-        self.phases: list[PhaseBlock] = []
-        self.stopped_by: StopReason = "max_seconds"
-        self.last: list[BlockDone] = []
+    phases: list[PhaseBlock] = field(default_factory=list)
+    last: list[BlockDone] = field(default_factory=list)
 
     def add(
-        self, at_s: float, done: Mapping[Variant, list[BlockDone]], other_cores: tuple[float | None, ...]
+        self,
+        ranks: tuple[int, ...],
+        at_s: float,
+        done: Mapping[Variant, list[BlockDone]],
+        other_cores: tuple[float | None, ...],
     ) -> None:
         """A round: of each variant a block on every rank, in their order."""
-        blocks, number = list[Block](), len(self.rounds)
+        blocks = list[Block]()
         for variant, reports in done.items():
             times = np.stack([report.times for report in reports])
-            self.step_times.append(BlockStepTimes(variant, number, self._ranks, times))
-            blocks.append(block_of(variant, self._ranks, times))
+            blocks.append(self.add_block(variant, ranks, times))
             seconds = {
                 phase: float(np.mean([report.phases[phase] for report in reports]))
                 for phase in reports[0].phases
@@ -513,11 +458,10 @@ class _Rounds:
 def _meeting_point() -> tuple[str, int]:
     """This host's address, as the other workers of the group reach it, and a port that is free."""
     known = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    family = socket.AF_INET6 if ":" in known else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as asking, socket.socket(family) as taken:
+    with socket.socket(family_of(known), socket.SOCK_DGRAM) as asking:
         asking.connect((known, 1))  # nothing is sent: it tells by which address that one is reached
-        taken.bind(("", 0))
-        return asking.getsockname()[0], int(taken.getsockname()[1])
+        address = asking.getsockname()[0]
+    return address, free_port(address)
 
 
 def _gpu(index: int) -> str:

@@ -1,8 +1,8 @@
 """What a script's process runs: the script as it is, timed from one optimizer step to the next.
 
 torch's global optimizer hooks are the stopwatch. ``DistributedDataParallel`` takes the study's knobs, and a
-hook that sends gradients or keeps them, as each block of steps asks. After a block this process tells its
-rank, and waits for the next order.
+hook that sends gradients or keeps them, as each block of steps asks. After a block this process reports to
+its rank, and waits for the next order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import itertools
 import os
 import re
 import runpy
-import shutil
 import sys
 import threading
 import traceback
@@ -43,7 +42,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
 from raybench.worker.devices.cpu import status_bytes
-from raybench.worker.failures import RankFailure, describe
+from raybench.worker.failures import RankFailure
 from raybench.worker.strategies.ddp import SYNC_BUFFERS, compression_hook, ddp_report, no_transfer
 
 OWN_DIRECTORY = (
@@ -64,7 +63,6 @@ class Launch:
     arguments: tuple[str, ...]
     ddp_arguments: Mapping[str, Any]  # in place of the script's own; None leaves DDP's default
     compression: str  # the type in which gradients travel; "none": as they are
-    folder: str  # that goes with the script
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,10 @@ class BlockDone:
 
 @dataclass(frozen=True)
 class Ended:
-    """The script is over, by itself or as it was told to."""
+    """The script is over, on its own or as it was ordered to."""
 
     failure: RankFailure | None = None
     exit_code: int = 0
-    said: str = ""  # at its end
 
 
 class Enough(BaseException):
@@ -244,11 +241,7 @@ class Stopwatch:
         self._samples.append((self._drawn, self._data_set))
         self._drawn, self._phase = 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
-            try:
-                done = self._done()
-            except Exception as error:
-                raise InvalidTrialError(f"raybench's stopwatch: {describe(error)}") from error
-            self._end.send(done)
+            self._end.send(self._done())
             self._follow(self._end.recv())
 
     def _watch_loaders(self) -> None:
@@ -271,7 +264,7 @@ class Stopwatch:
     def _watch_ddp(self) -> None:
         torchs: Any = DistributedDataParallel
         make, forward = torchs.__init__, torchs.forward
-        register, builtin = torchs.register_comm_hook, torchs._register_builtin_comm_hook
+        register = torchs.register_comm_hook
         signature = inspect.signature(make)
 
         @functools.wraps(make)
@@ -300,13 +293,6 @@ class Stopwatch:
             else:
                 switch.state, switch.hook = state, hook
 
-        @functools.wraps(builtin)
-        def registered_builtin(ddp: DistributedDataParallel, kind: Any) -> None:
-            if not any(each.ddp is ddp for each in self._switches):
-                builtin(ddp, kind)
-            elif kind == vars(dist)["BuiltinCommHookType"].FP16_COMPRESS:
-                registered(ddp, ddp.process_group, compression_hook("fp16"))
-
         @functools.wraps(forward)
         def timed(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():  # a compiled pass is one piece
@@ -316,8 +302,7 @@ class Stopwatch:
             self._enter("backward")
             return found
 
-        torchs.__init__, torchs.forward = made, timed
-        torchs.register_comm_hook, torchs._register_builtin_comm_hook = registered, registered_builtin
+        torchs.__init__, torchs.forward, torchs.register_comm_hook = made, timed, registered
 
     def _watch_scaler(self) -> None:
         """Whether a gradient scaler may leave out a step: without all-reduces on one rank alone."""
@@ -440,16 +425,9 @@ def _refuse_to_spawn(*args: Any, **kwargs: Any) -> None:
 # --- the process
 
 
-def main(descriptor: int) -> None:
-    """Run the script that the rank at the other end of ``descriptor`` names, and tell it how that ended."""
-    end = Connection(descriptor)
-    os.set_inheritable(descriptor, False)
+def run_script(end: Connection) -> None:
+    """Run the script that the rank at the other ``end`` names, and report how that ended."""
     launch: Launch = end.recv()
-    watch = threading.Thread(target=_end_with_the_rank, args=(os.dup(0), launch.folder), daemon=True)
-    watch.start()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
     sys.argv[:] = [launch.script, *launch.arguments]
     if not launch.is_module:
         sys.path.insert(0, str(Path(launch.script).parent))
@@ -472,11 +450,3 @@ def main(descriptor: int) -> None:
         if isinstance(error, OSError | RuntimeError) and _NO_FILE.search(str(error)):
             failure = replace(failure, text=f"{failure.text}; {OWN_DIRECTORY}")
     end.send(Ended(failure, code))
-
-
-def _end_with_the_rank(descriptor: int, folder: str) -> None:
-    """A rank that is killed leaves no script running, and nothing of it on the disk."""
-    while os.read(descriptor, 1):
-        pass
-    shutil.rmtree(folder, ignore_errors=True)
-    os._exit(1)

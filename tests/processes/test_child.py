@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from raybench.errors import RequestError
-from raybench.launch import apart
-from raybench.launch.apart import call_apart
 from raybench.launch.cluster import Cluster
 from raybench.launch.readable import check_workload
+from raybench.machine import child
+from raybench.machine.child import call_apart
 from raybench.machine.host import WorkerNeeds
 from raybench.spec.load import resolve
 from tests.processes.starting import LIMIT_S
@@ -81,10 +81,10 @@ def test_however_a_factory_ends_it_is_one_line(does: str, looked_at) -> None:
 
 
 def _leave_a_child(mark: str) -> int:
-    child = os.fork()
-    if not child:
+    left = os.fork()
+    if not left:
         time.sleep(600)
-    return child
+    return left
 
 
 def _never_back(mark: str) -> None:
@@ -95,11 +95,6 @@ def _never_back(mark: str) -> None:
 
 def _has_begun(mark: Path) -> bool:
     return mark.exists() and bool(mark.read_text())
-
-
-def _close_all() -> None:
-    os.closerange(3, 100)
-    time.sleep(600)
 
 
 def _is_there(process: int) -> bool:
@@ -119,16 +114,10 @@ def test_a_child_that_outlives_the_look_is_ended(tmp_path: Path) -> None:
 
 def test_code_that_is_not_back_in_time_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "mark"
-    monkeypatch.setattr(apart, "monotonic", lambda: 1060.5 if _has_begun(mark) else 1000.0)
+    monkeypatch.setattr(child, "monotonic", lambda: 1060.5 if _has_begun(mark) else 1000.0)
     with pytest.raises(RequestError, match="a look has not returned in 60 s"):
         call_apart("a look", 60.0, _never_back, str(mark))
     assert _is_gone(int(mark.read_text()))
-
-
-def test_code_that_closes_every_file_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "ENDS_S", 0.2)
-    with pytest.raises(RequestError, match="a look closed the files of its process"):
-        call_apart("a look", 60.0, _close_all)
 
 
 def test_it_ends_with_the_process_that_asked(tmp_path: Path) -> None:
