@@ -242,7 +242,7 @@ class StepsResult(Frozen):
     tokens_per_step: Amount | None = None
     #: samples of the training set; null: synthetic input
     epoch_samples: Count | None = None
-    #: samples in a step of the setting compared with
+    #: of older records: samples in a step of the setting compared with
     anchor_samples_per_step: Amount | None = None
     #: steps before the first round
     warmup_steps: Whole
@@ -316,7 +316,8 @@ class StepsResult(Frozen):
     #: losses and gradient against those of one device, in trials of the curve: does the strategy train what
     #: one device trains?
     parity: LossParity | None = None
-    #: relative error that compression makes in the averaged gradient of one step (Euclidean norms)
+    #: of older records: relative error that compression makes in the averaged gradient of one step; it is
+    #: `parity.gradient_difference` now
     compression_error: Ratio | None = None
 
     @model_validator(mode="after")
@@ -394,9 +395,9 @@ class Epoch(Frozen):
     evaluation_s: Duration | None = None
     #: squared norms of gradients, for the gradient noise scale
     noise: tuple[GradientNorms, ...] = ()
-    #: time that this took, in s; not part of the epoch
+    #: of older records: time that this took, in s; not part of the epoch
     noise_s: Duration = 0.0
-    #: time of the checkpoint, in s; not part of the epoch
+    #: of older records: time of the checkpoint, in s; not part of the epoch
     checkpoint_s: Duration = 0.0
 
     @model_validator(mode="after")

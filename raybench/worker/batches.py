@@ -16,6 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
+from raybench.spec.knobs import Setting
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import SamplesCheck
 from raybench.workloads.batch_parts import on_device
@@ -43,7 +44,6 @@ class Batches(Protocol):
 
     def next(self) -> Any:
         """The next batch; only its copy to the device may still be under way."""
-        ...
 
 
 class SyntheticBatches:
@@ -136,13 +136,20 @@ def restore_message(error: Exception) -> None:
         error.add_note(text)
 
 
-def loader_context(workers: int) -> Any:
-    """How a loader's processes start: forked from a process full of threads and sockets they may hang."""
-    if not workers:
-        return None
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([name for name in PRELOADED if name in sys.modules])
-    return context
+def loader_options(workload: Workload, setting: Setting, device: Device, *, persists: bool) -> dict[str, Any]:
+    """What every ``DataLoader`` of a setting has; ``persists``: its processes may outlive an epoch."""
+    context = None
+    if setting.workers:  # forked from a process full of threads and sockets they may hang
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([name for name in PRELOADED if name in sys.modules])
+    return {
+        "num_workers": setting.workers,
+        "persistent_workers": setting.persistent_workers and setting.workers > 0 and persists,
+        "pin_memory": setting.pin_memory and device.pins_memory,
+        "prefetch_factor": PREFETCH_FACTOR if setting.workers else None,
+        "collate_fn": collate_of(workload),
+        "multiprocessing_context": context,
+    }
 
 
 def make_batches(
@@ -180,19 +187,9 @@ def make_batches(
             seed=config.seed,
             num_batches=num_batches,
         )
-        return DataLoader(
-            dataset,
-            batch_size=size,
-            sampler=order,
-            num_workers=setting.workers,
-            # without an end there is nothing to persist for
-            persistent_workers=setting.persistent_workers and setting.workers > 0 and num_batches is not None,
-            pin_memory=setting.pin_memory and device.pins_memory,
-            prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
-            drop_last=True,
-            collate_fn=collate_of(workload),
-            multiprocessing_context=loader_context(setting.workers),
-        )
+        # without an end there is nothing to persist for
+        options = loader_options(workload, setting, device, persists=num_batches is not None)
+        return DataLoader(dataset, batch_size=size, sampler=order, drop_last=True, **options)
 
     return RealBatches(make_loader, place, SamplesCheck(workload, size, "a batch of the data set"))
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from raybench.errors import CODE_FAILS
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import AgreedFailure, RankFailure
+from raybench.worker.failures import AgreedFailure, RankFailure, describe, drop_frames
 
 CONTROL_TIMEOUT = timedelta(days=1)
 COALESCED_BYTES = 25 * 2**20
@@ -123,6 +123,24 @@ class Team:
         self.agree(failure)
         return made[0]
 
+    def tried(
+        self, make: Callable[[], Made], is_expected: Callable[[BaseException], bool] = lambda error: True
+    ) -> tuple[str | None, Made | None]:
+        """Why ``make`` fails on a rank, the first's reason, and what it made on this one.
+
+        Where ``make`` runs collective calls, every rank fails before them, or only after the last: another
+        rank would wait in it. A failure that is not expected is raised, on this rank alone.
+        """
+        made, failure = None, None
+        try:
+            made = make()
+        except CODE_FAILS as error:
+            if not is_expected(error):
+                raise
+            failure = describe(error)
+            drop_frames(error)
+        return next((reason for reason in self.gather(failure) if reason), None), made
+
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give every rank the leader's values of ``tensors``, in place."""
         dist._broadcast_coalesced(  # type: ignore[attr-defined]
@@ -131,7 +149,7 @@ class Team:
 
 
 class Alone(Team):
-    """One rank that works alone while the rest of its team sleeps: nothing travels."""
+    """One rank that trains alone while the rest of its team sleeps: nothing travels."""
 
     def __init__(self, team: Team) -> None:
         self.ranks, self.rank, self.size = (team.ranks[team.rank],), 0, 1
@@ -139,15 +157,7 @@ class Alone(Team):
     def barrier(self) -> None:
         """Nothing to wait for."""
 
-    def arrived(self) -> Callable[[], bool]:
-        """Everybody is here."""
-        return lambda: True
-
     def gather(self, item: Any) -> list[Any]:
-        """``item`` alone."""
-        return [item]
-
-    def gather_on_leader(self, item: Item) -> list[Item] | None:
         """``item`` alone."""
         return [item]
 

@@ -6,7 +6,7 @@ import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from raybench.errors import InvalidBatchError, InvalidTrialError, printable, text_of
 from raybench.records.messages import Outcome
@@ -45,16 +45,6 @@ class RankFailure:
         invalid = isinstance(error, InvalidTrialError)
         memory, ends_group = is_out_of_memory(error), ends_the_group(error)
         return cls(rank, describe(error), memory, invalid, frames_of(error), ends_group)
-
-
-class _Failed(Protocol):
-    @property
-    def state(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
-
-
-Failed = TypeVar("Failed", bound=_Failed)
 
 
 class AgreedFailure(Exception):
@@ -143,7 +133,7 @@ def drop_frames(error: BaseException) -> None:
         todo += [each for each in (part.__cause__, part.__context__) if each is not None]
 
 
-def first_cause(failures: Sequence[Failed]) -> Failed:
+def first_cause(failures: Sequence[Outcome]) -> Outcome:
     """The one of ``failures`` that says most: out of memory if any is, and an echo only if all are."""
     order = {"oom": 0, "invalid": 1, "timeout": 2, "crashed": 3}
     return min(failures, key=lambda failure: (order[failure.state], is_echo(failure.reason or "")))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from raybench.records.requests import Configuration
 from raybench.workloads.protocol import Workload
 
 CACHED_MODEL_BYTES = 64 * 2**20  # making a larger one takes little compared with measuring it
@@ -25,16 +26,16 @@ class GroupCache:
     matrix_peaks: dict[str, float] = field(default_factory=dict)  # FLOP/s, by precision and threads
     _models: dict[str, nn.Module] = field(default_factory=dict)  # as they came from the workload
 
-    def model(self, workload: Workload, key: str, seed: int) -> nn.Module:
+    def model(self, workload: Workload, config: Configuration) -> nn.Module:
         """A new model on the CPU: what ``workload.model()`` gives after seeding, or a copy of that.
 
-        ``key`` identifies the workload. Only small models are cached, one at a time.
+        Only small models are cached, one at a time.
         """
-        key = f"{key} {seed}"
+        key = f"{config.workload.model_dump_json()} {config.seed}"
         cached = self._models.get(key)
         if cached is not None:
             return copy.deepcopy(cached)
-        torch.manual_seed(seed)
+        torch.manual_seed(config.seed)
         model = workload.model()
         size = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
         if size <= CACHED_MODEL_BYTES:

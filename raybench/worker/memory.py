@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -14,7 +13,7 @@ from raybench.spec.study import OptimizerSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import AvailableMemory, Device
 from raybench.worker.group_cache import GroupCache
-from raybench.workloads.protocol import Workload
+from raybench.workloads.protocol import Workload, model_without_storage
 
 
 def memory_limits_of_ranks(
@@ -81,10 +80,8 @@ def refuse_too_large(
     The model is made without storage for it; one that cannot be made so is taken to fit. FSDP spreads what
     is counted over the ranks. What a workload's own optimizer keeps is unknown, and not counted.
     """
-    try:
-        with torch.device("meta"):
-            model = copy.copy(workload).model()  # a copy: what the workload keeps must not be without storage
-    except Exception:
+    model = model_without_storage(workload)
+    if model is None:
         return
     parameters = list(model.parameters())
     weights = sum(tensor.nbytes for tensor in (*parameters, *model.buffers()))

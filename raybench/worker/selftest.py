@@ -30,8 +30,11 @@ def main(arguments: list[str]) -> int:
         if rank == "0":
             print(json.dumps({"backend": backend, "bytes": NUM_BYTES, "times_s": times}), flush=True)
         return 0
+    from raybench.machine.gpus import gpu_names
+
+    backend = "nccl" if len(gpu_names()) >= _WORLD_SIZE else "gloo"
     with tempfile.TemporaryDirectory(prefix="raybench-selftest-") as folder:
-        return _run_both(f"file://{Path(folder, 'store')}", "nccl" if _num_gpus() >= _WORLD_SIZE else "gloo")
+        return _run_both(f"file://{Path(folder, 'store')}", backend)
 
 
 def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> list[float]:
@@ -50,15 +53,20 @@ def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> lis
         world_size=_WORLD_SIZE,
         timeout=timedelta(seconds=TIMEOUT_S),
     )
+
+    def wait() -> None:
+        if backend == "nccl":
+            torch.cuda.synchronize()
+
     values = torch.zeros(NUM_BYTES // 4, device=device)
     times = []
     for _ in range(NUM_THROWN_AWAY + NUM_TIMES):
         values.fill_(rank + 1.0)
-        _wait(device)
+        wait()
         dist.barrier()
         began = time.perf_counter()
         dist.all_reduce(values)
-        _wait(device)
+        wait()
         times.append(time.perf_counter() - began)
     total = float(_WORLD_SIZE * (_WORLD_SIZE + 1) / 2)
     if not bool((values == total).all()):
@@ -68,19 +76,6 @@ def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> lis
     dist.destroy_process_group()
     found: list[float] = slowest.tolist()
     return found
-
-
-def _wait(device: object) -> None:
-    import torch
-
-    if getattr(device, "type", "") == "cuda":
-        torch.cuda.synchronize()
-
-
-def _num_gpus() -> int:
-    from raybench.machine.gpus import gpu_names
-
-    return len(gpu_names())
 
 
 def _run_both(meeting_point: str, backend: str) -> int:

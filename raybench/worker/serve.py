@@ -12,20 +12,17 @@ from time import monotonic, perf_counter
 from typing import Any
 
 import ray
-import ray.train
 import torch
 import torch.distributed as dist
 
 from raybench.records.messages import Begun, Kept, Member, Message, Outcome, Progress, Ready, Task
-from raybench.records.requests import TrialRequest
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import first_cause
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.training.checkpoints import Checkpoints
 from raybench.worker.trial import run_trial
-from raybench.worker.watchdog import Watchdog
+from raybench.worker.watchdog import watchdog
 
 TRAVELLED = "runtime_resources"  # below it Ray unpacks a runtime environment
 PROGRESS_EVERY_S = 0.5  # a message wakes threads of Ray: not more often, and never inside a block
@@ -67,12 +64,11 @@ def _one_trial(
     if communicators.rank == 0:
         tell(Begun())  # all are alive and know of it: what happens from here on happens to this trial
     request, began = task.request, perf_counter()
-    results_place = Path(task.results) if task.results else None
 
     def timed(outcome: Outcome) -> Outcome:
         return replace(outcome, wall_time_s=perf_counter() - began)
 
-    with Watchdog(request.timeout_s, f"trial {request.trial_id}"):
+    with watchdog(request.timeout_s, f"trial {request.trial_id}"):
         result = run_trial(
             request,
             task.ranks,
@@ -80,8 +76,7 @@ def _one_trial(
             device,
             cache,
             tell.progress,
-            checkpoints=_checkpoints(results_place, request),
-            results=results_place,
+            results=Path(task.results) if task.results else None,
             keep=lambda kept, open_: tell.and_wait(Kept(timed(kept), open_)),
         )
         if result is not None and result.broken:
@@ -131,23 +126,6 @@ class _Tell:
         if progress.phase == "epoch" or monotonic() - self._last_progress >= PROGRESS_EVERY_S:
             self._last_progress = monotonic()
             self(progress)
-
-
-def _checkpoints(results: Path | None, request: TrialRequest) -> Checkpoints | None:
-    """Where this trial's checkpoints are; each can be read as a ``ray.train.Checkpoint``."""
-    if results is None or request.kind != "training":
-        return None
-    from raybench.records.store import CHECKPOINTS  # brings what reads records, which no worker does
-
-    def finish(path: Path) -> None:
-        about = {
-            "raybench_trial": request.trial_id,
-            "seed": request.config.seed,
-            "world_size": request.config.world_size,
-        }
-        ray.train.Checkpoint.from_directory(str(path)).set_metadata(about)
-
-    return Checkpoints(results / CHECKPOINTS / request.trial_id, finish)
 
 
 def _of_all_ranks(results: list[Outcome | None]) -> Outcome:

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from raybench.errors import CODE_FAILS
-from raybench.records.messages import Keep, OnProgress, Outcome, Progress
+from raybench.records.messages import Keep, OnProgress, Outcome
 from raybench.records.requests import (
     CollectivesRequest,
     Configuration,
@@ -24,10 +24,9 @@ from raybench.worker.communicators import Communicators, Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import drop_frames, failure_result
 from raybench.worker.group_cache import GroupCache
+from raybench.worker.memory import memory_limits_of_ranks
 from raybench.worker.scripts.script_trial import ScriptTrial
-from raybench.worker.steps.probe import ProbeTrial
-from raybench.worker.steps.steps_trial import StepsTrial
-from raybench.worker.training.checkpoints import Checkpoints
+from raybench.worker.steps.steps_trial import ProbeTrial, StepsTrial
 from raybench.worker.training.training_trial import TrainingTrial
 
 
@@ -39,15 +38,14 @@ def run_trial(
     cache: GroupCache,
     on_progress: OnProgress,
     *,
-    checkpoints: Checkpoints | None = None,
     results: Path | None = None,
     keep: Keep = lambda kept, open_: None,
 ) -> Outcome | None:
     """Called on every rank of the group; None on ranks that do not take part.
 
-    ``cache`` is the caller's, handed on from one trial of the group to the next. ``checkpoints`` are those
-    of a training trial, ``results`` is the directory in which it keeps its model. ``keep`` gets
-    rounds or epochs when they are done. All three are used on the team's leader.
+    ``cache`` is the caller's, handed on from one trial of the group to the next. ``results`` is the directory
+    in which a training trial keeps its checkpoints and its model. ``keep`` gets rounds or epochs when they
+    are done. Both are used on the team's leader.
     """
     team = communicators.team(ranks, request.timeout_s)
     if team is None:
@@ -65,8 +63,9 @@ def run_trial(
             return ProbeTrial(request, team, device, cache)
         if isinstance(request, CollectivesRequest):
             return CollectivesTrial(request, team, device)
-        places = (checkpoints, results) if team.leads else (None, None)
-        return TrainingTrial.made_on_all_ranks(request, team, device, cache, *places, keep=keep)
+        memory_limits_of_ranks(team, cache, device)
+        place = results if team.leads else None
+        return team.agreed(lambda: TrainingTrial(request, team, device, cache, place, keep))
 
     return run_and_release(make, team, device, on_progress, uses_team=not is_script)
 
@@ -76,11 +75,9 @@ class RunnableTrial(Protocol):
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """Measure; every rank of the team calls it. Whatever fails is raised."""
-        ...
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
-        ...
 
 
 def run_and_release(
@@ -102,7 +99,7 @@ def run_and_release(
         if uses_team:
             team.use_once(device)
         trial = make()
-        result = trial.run(on_progress if team.leads else _ignore)
+        result = trial.run(on_progress if team.leads else lambda progress: None)
         return result if team.leads else Outcome(result.state, files=result.files)
     except CODE_FAILS as error:
         give_back, has_failed = device.release_memory, True  # what did not fit is not in the next one's way
@@ -116,7 +113,3 @@ def run_and_release(
         # what cannot be given back as the context is lost is in the outcome of what failed
         with suppress(torch.AcceleratorError) if has_failed else nullcontext():
             give_back()
-
-
-def _ignore(progress: Progress) -> None:
-    pass

@@ -10,34 +10,30 @@ import faulthandler
 import os
 import sys
 import threading
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 EXIT_CODE = 70
 STDERR = 2  # the descriptor: Python's own stream may be replaced or closed
 GIL_HELD_AFTER_S = 2.0  # faulthandler follows where the thread could not run
 
 
-class Watchdog:
-    """A context: leaving it in time stops the watch."""
+@contextmanager
+def watchdog(timeout_s: float, what: str) -> Iterator[None]:
+    """End this process where the block takes longer than ``timeout_s``."""
 
-    def __init__(self, timeout_s: float, what: str) -> None:
-        self._timeout_s, self._what = timeout_s, what
-        self._timer = threading.Timer(timeout_s, self._end_process)
-        self._timer.daemon = True
-
-    def __enter__(self) -> Watchdog:
-        self._timer.start()
-        faulthandler.dump_traceback_later(self._timeout_s + GIL_HELD_AFTER_S, exit=True, file=STDERR)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        faulthandler.cancel_dump_traceback_later()
-
-    def _end_process(self) -> None:
-        print(f"raybench: {self._what} took over {self._timeout_s:g} s, ending this worker", file=sys.stderr)
+    def end_process() -> None:
+        print(f"raybench: {what} took over {timeout_s:g} s, ending this worker", file=sys.stderr)
         faulthandler.dump_traceback(file=STDERR)
         sys.stderr.flush()
         os._exit(EXIT_CODE)
+
+    timer = threading.Timer(timeout_s, end_process)
+    timer.daemon = True
+    timer.start()
+    faulthandler.dump_traceback_later(timeout_s + GIL_HELD_AFTER_S, exit=True, file=STDERR)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        faulthandler.cancel_dump_traceback_later()

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.utils.data import default_collate
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import OwnCode
 from raybench.workloads.batch_parts import on_device
-from raybench.workloads.protocol import Workload, after_backward_of, collate_of, dataset_of, optimizer_of
+from raybench.workloads.protocol import (
+    Workload,
+    after_backward_of,
+    collate_of,
+    dataset_of,
+    model_without_storage,
+    optimizer_of,
+    read_samples,
+)
 from raybench.workloads.user_code import fails_in_words
 
 SAMPLES = 2  # batch normalisation needs two
@@ -73,10 +79,8 @@ def _step(workload: Workload, spec: OwnCode, device: torch.device, size: int, wh
 
 def _num_parameters(workload: Workload) -> int:
     """Of the model, made without storage where it can be."""
-    try:
-        with torch.device("meta"):
-            model: nn.Module = copy.copy(workload).model()
-    except Exception:
+    model = model_without_storage(workload)
+    if model is None:
         model = workload.model()
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -85,9 +89,7 @@ def _batch(workload: Any, spec: OwnCode, size: int) -> Any:
     if spec.input == "synthetic":
         return workload.batch(size, torch.Generator().manual_seed(0))
     dataset = dataset_of(workload, "train")
-    indices = list(range(min(size, len(dataset))))
-    many = getattr(dataset, "__getitems__", None)
-    samples = many(indices) if many else [dataset[index] for index in indices]
+    samples = read_samples(dataset, range(min(size, len(dataset))))
     return (collate_of(workload) or default_collate)(samples)
 
 

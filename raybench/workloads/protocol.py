@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from raybench.errors import RequestError
@@ -73,6 +74,23 @@ def dataset_of(workload: Workload, split: str) -> Any:
             f"(received a {type(dataset).__name__})"
         )
     return dataset
+
+
+def read_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """Samples of a data set, at once where it can give them so."""
+    many = getattr(dataset, "__getitems__", None)
+    return list(many(list(indices)) if many else [dataset[index] for index in indices])
+
+
+def model_without_storage(workload: Workload) -> nn.Module | None:
+    """A model whose tensors take no memory; None where it cannot be made so."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return copy.copy(workload).model()  # a copy: what the workload keeps must not be without storage
+    except Exception:
+        return None
 
 
 def optimizer_of(workload: Workload, model: nn.Module) -> torch.optim.Optimizer | None:

@@ -10,8 +10,8 @@ LONG_REGEX = "import re; re.match('(a*)*b', 'a' * 40)"
 
 
 def _run(body: str, ready: Ready) -> Done:
-    watched = f"with Watchdog(0.5, 'trial 0123'):\n    {body}\nprint('through')\n"
-    return ready.run(f"from raybench.worker.watchdog import Watchdog\n{watched}")
+    watched = f"with watchdog(0.5, 'trial 0123'):\n    {body}\nprint('through')\n"
+    return ready.run(f"from raybench.worker.watchdog import watchdog\n{watched}")
 
 
 def test_a_process_that_sleeps_is_ended_with_the_reason(bare: Ready) -> None:

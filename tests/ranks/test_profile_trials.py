@@ -18,7 +18,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.steps import auxiliary, profiling
+from raybench.worker.steps import profiling, steps_trial
 from raybench.worker.steps.profiling import traced_rank
 from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.planted import MAX_RANKS, Plant, blocks_aligned
@@ -50,7 +50,7 @@ def serve_all(requests: dict[str, StepsRequest]) -> dict[str, list[Outcome]]:
             if name == "too large":
                 patch.setattr(profiling, "MAX_BYTES", 100)
             if name == "fails":
-                patch.setattr(auxiliary, "traces", _cannot_be_had)
+                patch.setattr(steps_trial, "traces", _cannot_be_had)
             found[name] = serve_trial(asked, ranks, communicators, cache)
     communicators.drop_team()
     return found

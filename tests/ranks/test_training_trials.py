@@ -110,7 +110,6 @@ def rank_trains(folder: Path) -> dict[str, Outcome | None]:
         limits: tuple[int, int] | None = None,
     ) -> Outcome | None:
         request, cache = ASKED[name], GroupCache()
-        checkpoints = Checkpoints(place / request.trial_id) if place else None
         ranks = BOTH[: request.config.world_size]
         if limits:
             cache.memory_limits[ranks] = limits
@@ -123,7 +122,6 @@ def rank_trains(folder: Path) -> dict[str, Outcome | None]:
                 device,
                 cache,
                 on_progress,
-                checkpoints=checkpoints,
                 results=place,
             )
 
@@ -136,7 +134,7 @@ def rank_trains(folder: Path) -> dict[str, Outcome | None]:
     place = folder / "broken"
     results["broken"] = train("random", place, stop)
     communicators.drop_team()  # as the worker does after a broken trial
-    trial = place / ASKED["random"].trial_id
+    trial = place / "checkpoints" / ASKED["random"].trial_id
     if communicators.rank == 0:  # killed in the middle of writing the third
         half = trial / ".unfinished-0003"
         half.mkdir()
@@ -169,7 +167,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ranks(pair: Ranks, folder: Path) -> list[dict[str, Outcome | None]]:
     results = pair.call(rank_trains, folder)
-    left = sorted(path.name for path in (folder / "broken" / ASKED["random"].trial_id).iterdir())
+    left = sorted(
+        path.name for path in (folder / "broken" / "checkpoints" / ASKED["random"].trial_id).iterdir()
+    )
     assert left == ["epoch-0004"], left  # the last good one, and nothing half-written
     return results
 
@@ -363,7 +363,7 @@ def test_a_resumed_trial_goes_on_with_the_scale_of_its_gradients(ranks, folder):
     assert losses(resumed) == losses(whole)
     assert [epoch.skipped_steps for epoch in resumed.epochs] == [1, 1, 1]
     for place in ("whole", "half"):
-        state = Checkpoints(folder / place / ASKED["half together"].trial_id).last()
+        state = Checkpoints(folder / place / "checkpoints" / ASKED["half together"].trial_id).last()
         assert state is not None
         assert state["scaler"]["scale"] == 2.0**13
 

@@ -35,7 +35,5 @@ def strategy_record(
             gradient_difference=gradient,
             may_differ=why,
         )
-    result = made.steps.model_copy(
-        update={"parity": parity, "compression_error": 0.002 if "gradient_compression" in knobs else None}
-    )
+    result = made.steps.model_copy(update={"parity": parity})
     return made.model_copy(update={"result": result})

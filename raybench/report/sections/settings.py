@@ -179,14 +179,20 @@ def _parity_words(verdict: ParityVerdict | None) -> str:
 def compression_table(results: StudyResults) -> Table:
     """What compression does to the gradients; empty where nothing is compressed."""
     errors = [
-        (record, record.steps.compression_error)
+        (record, record.steps.parity.gradient_difference)
         for record in in_order(results, "scaling")
-        if record.steps is not None and record.steps.compression_error is not None
+        if record.config.setting.gradient_compression != "none"
+        and record.steps is not None
+        and record.steps.parity is not None
+        and record.steps.parity.gradient_difference is not None
     ]
     columns: list[Column[tuple[TrialRecord, float]]] = [
         Column("devices", lambda row: devices(row[0]), right=True),
         Column("setting", lambda row: results.label(row[0]), stays=True),
         Column("relative error", lambda row: f"{row[1]:.2g}", right=True, stays=True),
     ]
-    caption = "|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms."
+    caption = (
+        "|compressed - exact| / |exact| of the averaged gradient of one step, against that of one device, "
+        "Euclidean norms."
+    )
     return make_table("Error of gradient compression", caption, columns, errors)

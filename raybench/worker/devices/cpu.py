@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from time import perf_counter, process_time, sleep
 
 import numpy as np
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
 from raybench.machine import host
-from raybench.machine.host import host_id
+from raybench.machine.host import DeviceKind, host_id
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
+from raybench.worker.devices.device import AvailableMemory, Device, MemoryPeak
 
 
-class CPUDevice:
-    """Implements ``Device``."""
+class CPUDevice(Device):
+    """The cores of a process."""
 
     kind: DeviceKind = "cpu"
     data_backend = "gloo"
@@ -64,9 +65,6 @@ class CPUDevice:
         """Now: the work is done."""
         return CPUMoment()
 
-    def tune_pause(self) -> None:
-        """Nothing: a clock tells."""
-
     def pause(self, seconds: float) -> float:
         """Sleep; the system adds to it."""
         began = perf_counter()
@@ -76,13 +74,6 @@ class CPUDevice:
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generator may be used; afterwards it is as it was."""
         return torch.random.fork_rng(devices=[])
-
-    def random_state(self) -> torch.Tensor | None:
-        """None: torch's generator is the CPU's."""
-        return None
-
-    def set_random_state(self, state: torch.Tensor) -> None:
-        """Nothing: a state of a GPU's generator means nothing here."""
 
     def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
         """Forget the high-water mark of the resident set; where the kernel refuses, remember it."""
@@ -100,10 +91,6 @@ class CPUDevice:
         peak = status_bytes("VmHWM")
         return MemoryPeak(torch=None, device=None if peak == self._stale_peak else peak)
 
-    def peaks_of(self, devices: Sequence[int]) -> list[int]:
-        """None: a process has no further CPUs."""
-        return []
-
     def available_memory(self) -> AvailableMemory | None:
         """The resident set, and what the host has left."""
         resident = status_bytes("VmRSS")
@@ -116,39 +103,14 @@ class CPUDevice:
         gc.collect()
         _return_freed_memory()
 
-    def end_trial(self) -> None:
-        """Nothing: the next trial uses what the C library has kept."""
-
     def clock_mhz(self) -> float | None:
         """Mean over the cores."""
         frequency = psutil.cpu_freq()
         return float(frequency.current) if frequency else None
 
-    def throttled(self) -> bool | None:
-        """Not told."""
-        return None
-
-    def pcie_link(self) -> None:
-        """There is none."""
-
-    def networks(self) -> None:
-        """Not told: gloo has sockets alone."""
-
-    def energy_joules(self) -> float | None:
-        """Not told."""
-        return None
-
     def utilization_meter(self, cores: int) -> CPUUtilizationMeter:
         """A new one, for a rank that has ``cores``."""
         return CPUUtilizationMeter(cores)
-
-    def start_memory_history(self) -> bool:
-        """False: torch has no allocator of its own on CPUs."""
-        return False
-
-    def end_memory_history(self) -> bytes:
-        """Nothing."""
-        return b""
 
 
 class CPUStopwatch:
@@ -185,23 +147,15 @@ class CPUUtilizationMeter:
     """The process's time on the rank's cores."""
 
     def __init__(self, cores: int) -> None:
-        self._cores, self._began_s = cores, 0.0
-        self._shares: list[float] = []
-
-    def start(self) -> None:
-        """A stretch of work begins."""
-        self._began_s = process_time()
+        self._cores, self._began_s, self._worked_s = cores, perf_counter(), process_time()
 
     def after_step(self) -> None:
         """Nothing: the kernel counts."""
 
-    def stop(self, seconds: float) -> None:
-        """The stretch is over; it took ``seconds``."""
-        self._shares.append((process_time() - self._began_s) / (seconds * self._cores))
-
-    def mean(self) -> float | None:
-        """Share of the cores in use, 0 to 1, mean over the stretches."""
-        return sum(self._shares) / len(self._shares) if self._shares else None
+    def mean(self) -> float:
+        """Share of the cores in use since then."""
+        worked_s = process_time() - self._worked_s
+        return worked_s / ((perf_counter() - self._began_s) * self._cores)
 
 
 def _keep_freed_memory() -> None:
@@ -230,11 +184,5 @@ def _return_freed_memory() -> None:
 
 def status_bytes(name: str) -> int | None:
     """A size of /proc/self/status."""
-    try:
-        with open("/proc/self/status") as file:  # noqa: PTH123  (a kernel file)
-            for line in file:
-                if line.startswith(f"{name}:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
+    kibibytes = host.first_match(Path("/proc/self/status"), rf"^{name}:\s*(\d+)")
+    return int(kibibytes) * 1024 if kibibytes else None

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
-from raybench.machine.host import host_id
+from raybench.machine.host import DeviceKind, host_id
 from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.device import AvailableMemory, DeviceKind, MemoryPeak
+from raybench.worker.devices.device import AvailableMemory, Device, MemoryPeak
 
 PAUSE_CYCLES = 20_000_000  # by which the clock of a pause is known: some 10 ms
 
@@ -29,8 +29,8 @@ UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and
 MOST_ALLOCATIONS = 100_000  # that a history of memory keeps
 
 
-class CUDADevice:
-    """Implements ``Device``."""
+class CUDADevice(Device):
+    """The GPU of a process."""
 
     kind: DeviceKind = "cuda"
     data_backend = "nccl"
@@ -307,12 +307,8 @@ class CUDAUtilizationMeter:
     """The driver's own samples, looked at about once a second."""
 
     def __init__(self, read_rates: Callable[[], Any]) -> None:
-        self._read_rates, self._looked_s = read_rates, 0.0
+        self._read_rates, self._looked_s = read_rates, perf_counter()
         self._shares: list[float] = []
-
-    def start(self) -> None:
-        """A stretch of work begins."""
-        self._looked_s = perf_counter()
 
     def after_step(self) -> None:
         """Look, where a second has passed."""
@@ -322,9 +318,6 @@ class CUDAUtilizationMeter:
         rates = self._read_rates()
         if rates is not None:  # percent of the driver's last sample period in which a kernel ran
             self._shares.append(rates.gpu / 100)
-
-    def stop(self, seconds: float) -> None:
-        """Nothing: the last sample is in."""
 
     def mean(self) -> float | None:
         """Share of the time in which a kernel ran, 0 to 1, mean over the looks."""

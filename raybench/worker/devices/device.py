@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
+from raybench.machine.host import DeviceKind
 from raybench.records.results import PCIeLink
 from raybench.spec.knobs import Setting
-
-DeviceKind = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class AvailableMemory:
 
 @dataclass(frozen=True)
 class MemoryPeak:
-    """The most memory that one rank took, in bytes; None where it is not told."""
+    """The most memory that one rank took, in bytes; None where unknown."""
 
     torch: int | None  # as torch counts it; torch does not count on CPUs
     # on a GPU what torch's allocator reserved and what all others use; on a CPU the peak resident set
@@ -41,15 +40,12 @@ class Stopwatch(Protocol):
 
     def start(self) -> None:
         """Forget earlier marks and set the first one."""
-        ...
 
     def lap(self) -> None:
         """Set a mark after the work given so far."""
-        ...
 
     def read(self) -> NDArray[np.float64]:
         """Times between successive marks, in s, shape ``(laps,)``; waits for the device."""
-        ...
 
 
 class Moment(Protocol):
@@ -57,35 +53,23 @@ class Moment(Protocol):
 
     def passed(self) -> bool:
         """Whether the device has done all work before it."""
-        ...
 
     def wait(self) -> None:
         """Until it has."""
-        ...
 
 
 class UtilizationMeter(Protocol):
-    """How busy the device is while it trains."""
-
-    def start(self) -> None:
-        """A stretch of work begins."""
-        ...
+    """How busy the device is from when this is made."""
 
     def after_step(self) -> None:
         """Look, where it is time to."""
-        ...
-
-    def stop(self, seconds: float) -> None:
-        """The stretch is over; it took ``seconds``."""
-        ...
 
     def mean(self) -> float | None:
-        """Share of the device in use, 0 to 1, mean over all looks; None where it is not told."""
-        ...
+        """Share of the device in use so far, 0 to 1; None where it is unknown."""
 
 
 class Device(Protocol):
-    """One rank's device. What cannot be read is None."""
+    """One rank's device, inherited from; what cannot be read is None."""
 
     kind: DeviceKind
     torch_device: torch.device
@@ -104,46 +88,39 @@ class Device(Protocol):
 
     def name(self) -> str:
         """The model of the device."""
-        ...
 
     def activate(self, setting: Setting, threads: int) -> None:
         """Set what holds for the whole process: ``threads`` unless the setting names some, tf32, cuDNN.
 
         ``precision = "default"`` gives back what torch had for tf32 when the device was opened.
         """
-        ...
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
-        ...
 
     def stopwatch(self) -> Stopwatch:
         """A new one: laps without synchronisation, read at the end."""
-        ...
 
     def moment(self) -> Moment:
         """The end of all work given so far."""
-        ...
 
     def tune_pause(self) -> None:
-        """Time what a pause counts, while the device is as fast as it is at work."""
-        ...
+        """Time what a pause counts, while the device is as fast as it is at work; nothing on CPUs."""
+        return
 
     def pause(self, seconds: float) -> float:
         """Have the device idle for so long; how long it does, in s, as far as that is known."""
-        ...
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generators may be used and seeded; afterwards they are as they were."""
-        ...
 
     def random_state(self) -> torch.Tensor | None:
         """Where the device's own generator stands; None: it has only torch's."""
-        ...
+        return None
 
     def set_random_state(self, state: torch.Tensor) -> None:
         """Put the device's own generator to where ``random_state`` found it."""
-        ...
+        return
 
     def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
         """Forget earlier peaks of memory, on further ``devices`` of this process too.
@@ -151,56 +128,50 @@ class Device(Protocol):
         What was freed is returned first, or it counts as taken. ``at_once`` leaves it, so that the next
         steps are not slowed by asking for it again: then a GPU's own peak is unknown.
         """
-        ...
 
     def memory_peak(self) -> MemoryPeak:
         """The peak since ``reset_peak``."""
-        ...
 
     def peaks_of(self, devices: Sequence[int]) -> list[int]:
         """The peaks since ``reset_peak`` of ``devices`` of this process, as torch counts them, in bytes."""
-        ...
+        return []
 
     def available_memory(self) -> AvailableMemory | None:
         """What this rank has and what is left, now."""
-        ...
 
     def release_memory(self) -> None:
         """Collect garbage and return what was freed: kept by the allocator, it hides what a batch takes."""
-        ...
 
     def end_trial(self) -> None:
         """Return to the device what the trial freed, where others may want it."""
-        ...
+        return
 
     def clock_mhz(self) -> float | None:
         """The device's clock right now; on CPUs the mean over the cores."""
-        ...
 
     def throttled(self) -> bool | None:
         """Whether heat, a power brake or the hardware holds the clock down; not a power cap."""
-        ...
+        return None
 
     def pcie_link(self) -> PCIeLink | None:
         """The link to the host, now: an idle one may be slower."""
-        ...
+        return None
 
     def networks(self) -> str | None:
         """Over which networks the data groups of this process were connected so far."""
-        ...
+        return None
 
     def energy_joules(self) -> float | None:
         """Energy since the driver was loaded."""
-        ...
+        return None
 
     def utilization_meter(self, cores: int) -> UtilizationMeter:
         """A new one, for a rank that has ``cores``."""
-        ...
 
     def start_memory_history(self) -> bool:
         """Have torch note every allocation and release from now on; False where it cannot."""
-        ...
+        return False
 
     def end_memory_history(self) -> bytes:
         """Stop that; what was noted, and what the allocator holds now, as torch pickles it."""
-        ...
+        return b""

@@ -100,39 +100,30 @@ def _rounded(seconds: float) -> float:
 def _timed(stepper: Stepper, parameters: list[nn.Parameter], device: Device, num_steps: int) -> _OneStep:
     """Steps of this rank, each gradient's moment marked; medians over them."""
     drop_ready(stepper.batches)
-    timed = _TimedSteps(stepper, parameters, device)
-    with _hooked(parameters, timed.mark):
-        found = [timed.step() for _ in range(DISCARD + num_steps)]
-    return _joined(found[DISCARD:], np.median)
+    stopwatch, marks, steps = device.stopwatch(), list[Phase | int](), list[_OneStep]()
 
-
-class _TimedSteps:
-    """Steps with marks. On a GPU the device is waited for between them, so each begins on an idle device."""
-
-    def __init__(self, stepper: Stepper, parameters: list[nn.Parameter], device: Device) -> None:
-        self._stepper, self._num_parameters = stepper, len(parameters)
-        self._stopwatch, self._marks = device.stopwatch(), list[Phase | int]()
-
-    def mark(self, what: Phase | int) -> None:
+    def mark(what: Phase | int) -> None:
         """A phase, or the gradient of the parameter of this number, is done."""
-        self._stopwatch.lap()
-        self._marks.append(what)
+        stopwatch.lap()
+        marks.append(what)
 
-    def step(self) -> _OneStep:
-        """One step, by its marks."""
-        self._marks.clear()
-        self._stopwatch.start()
-        self._stepper.step(self.mark)
-        return _taken_apart(self._marks, np.cumsum(self._stopwatch.read()), self._num_parameters)
+    with _hooked(parameters, mark):
+        for _ in range(DISCARD + num_steps):
+            marks.clear()
+            stopwatch.start()
+            stepper.step(mark)
+            # waits for the device, so that each step begins on an idle one
+            steps.append(_taken_apart(marks, np.cumsum(stopwatch.read()), len(parameters)))
+    return _joined(steps[DISCARD:], np.median)
 
 
 def _taken_apart(order: Sequence[Phase | int], moments: NDArray[np.float64], num_parameters: int) -> _OneStep:
     """``moments`` are those of the marks in ``order``, in s since the step began."""
-    passes = [float(moment) for what, moment in zip(order, moments, strict=True) if what == "backward"]
-    begins = [float(moment) for what, moment in zip(order, moments, strict=True) if what == "forward"]
-    begin_s, end_s = begins[-1], passes[-1]
+    marks = list(zip(order, moments.tolist(), strict=True))
+    passes = [moment for what, moment in marks if what == "backward"]
+    begin_s, end_s = [moment for what, moment in marks if what == "forward"][-1], passes[-1]
     ready_s = np.full(num_parameters, np.nan)
-    for what, moment in zip(order, moments, strict=True):
+    for what, moment in marks:
         if isinstance(what, int) and moment >= begin_s:
             ready_s[what] = moment - begin_s
     if np.isnan(ready_s).any():

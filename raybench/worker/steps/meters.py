@@ -24,7 +24,7 @@ from raybench.worker.strategies.models import StrategyModels
 
 @dataclass(frozen=True)
 class RoundLook:
-    """What this rank's device told in one round; None: nothing."""
+    """What this rank's device reported in one round; None: nothing."""
 
     clock_mhz: float | None = None
     throttled: bool | None = None
@@ -69,18 +69,18 @@ class Use:
 
 
 def use_of_trial(
-    models: StrategyModels, team: Team, device: Device, step_s: Mapping[Variant, float], max_seconds: float
+    models: StrategyModels, team: Team, step_s: Mapping[Variant, float], max_seconds: float
 ) -> dict[str, Any]:
     """Fields of the result: utilisation and energy of what is measured, and energy of one device alone.
 
     ``step_s``: of each variant; ``max_seconds``: the trial's time. A collective call.
     """
-    seconds, wrapped = min(STRETCH_S, MAX_SHARE * max_seconds), models.wrapped
+    seconds, device = min(STRETCH_S, MAX_SHARE * max_seconds), models.device
     ranks, alone = list[Use | None](), None
-    if team.size > 1 and wrapped is not None:
-        works = team.leads or models.setting.strategy != "dp"
+    if team.size > 1:
+        stepper = models.measured_stepper(team)
         team.barrier()
-        ranks = team.gather(_use(wrapped.step, step_s["ddp"], device, seconds) if works else None)
+        ranks = team.gather(_use(stepper.step, step_s["ddp"], device, seconds) if stepper else None)
     if "plain" in step_s:
         alone = team.agreed(
             lambda: _use(models.bare.step, step_s["plain"], device, seconds) if team.leads else None
@@ -111,7 +111,6 @@ def _use(step: Callable[[], None], step_s: float, device: Device, seconds: float
                 given.popleft().wait()
             meter.after_step()
 
-    meter.start()
     run(STEPS_AHEAD + math.ceil(LEAD_S / step_s))
     before, steps = device.energy_joules(), math.ceil(seconds / step_s)
     run(steps)
@@ -129,7 +128,7 @@ LEAST_CORES = 0.001
 class CoresUsed:
     """Between two looks on one rank: cores' worth of time."""
 
-    host: float | None  # of all processes on this rank's host; None: not told
+    host: float | None  # of all processes on this rank's host; None: unknown
     own: float  # of this rank
 
 

@@ -1,9 +1,10 @@
-"""The strategy's numbers against those of one device: losses, gradients, and what compression does."""
+"""The strategy's numbers against those of one device: losses and gradients."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +18,11 @@ from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Team, collectives_alone
-from raybench.worker.devices.device import Device
-from raybench.worker.failures import describe, drop_frames
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
 from raybench.worker.strategies.stepper import Stepper, gradients_of
 from raybench.workloads.batch_parts import joined
-from raybench.workloads.protocol import Workload
 
 STEPS, LEAST_STEPS = 5, 2  # the first loss is before any update
 MAX_SHARE = 0.25  # of the trial's time, for the one device that takes all samples
@@ -32,7 +30,6 @@ MAX_SHARE = 0.25  # of the trial's time, for the one device that takes all sampl
 
 def loss_parity(
     config: Configuration,
-    workload: Workload,
     models: StrategyModels,
     team: Team,
     cache: GroupCache,
@@ -52,24 +49,21 @@ def loss_parity(
     steps = max(LEAST_STEPS, min(STEPS, int(affordable)))
     models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
     with models.device.fork_rng():
-        initial = team.agreed(lambda: _new_model(config, workload, cache))
-        may_differ = _may_differ(initial, config.setting)
-        failure: Exception | None = None
-        reference, collectives = ShortRun([], []), collectives_alone()
-        try:
-            if team.leads:
-                reference = run_on_one_device(config, workload, cache, team.size, steps, models.device)
-        except Exception as error:
-            failure = error
-        if failure is not None:
-            drop_frames(failure)
+        initial = team.agreed(lambda: _new_model(config, models, cache))
+        may_differ, collectives = _may_differ(initial, config.setting), collectives_alone()
+
+        def reference_run() -> ShortRun:
+            if not team.leads:
+                return ShortRun([], [])
+            return run_on_one_device(config, models, cache, team.size, steps)
+
+        failure, reference = team.tried(reference_run)
         models.device.end_trial()  # that device has to have as much memory again as the others
-        failures = team.gather(describe(failure) if failure else None)
-        if failures[0]:
-            raise InvalidTrialError(f"one device could not take the samples of all: {failures[0]}")
+        if failure or reference is None:
+            raise InvalidTrialError(f"one device could not take the samples of all: {failure}")
         if collectives_alone() > collectives:
             may_differ += ("the forward pass communicates, on one device with nobody",)
-        run = run_under_strategy(config, workload, initial, models, team, steps)
+        run = run_under_strategy(config, initial, models, team, steps)
     return LossParity(
         samples_per_step=config.global_batch_size,
         losses=_finite(run.losses),
@@ -96,8 +90,8 @@ def _finite(losses: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(loss if math.isfinite(loss) else None for loss in losses)
 
 
-def _new_model(config: Configuration, workload: Workload, cache: GroupCache) -> nn.Module:
-    return cache.model(workload, config.workload.model_dump_json(), config.seed).train()
+def _new_model(config: Configuration, models: StrategyModels, cache: GroupCache) -> nn.Module:
+    return cache.model(models.workload, config).train()
 
 
 def _may_differ(model: nn.Module, setting: Setting) -> tuple[str, ...]:
@@ -123,28 +117,18 @@ class ShortRun:
 
 
 def run_on_one_device(
-    config: Configuration,
-    workload: Workload,
-    cache: GroupCache,
-    world_size: int,
-    steps: int,
-    device: Device,
+    config: Configuration, models: StrategyModels, cache: GroupCache, world_size: int, steps: int
 ) -> ShortRun:
     """One device that takes the pieces of all ranks; neither compiled nor checkpointed."""
-    pieces = SeededPieces(config, workload, range(world_size), device)
+    pieces = SeededPieces(config, models, range(world_size))
     accumulation = world_size * config.setting.gradient_accumulation
     setting = config.setting.model_copy(update={"gradient_accumulation": accumulation})
-    module = _new_model(config, workload, cache).to(device.torch_device)
-    return _run(config, workload, module, pieces, setting, device, steps, keep_gradient=True)
+    module = _new_model(config, models, cache).to(models.device.torch_device)
+    return _run(config, models, module, pieces, setting, steps, keep_gradient=True)
 
 
 def run_under_strategy(
-    config: Configuration,
-    workload: Workload,
-    initial: nn.Module,
-    models: StrategyModels,
-    team: Team,
-    steps: int,
+    config: Configuration, initial: nn.Module, models: StrategyModels, team: Team, steps: int
 ) -> ShortRun:
     """The measured module with new weights and a new optimizer; the gradient is kept on the leader only.
 
@@ -156,13 +140,13 @@ def run_under_strategy(
     run: ShortRun | None = None
     if team.leads or not together:
         ranks = range(team.size) if together else [team.rank]
+        pieces = SeededPieces(config, models, ranks, together=together)
         run = _run(
             config,
-            workload,
+            models,
             wrapped.module,
-            SeededPieces(config, workload, ranks, models.device, together=together),
+            pieces,
             config.setting,
-            models.device,
             steps,
             keep_gradient=team.leads,
             group=wrapped.group,
@@ -175,21 +159,26 @@ def run_under_strategy(
 
 def _run(
     config: Configuration,
-    workload: Workload,
+    models: StrategyModels,
     module: nn.Module,
     pieces: Batches,
     setting: Setting,
-    device: Device,
     steps: int,
     *,
     keep_gradient: bool,
     group: dist.ProcessGroup | None = None,
     autocast: bool = True,
 ) -> ShortRun:
-    recorded, gradient = RecordedLosses(workload), list[torch.Tensor]()
-    optimizer = make_optimizer(workload, config.optimizer, module, setting.optimizer_kernels)
-    place = device.torch_device
-    stepper = Stepper(module, optimizer, recorded, pieces, setting, place, group=group, autocast=autocast)
+    losses, gradient = list[torch.Tensor](), list[torch.Tensor]()
+    optimizer = make_optimizer(models.workload, config.optimizer, module, setting.optimizer_kernels)
+    place = models.device.torch_device
+    stepper = Stepper(
+        module, optimizer, models.workload, pieces, setting, place, group=group, autocast=autocast
+    )
+
+    def record(loss: torch.Tensor, batch: Any) -> torch.Tensor:
+        losses.append(loss.detach().float())
+        return loss / setting.gradient_accumulation
 
     # when it is averaged, and no longer scaled as fp16 needs it (for a fused optimizer it is, in both runs)
     def copy_gradient(*_: Any) -> None:
@@ -198,13 +187,13 @@ def _run(
             if keep_gradient:
                 gradient.append(whole.to("cpu", copy=True))
 
+    stepper.weigh_loss = record
     hook = optimizer.register_step_pre_hook(copy_gradient)
     stepper.step()
     hook.remove()
     for _ in range(steps - 1):
         stepper.step()
-    losses = torch.stack([loss.float() for loss in recorded.losses]).view(steps, -1)
-    return ShortRun([float(loss) for loss in losses.mean(dim=1)], gradient)
+    return ShortRun(torch.stack(losses).view(steps, -1).mean(dim=1).tolist(), gradient)
 
 
 _SEEDS = 2**31 - 1
@@ -220,36 +209,28 @@ class SeededPieces:
     prefetched = 0
 
     def __init__(
-        self,
-        config: Configuration,
-        workload: Workload,
-        ranks: Iterable[int],
-        device: Device,
-        *,
-        together: bool = False,
+        self, config: Configuration, models: StrategyModels, ranks: Sequence[int], *, together: bool = False
     ) -> None:
+        # read in this process: a loader's own processes would draw otherwise
+        in_process = config.setting.model_copy(update={"workers": 0})
+        read = config.model_copy(update={"setting": in_process})
         self._seed, self._accumulation = config.seed, config.setting.gradient_accumulation
-        self._sources = {rank: _batches_of(config, workload, rank, device) for rank in ranks}
-        self._pieces = self._joined_pieces() if together else self._single_pieces()
+        self._sources = {
+            rank: make_batches(models.workload, read, config.batch_size, rank, models.device)
+            for rank in ranks
+        }
+        self._pieces = self._in_turn([ranks] if together else [[rank] for rank in ranks])
 
     def next(self) -> Any:
         """The next piece."""
         return next(self._pieces)
 
-    def _single_pieces(self) -> Iterator[Any]:
-        step = 0
-        while True:
-            for rank in self._sources:
+    def _in_turn(self, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
+        for step in itertools.count():
+            for ranks in groups:
                 for micro_batch in range(self._accumulation):
-                    yield self._read(step, rank, micro_batch)
-            step += 1
-
-    def _joined_pieces(self) -> Iterator[Any]:
-        step = 0
-        while True:
-            for micro_batch in range(self._accumulation):
-                yield joined([self._read(step, rank, micro_batch) for rank in self._sources])
-            step += 1
+                    parts = [self._read(step, rank, micro_batch) for rank in ranks]
+                    yield joined(parts) if len(parts) > 1 else parts[0]
 
     def _read(self, step: int, rank: int, micro_batch: int) -> Any:
         place = (((self._seed * 1_009 + step) * 1_000_003 + rank) * 1_009 + micro_batch) % _SEEDS
@@ -257,58 +238,3 @@ class SeededPieces:
         batch = self._sources[rank].next()
         torch.manual_seed(place)
         return batch
-
-
-class RecordedLosses:
-    """A workload that keeps its losses."""
-
-    def __init__(self, workload: Workload) -> None:
-        self._workload = workload
-        self.losses: list[torch.Tensor] = []
-
-    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
-        """The workload's own, remembered."""
-        value = self._workload.loss(model, batch)
-        self.losses.append(value.detach())
-        return value
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._workload, name)
-
-
-def _batches_of(config: Configuration, workload: Workload, rank: int, device: Device) -> Batches:
-    """The rank's batches, read in this process: a loader's own processes would draw otherwise."""
-    in_process = config.setting.model_copy(update={"workers": 0})
-    config = config.model_copy(update={"setting": in_process})
-    return make_batches(workload, config, config.batch_size, rank, device)
-
-
-def compression_error(models: StrategyModels, team: Team) -> float | None:
-    """|compressed - exact| / |exact| of the averaged gradient of one step, Euclidean norms.
-
-    None where that is no number. Both from the same weights and batch; the exact one is averaged in fp32. A
-    collective call.
-    """
-    assert models.wrapped is not None
-    team.broadcast(models.wrapped.tensors())
-    batch = models.wrapped.batches.next()
-    with models.device.fork_rng():
-        compressed = _gradient_of(models.wrapped, batch, team)
-        exact = _gradient_of(models.bare, batch, team)
-    dist.all_reduce(exact, group=team.data)
-    exact /= team.size
-    error = float(torch.linalg.vector_norm(compressed - exact) / torch.linalg.vector_norm(exact))
-    return error if math.isfinite(error) else None
-
-
-def _gradient_of(stepper: Stepper, batch: object, team: Team) -> torch.Tensor:
-    torch.manual_seed(team.rank)
-    stepper.optimizer.zero_grad(set_to_none=True)
-    stepper.backward(batch, group=team.data)  # a loss that gathers is to be the same one
-    gradient = _as_vector(stepper.module)
-    stepper.optimizer.zero_grad(set_to_none=True)
-    return gradient
-
-
-def _as_vector(module: nn.Module) -> torch.Tensor:
-    return torch.cat([gradient.flatten().float() for gradient in gradients_of(module)])

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -29,12 +30,11 @@ from raybench.worker.devices.device import Device
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 
-Interval = tuple[float, float]  # begin and end
+Interval = tuple[float, float]  # begin and end, in microseconds
 
 MICROSECOND = 1e-6
 KERNEL, OPERATOR, ANNOTATION = "kernel", "cpu_op", "user_annotation"  # categories of events
 STEP = re.compile(r"ProfilerStep#\d+")  # as torch.profiler names each step that it records
-HANDS_OVER = "c10d::"  # operators that hand a transfer to its backend: no compute
 
 
 def traced_rank(events: Iterable[Mapping[str, Any]], rank: int) -> TracedRank:
@@ -47,117 +47,64 @@ def traced_rank(events: Iterable[Mapping[str, Any]], rank: int) -> TracedRank:
     steps = [each for each in whole if each.get("cat") == ANNOTATION and STEP.fullmatch(each["name"])]
     if not steps:
         raise ValueError("the trace has no step")
-    spans = [_interval(step) for step in steps]
-    window = [(min(begin for begin, _ in spans), max(end for _, end in spans))]
-    on_gpu = any(event.get("cat") == KERNEL for event in whole)
-    computes = _computes_on_gpu if on_gpu else _computes_on_cpu
-    transfers = _transfers_on_gpu if on_gpu else _transfers_on_cpu
-    compute = intersection(union(_interval(each) for each in whole if computes(each)), window)
-    communication = intersection(union(_interval(each) for each in whole if transfers(each)), window)
+    begin, end = min(each["ts"] for each in steps), max(each["ts"] + each["dur"] for each in steps)
+    on_gpu = any(each.get("cat") == KERNEL for each in whole)
+    # what hands a transfer to its backend is no compute
+    runs, hands_over, sends = (KERNEL, "nccl", "nccl") if on_gpu else (OPERATOR, "c10d::", "gloo:")
+    computes, transfers = list[Interval](), list[Interval]()
+    for each in whole:
+        span = max(each["ts"], begin), min(each["ts"] + each["dur"], end)
+        if each["name"].startswith(sends) and (each.get("cat") == KERNEL or not on_gpu):
+            transfers.append(span)
+        elif each.get("cat") == runs and not each["name"].startswith(hands_over):
+            computes.append(span)
+    compute_s, communication_s = _covered_s(computes), _covered_s(transfers)
     return TracedRank(
         rank=rank,
         num_steps=len(steps),
-        steps_s=_seconds(window),
-        compute_s=_seconds(compute),
-        communication_s=_seconds(communication),
-        both_s=_seconds(intersection(communication, compute)),
+        steps_s=MICROSECOND * (end - begin),
+        compute_s=compute_s,
+        communication_s=communication_s,
+        both_s=max(compute_s + communication_s - _covered_s([*computes, *transfers]), 0.0),
     )
 
 
-def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The moments that lie in any of ``intervals``: ascending, without touching each other."""
-    joined: list[Interval] = []
+def _covered_s(intervals: Iterable[Interval]) -> float:
+    """The time that lies in any of ``intervals``, in s."""
+    total, reached = 0.0, -math.inf
     for begin, end in sorted(intervals):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        else:
-            joined.append((begin, end))
-    return joined
-
-
-def intersection(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
-    """The moments that lie in both of two unions."""
-    common: list[Interval] = []
-    first = second = 0
-    while first < len(one) and second < len(other):
-        begin = max(one[first][0], other[second][0])
-        end = min(one[first][1], other[second][1])
-        if begin < end:
-            common.append((begin, end))
-        if one[first][1] < other[second][1]:
-            first += 1
-        else:
-            second += 1
-    return common
-
-
-def _computes_on_gpu(event: Mapping[str, Any]) -> bool:
-    return event.get("cat") == KERNEL and not _transfers_on_gpu(event)
-
-
-def _transfers_on_gpu(event: Mapping[str, Any]) -> bool:
-    return event.get("cat") == KERNEL and event["name"].startswith("nccl")
-
-
-def _computes_on_cpu(event: Mapping[str, Any]) -> bool:
-    return event.get("cat") == OPERATOR and not event["name"].startswith(HANDS_OVER)
-
-
-def _transfers_on_cpu(event: Mapping[str, Any]) -> bool:
-    return bool(event["name"].startswith("gloo:"))
-
-
-def _interval(event: Mapping[str, Any]) -> Interval:
-    begin = float(event["ts"])
-    return begin, begin + float(event["dur"])
-
-
-def _seconds(intervals: Iterable[Interval]) -> float:
-    return MICROSECOND * sum(end - begin for begin, end in intervals)
+        total += max(end - max(begin, reached), 0.0)
+        reached = max(reached, end)
+    return MICROSECOND * total
 
 
 NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
 MAX_SHARE = 0.25  # of the trial's time
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
 
-Steppers = dict[Literal["plain", "local", "ddp"], Stepper]
-
 
 def phases_of_trial(
     models: StrategyModels, team: Team, has_plain: bool, step_s: float, max_seconds: float
 ) -> tuple[PhaseBlock, ...]:
-    """Phases of the bare model, and of the twin or the model under its strategy. A collective call."""
-    steppers: Steppers = {}
-    if has_plain:
-        steppers["plain"] = models.bare
+    """Blocks of the bare model on the leader alone, and of the twin or the model under its strategy.
+
+    Means over steps and ranks. A collective call.
+    """
+    steppers: dict[Literal["plain", "local", "ddp"], Stepper] = {"plain": models.bare} if has_plain else {}
     if models.twin is not None:
         steppers["local"] = models.twin
     elif models.wrapped is not None and models.setting.strategy != "dp":
         if models.setting.strategy == "ddp":
             team.broadcast(models.wrapped.tensors())
         steppers["ddp"] = models.wrapped
-    activate, device = models.activate, models.device
-    return phase_blocks(team, steppers, activate, device, step_s=step_s, max_seconds=max_seconds)
-
-
-def phase_blocks(
-    team: Team,
-    steppers: Steppers,
-    activate: Callable[[], None],
-    device: Device,
-    *,
-    step_s: float,
-    max_seconds: float,
-) -> tuple[PhaseBlock, ...]:
-    """Blocks of each stepper on every rank, ``plain`` on the leader alone; means over steps and ranks."""
     affordable = MAX_SHARE * max_seconds / (NUM_BLOCKS * len(steppers) * step_s) - DISCARD
     num_steps, blocks = max(1, min(MAX_STEPS, int(affordable))), []
     for _ in range(NUM_BLOCKS):
         for variant, stepper in steppers.items():
-            activate()
+            models.activate()
             team.barrier()
             steps = whole_turns(num_steps, stepper.batches, stepper.batches_per_step)
-            phases = _phases_on_rank(variant, stepper, team, device, steps)
+            phases = _phases_on_rank(variant, stepper, team, models.device, steps)
             reports = [report for report in team.gather(phases) if report is not None]
             mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
             blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=steps))
@@ -203,7 +150,7 @@ MAX_BYTES_OF_ALL = 256 * 2**20  # they travel through the memory of the leader a
 
 
 def traces(
-    models: StrategyModels, team: Team, device: Device, step_s: float, max_seconds: float
+    models: StrategyModels, team: Team, step_s: float, max_seconds: float
 ) -> tuple[tuple[TracedRank, ...], tuple[RankFile, ...]]:
     """What the trace of each rank says, and this rank's trace. A collective call.
 
@@ -212,7 +159,7 @@ def traces(
     stepper = _stepper(models, team)
     affordable = int(TRACE_SHARE * max_seconds / step_s) - WAIT - WARM_UP
     for num_steps in sorted({1, max(1, min(ACTIVE, affordable))}, reverse=True):
-        profiler = None if stepper is None else _profiled(stepper, device, num_steps)
+        profiler = None if stepper is None else _profiled(stepper, models.device, num_steps)
         team.barrier()  # the others work on: what follows is no part of anybody's step
         own = team.agreed(partial(_exported, profiler, team.ranks[team.rank]))
         size = max(team.gather(len(own[1].content) if own else 0))
@@ -222,12 +169,12 @@ def traces(
     raise InvalidTrialError(_too_large("the trace of one step", size, team))
 
 
-def memory_snapshot(models: StrategyModels, team: Team, device: Device) -> tuple[RankFile, ...]:
+def memory_snapshot(models: StrategyModels, team: Team) -> tuple[RankFile, ...]:
     """What this rank's allocator did in a step, for https://pytorch.org/memory_viz. A collective call.
 
     Raises ``InvalidTrialError`` on every rank where there is no such history, or it is too large.
     """
-    stepper = _stepper(models, team)
+    stepper, device = _stepper(models, team), models.device
     if not device.start_memory_history():
         raise InvalidTrialError("torch keeps a history of memory on GPUs only")
     if stepper is not None:
@@ -243,11 +190,9 @@ def memory_snapshot(models: StrategyModels, team: Team, device: Device) -> tuple
 def _stepper(models: StrategyModels, team: Team) -> Stepper | None:
     """What is measured, with equal weights on all ranks; None on a rank that dp's leader drives."""
     models.activate()
-    if models.wrapped is None:
-        return models.bare
-    if models.setting.strategy == "ddp":
+    if models.wrapped is not None and models.setting.strategy == "ddp":
         team.broadcast(models.wrapped.tensors())
-    return models.wrapped if team.leads or models.setting.strategy != "dp" else None
+    return models.measured_stepper(team)
 
 
 def _profiled(stepper: Stepper, device: Device, num_steps: int) -> torch.profiler.profile:

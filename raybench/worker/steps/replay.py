@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -72,7 +71,8 @@ class Replay:
 
     def _bucket(self, index: int, size_bytes: int) -> ReplayBucket:
         parameters = self._communication.parameters.get(index, ())
-        buffer = _zeros(size_bytes, parameters, self._device)
+        dtype = parameters[0].dtype if parameters else torch.float32
+        buffer = torch.zeros(size_bytes // dtype.itemsize, dtype=dtype, device=self._device)
         return ReplayBucket(buffer, index, index == len(self._sizes) - 1, parameters)
 
     def activate(self) -> None:
@@ -86,26 +86,17 @@ class Replay:
         """Give the memory of the buckets back."""
         self._buckets = []
 
-    def begin(self) -> list[torch.futures.Future[Any]]:
-        """Send every bucket; a future for each."""
-        self._steps += 1
-        if self._hook is not None:
-            with default_group(self._group):
-                return [self._hook(self._state, bucket) for bucket in self._buckets]
-        return [work.get_future() for work in self._works()]
-
     def step(self) -> None:
         """Send every bucket, then wait for all."""
-        for sent in self.begin() if self._hook is not None else self._works():
+        self._steps += 1
+        all_sent: list[Any]
+        if self._hook is None:
+            all_sent = [dist.all_reduce(b.buffer(), group=self._group, async_op=True) for b in self._buckets]
+        else:
+            with default_group(self._group):
+                all_sent = [self._hook(self._state, bucket) for bucket in self._buckets]
+        for sent in all_sent:
             sent.wait()
-
-    def _works(self) -> list[Any]:
-        return [dist.all_reduce(b.buffer(), group=self._group, async_op=True) for b in self._buckets]
-
-
-def _zeros(size_bytes: int, parameters: Sequence[torch.Tensor], device: torch.device) -> torch.Tensor:
-    dtype = parameters[0].dtype if parameters else torch.float32
-    return torch.zeros(size_bytes // dtype.itemsize, dtype=dtype, device=device)
 
 
 REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
@@ -114,28 +105,17 @@ REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted
 def communication_cores(models: StrategyModels, team: Team, replay_s: float | None) -> float | None:
     """What the all-reduces take of this rank's cores while nothing else runs; None where there are none.
 
-    A rank that computes at the same time shares its core with them. A collective call.
+    A rank that computes at the same time shares its core with them. None of a hook of the workload's own:
+    with a new state it may send otherwise than it has by now. A collective call.
     """
-    replay = _own_replay(models, team)
-    if replay is None or replay_s is None:
+    wrapped, communication = models.wrapped, models.communication
+    if models.device.kind != "cpu" or wrapped is None or communication.own is not None or replay_s is None:
         return None
+    sizes = bucket_bytes(wrapped.module)  # type: ignore[arg-type]
+    replay = Replay(sizes, team, models.device.torch_device, communication)
     replay.activate()
     replay.step()
     meter = models.device.utilization_meter(1)
-    meter.start()
-    began = perf_counter()
     for _ in range(max(1, min(20, round(REPLAY_S / replay_s)))):
         replay.step()
-    meter.stop(perf_counter() - began)
     return meter.mean()
-
-
-def _own_replay(models: StrategyModels, team: Team) -> Replay | None:
-    """The trial's transfers by themselves; None where there are none, and where they need no core.
-
-    None of a hook of the workload's own: with a new state it may send otherwise than it has by now.
-    """
-    if models.device.kind != "cpu" or models.wrapped is None or models.communication.own is not None:
-        return None
-    sizes = bucket_bytes(models.wrapped.module)  # type: ignore[arg-type]
-    return Replay(sizes, team, models.device.torch_device, models.communication)

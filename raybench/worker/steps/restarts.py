@@ -12,10 +12,9 @@ from raybench.records.results import Restart
 from raybench.worker.batches import RealBatches, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.strategies.models import StrategyModels
-from raybench.worker.strategies.stepper import Stepper
 
 MOST, LEAST = 6, 3  # timed
-MIN_BATCHES = 2  # of which the usual wait is told
+MIN_BATCHES = 2  # of which the usual wait is reported
 MAX_SHARE = 0.25  # of the trial's time
 
 
@@ -27,7 +26,10 @@ def restarts_of_trial(models: StrategyModels, team: Team, max_seconds: float) ->
     """
     models.activate()
     stepper = models.wrapped if models.wrapped is not None else models.bare
-    own, steps = stepper.batches, _steps_of_an_epoch(stepper)
+    own = stepper.batches
+    # half of an epoch: as many as empty a full loader, in which the start shows, and as many again
+    least = math.ceil(max(own.prefetched, MIN_BATCHES) / stepper.batches_per_step)
+    steps = whole_turns(least, own, stepper.batches_per_step)
 
     def watched() -> _WatchedBatches:
         assert isinstance(own, RealBatches)
@@ -56,7 +58,7 @@ def restarts_of_trial(models: StrategyModels, team: Team, max_seconds: float) ->
 class _WatchedBatches:
     """The batches of a loader, each wait timed.
 
-    A loader that fails is told of later: the other ranks are in the same step, which ends with ``stand_in``.
+    A loader that fails is reported later: the other ranks are in the same step, which ends with ``stand_in``.
     """
 
     prefetched = 0
@@ -82,13 +84,6 @@ class _WatchedBatches:
         """How long each batch since the last call was waited for, in s."""
         waits, self._waits = self._waits, []
         return waits
-
-
-def _steps_of_an_epoch(stepper: Stepper) -> int:
-    """Half of them: as many as empty a full loader, in which the start shows, and as many again."""
-    num_batches = max(stepper.batches.prefetched, MIN_BATCHES)
-    least = math.ceil(num_batches / stepper.batches_per_step)
-    return whole_turns(least, stepper.batches, stepper.batches_per_step)
 
 
 def _short_epochs(

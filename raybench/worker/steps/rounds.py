@@ -6,17 +6,17 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.stats.stopping import decide
+from raybench.analysis.stats.stopping import Decision, decide
 from raybench.errors import InvalidTrialError
-from raybench.records.messages import BlockStepTimes, Progress
-from raybench.records.requests import Variant
+from raybench.records.messages import BlockStepTimes, OnProgress, Progress
+from raybench.records.requests import StepsRequest, Variant
 from raybench.records.results import Block, Round, StopReason
 from raybench.spec.placement import alternating
 from raybench.spec.study import MeasureSpec
@@ -24,7 +24,7 @@ from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Moment
 from raybench.worker.steps.meters import STEPS_AHEAD, BlockMeters, CoreMeter, CoresUsed, OtherLoad, RoundLook
-from raybench.worker.steps.variants import VariantRun
+from raybench.worker.steps.variants import VariantRun, Variants
 
 MIN_STEPS, MIN_STEPS_IN_HASTE, MAX_STEPS = 5, 3, 500
 DISCARD_SECONDS, MAX_DISCARD = 0.02, 5
@@ -45,42 +45,35 @@ def block_sizes(
     measure: MeasureSpec,
     num_devices: int,
     block_seconds: float,
-    step_s: dict[Variant, float],
+    step_s: Mapping[Variant, float],
 ) -> dict[Variant, BlockSize]:
     """Of each of ``runs``; ``block_seconds`` is what the device needs, ``step_s`` from the warm-up."""
-    return {
-        run.variant: BlockSize(
-            _discarded(run, step_s),
-            _in_whole_turns(run, measure, _timed(run, runs, measure, num_devices, block_seconds, step_s)),
-        )
-        for run in runs
-    }
-
-
-def _timed(
-    run: VariantRun,
-    runs: Sequence[VariantRun],
-    measure: MeasureSpec,
-    num_devices: int,
-    seconds: float,
-    step_s: dict[Variant, float],
-) -> int:
-    if measure.steps is not None:
-        return measure.steps
-    if num_devices > MANY_DEVICES and not run.one_rank:
-        on_all = sum(1 for other in runs if not other.one_rank)
-        seconds = max(seconds, seconds * (1 / PLAIN_SHARE - 1) / on_all)
-    slowest_s = max(step_s[other.variant] for other in runs)
-    return timed_steps(step_s[run.variant], slowest_s, measure, len(runs), seconds)
+    slowest_s = max(step_s[run.variant] for run in runs)
+    on_all = sum(not run.one_rank for run in runs)
+    sizes = {}
+    for run in runs:
+        own_s, batches, seconds = step_s[run.variant], run.batches, block_seconds
+        if num_devices > MANY_DEVICES and not run.one_rank:
+            seconds *= max(1.0, (1 / PLAIN_SHARE - 1) / on_all)
+        discarded, timed = discarded_steps(own_s), timed_steps(own_s, slowest_s, measure, len(runs), seconds)
+        if batches is not None:
+            # after a pause the loaders of all ranks read ahead: of this one, and of those that now wait
+            discarded += math.ceil(batches.prefetched / run.batches_per_step)
+            if measure.steps is None:
+                timed = whole_turns(timed, batches, run.batches_per_step)
+        sizes[run.variant] = BlockSize(discarded, timed)
+    return sizes
 
 
 def timed_steps(
     step_s: float, slowest_s: float, measure: MeasureSpec, num_blocks: int, seconds: float
 ) -> int:
-    """Steps of a block of ``seconds`` at least, of ``num_blocks`` in a round.
+    """Steps of a block: those of ``measure``, or ``seconds`` at least, of ``num_blocks`` in a round.
 
     ``slowest_s``: a step of the slowest of them.
     """
+    if measure.steps is not None:
+        return measure.steps
     # little time: shorter blocks, rather than too few rounds or a trial of several times its time
     share = measure.max_seconds / (measure.min_rounds * num_blocks)
     least = MIN_STEPS_IN_HASTE if MIN_STEPS * slowest_s > share else MIN_STEPS
@@ -92,30 +85,7 @@ def discarded_steps(step_s: float) -> int:
     return max(1, min(math.ceil(DISCARD_SECONDS / step_s), MAX_DISCARD))
 
 
-def _discarded(run: VariantRun, step_s: dict[Variant, float]) -> int:
-    # after a pause the loaders of all ranks read ahead: of this one, and of those that now wait
-    prefetched = run.batches.prefetched if run.batches is not None else 0
-    return discarded_steps(step_s[run.variant]) + math.ceil(prefetched / run.batches_per_step)
-
-
-def _in_whole_turns(run: VariantRun, measure: MeasureSpec, steps: int) -> int:
-    if measure.steps is not None or run.batches is None:
-        return steps
-    return whole_turns(steps, run.batches, run.batches_per_step)
-
-
 StepTimes = NDArray[np.float64]  # in s, shape ``(steps,)``
-
-
-def block_of(variant: Variant, ranks: tuple[int, ...], times: StepTimes) -> Block:
-    """What is kept of a block; ``times`` in s, of shape ``(ranks, steps)``."""
-    return Block(
-        variant=variant,
-        ranks=ranks,
-        step_time_s=tuple(float(mean) for mean in times.mean(axis=1)),
-        slowest_s=float(times.max(axis=0).mean()),
-        num_steps=times.shape[1],
-    )
 
 
 def round_progress(number: int, half_width: float | None) -> Progress:
@@ -138,6 +108,17 @@ class LoopResult:
     # cores that they took, on the leader's host
     other_programs: dict[str, float] = field(default_factory=dict)
 
+    def add_block(self, variant: Variant, ranks: tuple[int, ...], times: StepTimes) -> Block:
+        """Keep a block's step times, of shape ``(ranks, steps)``; what the round to come has of it."""
+        self.step_times.append(BlockStepTimes(variant, len(self.rounds), ranks, times))
+        return Block(
+            variant=variant,
+            ranks=ranks,
+            step_time_s=tuple(float(mean) for mean in times.mean(axis=1)),
+            slowest_s=float(times.max(axis=0).mean()),
+            num_steps=times.shape[1],
+        )
+
 
 @dataclass(frozen=True)
 class _RoundReport:
@@ -150,52 +131,28 @@ class _RoundReport:
     cores: CoresUsed
 
 
-@dataclass(frozen=True)
-class _Verdict:
-    """What the leader answers: whether to go on."""
-
-    losses_are_finite: bool
-    stop: StopReason | None = None
-    half_width: float | None = None
-
-
 class MeasuringLoop:
     """Runs the rounds of one trial on this rank."""
 
     def __init__(
-        self,
-        team: Team,
-        runs: Sequence[VariantRun],
-        measure: MeasureSpec,
-        device: Device,
-        *,
-        seed: int,
-        step_s: dict[Variant, float],
-        has_loaders: bool = False,
-        names_programs: bool = False,
-        on_round: Callable[[int, float | None], None] = lambda number, half_width: None,
+        self, request: StepsRequest, team: Team, device: Device, variants: Variants, on_progress: OnProgress
     ) -> None:
-        """``step_s``: of each variant, from the warm-up; ``has_loaders``: processes read for the ranks.
-
-        ``names_programs``: what others take of the cores is told by program. ``on_round`` hears the
-        half-width reached. A collective call.
-        """
-        self._team, self._runs, self._measure = team, list(runs), measure
-        self._device, self._on_round = device, on_round
+        """``variants``: warmed up. A collective call."""
+        self._team, self._device, self._on_progress = team, device, on_progress
+        self._runs, self._step_s = list(variants.runs), variants.step_s
+        self._measure = request.measure
         self._stopwatch = device.stopwatch()
-        self._random = random.Random(seed)  # the same order of blocks on every rank
+        self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._began = 0.0
-        self._step_s, self._others_idled = step_s, False  # in the last block, of one device alone
+        self._others_idled = False  # in the last block, of one device alone
         # variants whose weights differ between ranks: each rank's own first steps made them
-        self._diverged = {run.variant for run in runs if run.replicated is not None}
-        self._sizes = block_sizes(runs, measure, team.size, device.block_seconds, step_s)
-        variants = [run.variant for run in runs]
-        self._measured: Variant = "ddp" if "ddp" in variants else "plain"
+        self._diverged = {run.variant for run in self._runs if run.replicated is not None}
+        self._sizes = block_sizes(self._runs, request.measure, team.size, device.block_seconds, self._step_s)
+        several = any(run.variant == "ddp" for run in self._runs)
+        self._measured: Variant = "ddp" if several else "plain"
         self._meters = BlockMeters(device, self._measured)
-        self._other_load, self._cores = (
-            OtherLoad(team, names=names_programs),
-            CoreMeter(has_children=has_loaders),
-        )
+        self._cores = CoreMeter(has_children=variants.has_loaders)
+        self._other_load = OtherLoad(team, names=request.measures_beside_rounds)
         self._turns = alternating(self._other_load.hosts)  # of those that work alone, round by round
         self._result = LoopResult(hosts=self._other_load.hosts, host_cores=self._other_load.host_cores)
 
@@ -203,16 +160,16 @@ class MeasuringLoop:
         """Rounds until the interval is narrow enough or the time is spent; the leader says when."""
         self._began = perf_counter()
         for number in itertools.count():
-            verdict = self._round(number)
-            self._on_round(number + 1, verdict.half_width)
-            if verdict.stop:
-                self._result.stopped_by, self._result.seconds = verdict.stop, perf_counter() - self._began
+            decision = self._round(number)
+            self._on_progress(round_progress(number + 1, decision.half_width))
+            if decision.stop:
+                self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
                 self._result.other_programs = self._other_load.by_name()
                 break
         return self._result
 
-    def _round(self, number: int) -> _Verdict:
-        """One block of each variant."""
+    def _round(self, number: int) -> Decision:
+        """One block of each variant; whether to go on, as the leader decides."""
         at_s = perf_counter() - self._began
         order = self._random.sample(self._runs, len(self._runs))
         times: dict[Variant, StepTimes] = {}
@@ -228,28 +185,26 @@ class MeasuringLoop:
         look, cores = self._meters.take_round(), self._cores.used()
         report = _RoundReport(times, finite, elapsed_s, look, cores)
         reports = self._team.gather_on_leader(report)
-        verdict = self._team.from_leader(self._judged(number, at_s, order, reports) if reports else None)
-        assert verdict is not None, "the leader has the reports"
-        if not verdict.losses_are_finite:
+        decision = self._team.from_leader(self._decided(at_s, order, reports) if reports else None)
+        if decision is None:
             raise InvalidTrialError("the loss is not finite")
-        return verdict
+        return decision
 
-    def _judged(
-        self, number: int, at_s: float, order: Sequence[VariantRun], reports: Sequence[_RoundReport]
-    ) -> _Verdict:
-        """Keep the round; whether it was the last one."""
+    def _decided(
+        self, at_s: float, order: Sequence[VariantRun], reports: Sequence[_RoundReport]
+    ) -> Decision | None:
+        """Keep the round; whether it was the last one. None where a loss is not finite."""
         if not all(report.losses_are_finite for report in reports):
-            return _Verdict(losses_are_finite=False)
+            return None
         round_ = Round(
-            blocks=tuple(self._collect(run.variant, number, reports) for run in order),
+            blocks=tuple(self._collect(run.variant, reports) for run in order),
             at_s=at_s,
             other_cores=self._other_load.of_round([report.cores for report in reports]),
             clock_mhz=tuple(report.look.clock_mhz for report in reports),
             throttled=tuple(report.look.throttled for report in reports),
         )
         self._result.rounds.append(round_)
-        decision = decide(self._result.rounds, self._measure, self._device.kind, reports[0].elapsed_s)
-        return _Verdict(True, decision.stop, decision.half_width)
+        return decide(self._result.rounds, self._measure, self._device.kind, reports[0].elapsed_s)
 
     def _block(self, run: VariantRun, number: int) -> StepTimes | None:
         """Step times of this rank in s, or None where it did not take part."""
@@ -314,13 +269,11 @@ class MeasuringLoop:
                     self._result.loss = value
         return finite
 
-    def _collect(self, variant: Variant, number: int, reports: Sequence[_RoundReport]) -> Block:
+    def _collect(self, variant: Variant, reports: Sequence[_RoundReport]) -> Block:
         worked = [
             (rank, report.times[variant])
             for rank, report in zip(self._team.ranks, reports, strict=True)
             if variant in report.times
         ]
-        ranks = tuple(rank for rank, _ in worked)
-        times = np.stack([times for _, times in worked])
-        self._result.step_times.append(BlockStepTimes(variant, number, ranks, times))
-        return block_of(variant, ranks, times)
+        ranks, times = zip(*worked, strict=True)
+        return self._result.add_block(variant, ranks, np.stack(times))

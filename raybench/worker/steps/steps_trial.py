@@ -1,57 +1,60 @@
-"""A trial of steps on one rank: set up, warm up, measure in rounds, then the auxiliary measurements."""
+"""A trial of steps on one rank: set up, warm up, measure in rounds, then the auxiliary measurements.
+
+Those are energy, phases, the device's peak, loss parity, restarts of the loader, traces; measured one by
+one, and none of them may cost the rounds. One that fails equally on every rank is a reason in ``missing``.
+One that fails on a single rank breaks the team, as it would in the rounds; by then the leader has handed over
+what there is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
 from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
-from raybench.records.messages import Keep, OnProgress, Outcome, Progress
-from raybench.records.requests import StepsRequest, Variant
-from raybench.records.results import Beside, PCIeLink, StepsResult
+from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
+from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
+from raybench.records.results import Beside, ProbeResult, StepsResult, TracedRank
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
+from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
-from raybench.worker.steps import flops
-from raybench.worker.steps.auxiliary import AuxiliaryMeasurements
-from raybench.worker.steps.rounds import LoopResult, MeasuringLoop, round_progress
+from raybench.worker.steps.gradient_timeline import gradient_timeline
+from raybench.worker.steps.meters import use_of_trial
+from raybench.worker.steps.parity import loss_parity
+from raybench.worker.steps.profiling import memory_snapshot, phases_of_trial, traces
+from raybench.worker.steps.restarts import restarts_of_trial
+from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
-from raybench.worker.steps.variants import VariantRun, Variants, WarmUp, warm_up
+from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
 from raybench.worker.strategies.ddp import ddp_report
 from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.stepper import AUTOCAST
 from raybench.workloads.batch_counts import samples_of, tokens_of
 from raybench.workloads.protocol import left_out_of
 
+# measures on every rank: the field of a StepsResult that has the part's name, or a dict of several
+Part = Callable[[], Any]
+PEAK_REPEATS = 7  # at least, of matrix products
+
 
 @dataclass(frozen=True)
-class StepsRankReport:
-    """What one rank knows of itself when the rounds are done."""
+class _RankReport:
+    """What one rank knows of itself when all is warmed up."""
 
     memory: MemoryPeak
-    quota_used_up: float | None
-    networks: str | None
-    pcie_link: PCIeLink | None
-    num_recompiled: int  # graphs, within the rounds
-    retries: int  # of torch's allocator, within the rounds
+    driven: list[int]  # peaks of the devices that dp drives from this process, as torch counts them
     samples: int  # of a micro-batch
-    tokens: float | None
-
-
-@dataclass(frozen=True)
-class _Warm:
-    """What is measured, ready for the rounds."""
-
-    runs: list[VariantRun]
-    step_s: dict[Variant, float]  # of each variant, on the slowest rank
-    num_steps: int  # of what is measured
-    memory: MemoryPeak  # of this rank
-    leader_peaks: list[int]  # of dp's devices, as torch counts them
-    retries: int  # of torch's allocator until then
-    samples: int  # of a micro-batch of this rank
     tokens: float | None
 
 
@@ -70,52 +73,51 @@ class StepsTrial:
         self._request, self._team, self._device = request, team, device
         self._cache, self._keep = cache, keep
         self._variants: Variants | None = None
-        self._models = TrialModels(request.config, team, device, cache, anchor=request.anchor)
+        self._files: tuple[RankFile, ...] = ()  # that this rank made
+        self._models = TrialModels(request.config, team, device, cache, request.anchor)
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know."""
         began = perf_counter()
         on_progress(Progress("set up"))
         limits = memory_limits_of_ranks(self._team, self._cache, self._device)
-        stepped_alone_s = self._models.set_up(self._first_step)
+        self._models.set_up(self._count_or_step)
         variants = self._variants = Variants(self._request, self._models, self._team, self._device)
         measured = variants.measured()
         set_up = perf_counter()
         on_progress(Progress("warm up"))
-        warm = self._warm_up(variants, measured)
+        num_steps, reports = self._warm_up(variants, measured)
         warmed_up, num_compiled = perf_counter(), self._models.num_compiled()
         self._refuse_if_nothing_compiled(num_compiled)
-        periods = quota_periods()
-        loop = self._measure(warm, on_progress)
+        periods, retries = quota_periods(), allocator_retries()
+        loop = MeasuringLoop(self._request, self._team, self._device, variants, on_progress).run()
         on_progress(Progress("collect"))
-        reports = self._reports(warm, loop, num_compiled, quota_used_up(periods))
+        self._refuse_if_compiled_again(num_compiled)
+        of_rounds = self._of_rounds_on_ranks(quota_used_up(periods), allocator_retries() - retries)
         result = None
         if self._team.leads:
             result = StepsResult(
-                **self._of_rounds(loop),
-                **self._of_ranks(reports, warm.leader_peaks),
+                rounds=tuple(loop.rounds),
+                stopped_by=loop.stopped_by,
+                loss=loop.loss,
+                hosts=loop.hosts,
+                host_cores=loop.host_cores,
+                other_programs=loop.other_programs,
+                **of_rounds,
+                **self._of_ranks(reports),
                 **self._of_model(),
                 memory_limit_bytes=limits,
                 missing=dict(variants.missing),
                 held=variants.held,
-                setup_s=set_up - began - stepped_alone_s,
-                warmup_s=warmed_up - set_up + stepped_alone_s,
-                warmup_steps=warm.num_steps,
+                setup_s=set_up - began,
+                warmup_s=warmed_up - set_up,
+                warmup_steps=num_steps,
+                measure_s=loop.seconds,
             )
         self._models.drop_anchor()
-        auxiliary = AuxiliaryMeasurements(
-            self._request, self._models, self._team, self._device, self._cache, variants, warm.step_s
-        )
-        del warm  # what only the rounds ran
-        step_times = tuple(loop.step_times)
-
-        def keep(kept: StepsResult, open_: tuple[Beside, ...]) -> None:
-            nonlocal step_times
-            self._keep(Outcome("complete", result=kept, step_times=step_times), open_)
-            step_times = ()  # they may be large, and do not change
-
-        result = auxiliary.added_to(result, keep)
-        return Outcome("complete", result=result, step_times=tuple(loop.step_times), files=auxiliary.files)
+        variants.runs.clear()  # with what only the rounds ran
+        result = self._with_auxiliary(result, variants, tuple(loop.step_times))
+        return Outcome("complete", result=result, step_times=tuple(loop.step_times), files=self._files)
 
     def release(self) -> None:
         """Drop the models before their process group goes."""
@@ -123,33 +125,38 @@ class StepsTrial:
             self._variants.close()
         self._models.release()
 
-    def _first_step(self, models: StrategyModels) -> None:
-        flops.count_or_step(models, self._request.config, self._cache)
+    def _count_or_step(self, models: StrategyModels) -> None:
+        """A step of the bare model, its operations counted once for each batch of a group's trials."""
+        key, counted, compiled = flops_key(self._request.config), self._cache.flops, models.setting.compile
+        known = key in counted
+        if not known:
+            # operations cannot be counted inside compiled code
+            with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+                with FlopCounterMode(display=False) as counter:
+                    models.bare.step()
+                counted[key] = float(counter.get_total_flops())
+        if known or compiled:
+            models.bare.step()
 
-    def _warm_up(self, variants: Variants, measured: VariantRun) -> _Warm:
-        """Warm up all variants.
+    def _warm_up(self, variants: Variants, measured: VariantRun) -> tuple[int, list[_RankReport]]:
+        """Warm up all variants: the steps of what is measured, and what every rank knows then.
 
         The peak of memory is read when only what is measured has warmed up: of torch's allocator, without
         what the other variants use (under FSDP without a plain copy; under DDP with the plain variant's
         optimizer state, which is the same). On CPUs the process counts, whatever it holds.
         """
-        requested, devices = WarmUp.of(self._request.measure), self._models.measured.dp_devices
+        devices = self._models.measured.dp_devices
         self._device.reset_peak(devices)
-        num_steps, step_s = warm_up(self._team, [measured], requested, self._device)
-        memory = self._device.memory_peak()
-        peaks = self._team.gather(self._device.peaks_of(devices))
-        others = variants.others()
-        step_s |= warm_up(self._team, others, requested, self._device)[1]
-        runs = variants.with_as_if(variants.with_twin([*others, measured], step_s), step_s)
-        runs = variants.with_replay(runs, step_s)
-        runs = variants.with_anchor(runs, step_s)
+        num_steps = variants.add(measured)
+        memory, driven = self._device.memory_peak(), self._device.peaks_of(devices)
+        variants.add_others()
         # before the rounds: a batch that cannot be read or counted must not cost them
         samples, tokens = self._team.agreed(self._count)
-        return _Warm(runs, step_s, num_steps, memory, peaks[0], allocator_retries(), samples, tokens)
+        return num_steps, self._team.gather(_RankReport(memory, driven, samples, tokens))
 
     def _count(self) -> tuple[int, float | None]:
         """Samples and tokens of a micro-batch of this rank."""
-        workload, batch = self._models.workload, self._models.measured.batches.next()
+        workload, batch = self._models.measured.workload, self._models.measured.batches.next()
         samples = samples_of(workload, batch, self._request.config.batch_size)
         return samples, tokens_of(workload, batch, samples)
 
@@ -161,75 +168,36 @@ class StepsTrial:
                 "compile: torch compiled nothing of this model (2.11 leaves a bare nn.Sequential as it is)"
             )
 
-    def _measure(self, warm: _Warm, on_progress: OnProgress) -> LoopResult:
-        return MeasuringLoop(
-            self._team,
-            warm.runs,
-            self._request.measure,
-            self._device,
-            seed=self._request.config.seed,
-            step_s=warm.step_s,
-            has_loaders=self._models.has_loaders,
-            names_programs=self._request.measures_beside_rounds,
-            on_round=lambda number, half_width: on_progress(round_progress(number, half_width)),
-        ).run()
-
-    def _reports(
-        self, warm: _Warm, loop: LoopResult, num_compiled: int, used_up: float | None
-    ) -> list[StepsRankReport]:
-        """Of every rank. Raises ``InvalidTrialError`` where the rounds were disturbed by a compilation."""
-        report = StepsRankReport(
-            memory=warm.memory,
-            quota_used_up=used_up,
-            networks=self._device.networks(),
-            pcie_link=self._device.pcie_link(),
-            num_recompiled=self._models.num_compiled() - num_compiled,
-            retries=allocator_retries() - warm.retries,
-            samples=warm.samples,
-            tokens=warm.tokens,
-        )
-        reports: list[StepsRankReport] = self._team.gather(report)
-        if any(report.num_recompiled for report in reports):
+    def _refuse_if_compiled_again(self, num_compiled: int) -> None:
+        if any(self._team.gather(self._models.num_compiled() - num_compiled)):
             raise InvalidTrialError(
                 "compile: torch compiled again within the rounds: shapes of batches or the graph change"
             )
-        return reports
 
-    def _of_rounds(self, loop: LoopResult) -> dict[str, Any]:
-        """Fields of the result that the rounds brought."""
-        return {
-            "rounds": tuple(loop.rounds),
-            "stopped_by": loop.stopped_by,
-            "measure_s": loop.seconds,
-            "loss": loop.loss,
-            "hosts": loop.hosts,
-            "host_cores": loop.host_cores,
-            "other_programs": loop.other_programs,
+    def _of_rounds_on_ranks(self, quota: float | None, retries: int) -> dict[str, tuple[Any, ...]]:
+        """Fields with a value of each rank, when the rounds are done; ``retries`` of torch's allocator."""
+        own = {
+            "quota_used_up": quota,
+            "nccl_networks": self._device.networks(),
+            "pcie_links": self._device.pcie_link(),
+            "allocator_retries": retries,
         }
+        ranks = self._team.gather(own)
+        return {name: tuple(each[name] for each in ranks) for name in own}
 
-    def _of_ranks(self, reports: Sequence[StepsRankReport], leader_peaks: Sequence[int]) -> dict[str, Any]:
+    def _of_ranks(self, reports: Sequence[_RankReport]) -> dict[str, Any]:
         """Fields that the ranks know together; dp's devices have peaks in place of the ranks' own.
 
         No tokens where a rank counts none.
         """
-        config, anchor = self._request.config, self._request.anchor
-        accumulation = config.setting.gradient_accumulation
-        samples = sum(report.samples for report in reports)
-        tokens = all_known([report.tokens for report in reports])
-        anchor_samples = None
-        if anchor is not None and self._models.anchor is not None:
-            larger = config.micro_batch(anchor) / config.batch_size
-            anchor_samples = samples * larger * anchor.gradient_accumulation
+        accumulation = self._request.config.setting.gradient_accumulation
+        tokens = all_known(report.tokens for report in reports)
+        torchs = reports[0].driven or (report.memory.torch for report in reports)
         return {
-            "samples_per_step": float(samples * accumulation),
+            "samples_per_step": float(sum(report.samples for report in reports) * accumulation),
             "tokens_per_step": None if tokens is None else float(sum(tokens) * accumulation),
-            "anchor_samples_per_step": anchor_samples,
-            "peak_memory_bytes": all_known(leader_peaks or [report.memory.torch for report in reports]),
-            "device_memory_bytes": all_known([report.memory.device for report in reports]),
-            "quota_used_up": tuple(report.quota_used_up for report in reports),
-            "nccl_networks": tuple(report.networks for report in reports),
-            "pcie_links": tuple(report.pcie_link for report in reports),
-            "allocator_retries": tuple(report.retries for report in reports),
+            "peak_memory_bytes": all_known(torchs),
+            "device_memory_bytes": all_known(report.memory.device for report in reports),
         }
 
     def _of_model(self) -> dict[str, Any]:
@@ -243,8 +211,170 @@ class StepsTrial:
             "epoch_samples": self._models.epoch_samples,
             "num_parameters": models.num_parameters or None,
             "left_out": left_out_of(models.workload),
-            "flops_per_step": self._cache.flops.get(flops.flops_key(config)),
+            "flops_per_step": self._cache.flops.get(flops_key(config)),
             "bucket_bytes": ddp.bucket_bytes if ddp else (),
             "gradient_bytes": ddp.gradient_bytes if ddp else None,
             "ddp_logger": ddp.logger_times_s if ddp else None,
         }
+
+    def _with_auxiliary(
+        self, result: StepsResult | None, variants: Variants, step_times: tuple[BlockStepTimes, ...]
+    ) -> StepsResult | None:
+        """The leader's ``result`` with every part that is requested and can be had. A collective call.
+
+        The leader hands over what there is before each part. Other ranks measure the parts too, and have no
+        result.
+        """
+        parts = self._parts(variants)
+        if not parts:
+            self._hand_over(result, step_times, ())
+        for done, (name, measure) in enumerate(parts.items()):
+            # step times may be large, and do not change: they come with the first
+            self._hand_over(result, () if done else step_times, tuple(parts)[done:])
+            found, missing = self._tried(name, measure)
+            if result is not None:
+                result = result.model_copy(update={**found, "missing": {**result.missing, **missing}})
+        return result
+
+    def _hand_over(
+        self, result: StepsResult | None, step_times: tuple[BlockStepTimes, ...], open_: tuple[Beside, ...]
+    ) -> None:
+        if result is not None:
+            self._keep(Outcome("complete", result=result, step_times=step_times), open_)
+
+    def _tried(self, name: Beside, measure: Part) -> tuple[dict[str, Any], dict[Beside, str]]:
+        """What a part brings, or why it cannot be had."""
+        self._models.measured.activate()
+        try:
+            found = measure()
+            return found if isinstance(found, dict) else {name: found}, {}
+        except (AgreedFailure, InvalidTrialError) as failure:
+            drop_frames(failure)
+            self._device.release_memory()  # what was tried must not fill it for the next part
+            return {}, {name: str(failure)}
+
+    def _parts(self, variants: Variants) -> dict[Beside, Part]:
+        """Those that are requested, in the order in which they are measured."""
+        request, models, team, step_s = self._request, self._models.measured, self._team, variants.step_s
+        config, seconds = request.config, request.measure.max_seconds
+        slowest_s = max(each for name, each in step_s.items() if name not in AS_IF)
+        parts: dict[Beside, Part] = {}
+        if request.measures_beside_rounds and self._device.tells_utilization:  # first: it is still warm
+            parts["device_use"] = partial(use_of_trial, models, team, step_s, seconds)
+        if models.twin is not None:
+            parts["gradient_timeline"] = partial(gradient_timeline, models, team, step_s, seconds)
+        if request.measures_beside_rounds:
+            has_plain = "plain" not in variants.missing
+            parts["phases"] = partial(phases_of_trial, models, team, has_plain, slowest_s, seconds)
+            parts["matrix_peak"] = self._matrix_peak
+            if models.wrapped is not None and team.size > 1:
+                plain_s = step_s.get("plain")
+                parts["parity"] = partial(loss_parity, config, models, team, self._cache, plain_s, seconds)
+            if config.workload.input == "real":
+                parts["restarts"] = partial(restarts_of_trial, models, team, seconds)
+        if request.measure.memory_snapshot:
+            parts["memory_snapshot"] = self._memory_snapshot
+        if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
+            parts["profile"] = partial(self._profile, slowest_s, seconds)
+        return parts
+
+    def _matrix_peak(self) -> dict[str, float | None]:
+        """In FLOP/s, measured on the leader while the others wait, once for each precision of a group."""
+        precision, peaks = self._request.config.setting.precision, self._cache.matrix_peaks
+        key = f"{precision} {torch.get_num_threads()}"
+
+        def measure() -> float | None:
+            if key not in peaks and self._team.leads:
+                peaks[key] = matrix_peak_flops_per_s(self._device, precision)
+            return peaks.get(key)
+
+        return {"matrix_peak_flops_per_s": self._team.agreed(measure)}
+
+    def _memory_snapshot(self) -> dict[str, Any]:
+        self._files += memory_snapshot(self._models.measured, self._team)
+        return {}
+
+    def _profile(self, step_s: float, max_seconds: float) -> tuple[TracedRank, ...]:
+        ranks, files = traces(self._models.measured, self._team, step_s, max_seconds)
+        self._files += files
+        return ranks
+
+
+def flops_key(config: Configuration) -> str:
+    """What the operations of a step depend on."""
+    setting = config.setting
+    twice = setting.activation_checkpointing  # what is computed again is counted again
+    model = config.workload.model_dump_json()
+    return f"{model} {config.batch_size} {setting.gradient_accumulation} {twice}"
+
+
+def matrix_peak_flops_per_s(device: Device, precision: str) -> float:
+    """The best of several square matrix products on this device alone, 2 n³ operations each."""
+    side = device.matrix_side
+    dtype = AUTOCAST.get(precision, torch.float32)
+    left = torch.randn(side, side, device=device.torch_device).to(dtype)
+    right = torch.randn(side, side, device=device.torch_device).to(dtype)
+    device.synchronize()
+    marks = [perf_counter()]
+    # as long as a block: the first products only bring the clock up
+    while len(marks) <= PEAK_REPEATS or marks[-1] - marks[0] < device.block_seconds:
+        torch.matmul(left, right)
+        device.synchronize()
+        marks.append(perf_counter())
+    return 2 * side**3 / min(after - before for before, after in pairwise(marks))
+
+
+WARMUP_STEPS = 1  # of a probe, before a window of steps whose memory counts: it does not grow later
+
+
+class ProbeTrial:
+    """Everything that one rank holds while it probes whether a batch fits in memory: by a few steps."""
+
+    def __init__(self, request: ProbeRequest, team: Team, device: Device, cache: GroupCache) -> None:
+        self._request, self._team, self._device, self._cache = request, team, device, cache
+        self._models = TrialModels(request.config, team, device, cache, None)
+
+    def run(self, on_progress: OnProgress) -> Outcome:
+        """The memory that every rank took, the same result on every rank.
+
+        On CPUs the process counts, whatever it holds; so what earlier trials freed is given back first.
+        """
+        began = perf_counter()
+        on_progress(Progress("set up"))
+        self._device.release_memory()
+        self._team.barrier()  # before anyone looks at what is left
+        limits = memory_limits_of_ranks(self._team, self._cache, self._device, again=True)
+        self._models.set_up(lambda models: models.bare.step())
+        models = self._models.measured
+        fixed = self._fixed_memory(models)
+        measured = measured_run(models, self._team)
+        set_up = perf_counter()
+        on_progress(Progress("warm up"))
+        self._device.reset_peak(models.dp_devices)
+        warm_up(self._team, self._device, [measured], WARMUP_STEPS, self._request.timeout_s)
+        peak, warmup_s = self._device.memory_peak(), perf_counter() - set_up
+        peaks: list[MemoryPeak] = self._team.gather(peak)
+        result = ProbeResult(
+            setup_s=set_up - began,
+            warmup_s=warmup_s,
+            peak_memory_bytes=all_known(each.torch for each in peaks),
+            device_memory_bytes=all_known(each.device for each in peaks),
+            fixed_memory_bytes=all_known(self._team.gather(fixed)),
+            memory_limit_bytes=limits,
+        )
+        return Outcome("complete", result=result)
+
+    def release(self) -> None:
+        """Drop the models before their process group goes."""
+        self._models.release()
+
+    def _fixed_memory(self, models: StrategyModels) -> int | None:
+        """What a step takes whatever its batch: what the first one left, gradients and buckets.
+
+        Only on devices on which a batch that does not fit must not be tried.
+        """
+        memory = self._device.available_memory() if self._device.overcommits else None
+        if memory is None:
+            return None
+        has_buckets = self._team.size > 1 and not self._request.config.setting.gradient_as_bucket_view
+        return memory.taken_bytes + models.copies.gradient_bytes * (2 if has_buckets else 1)

@@ -6,19 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.errors import CODE_FAILS
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
-from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import Batches, make_batches
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Made, Team
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import describe, drop_frames, is_out_of_memory
+from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
 from raybench.worker.steps.replay import Replay
 from raybench.worker.steps.setup import TrialModels
@@ -88,23 +86,12 @@ STEADY = 0.05  # relative change between two windows
 WARMUP_SHARE = 0.25  # of the trial's time, for each variant
 
 
-@dataclass(frozen=True)
-class WarmUp:
-    """How long to warm up."""
-
-    fixed_steps: int | None  # None: until steady
-    max_seconds: float  # of the trial: a variant's warm-up takes a share of it at most
-
-    @classmethod
-    def of(cls, measure: MeasureSpec) -> WarmUp:
-        """From a study's ``[measure]``."""
-        return cls(measure.warmup_steps, measure.max_seconds)
-
-
 def warm_up(
-    team: Team, runs: Sequence[VariantRun], requested: WarmUp, device: Device
+    team: Team, device: Device, runs: Sequence[VariantRun], fixed_steps: int | None, max_seconds: float
 ) -> tuple[int, dict[Variant, float]]:
     """Steps of what is measured, and the step time of each variant in s (the slowest rank's).
+
+    ``fixed_steps``: None: until steady; ``max_seconds``: of the trial, of which each takes a share at most.
 
     Synchronised variants go first, with a fully synchronised step: ``static_graph`` asserts otherwise.
     """
@@ -114,18 +101,17 @@ def warm_up(
         team.barrier()
         # what is measured is warmed until steady; the others have its caches, and follow
         until_steady = run.variant == "ddp" or team.size == 1
-        steps, step_s[run.variant] = _warm(team, run, requested, device, until_steady)
+        steps, step_s[run.variant] = _warm(team, device, run, fixed_steps, max_seconds, until_steady)
         run.release()
         total += steps if run.variant in ("ddp", "plain") and until_steady else 0
     return total, step_s
 
 
 def _warm(
-    team: Team, run: VariantRun, requested: WarmUp, device: Device, until_steady: bool
+    team: Team, device: Device, run: VariantRun, fixed: int | None, max_seconds: float, until_steady: bool
 ) -> tuple[int, float]:
     """Steps taken, and the step time of the last window in s, on the slowest rank."""
     began, before = perf_counter(), 0.0
-    fixed = requested.fixed_steps
     steps = REBUILT_AFTER if fixed is None else max(fixed, 1)
     _time_steps(run, steps, device)
     while True:
@@ -135,7 +121,7 @@ def _warm(
         views = team.gather((median(times), perf_counter() - began))
         now, elapsed = max(view[0] for view in views), max(view[1] for view in views)
         steady = before > 0 and abs(now / before - 1) <= STEADY
-        if not until_steady or fixed is not None or steady or elapsed > WARMUP_SHARE * requested.max_seconds:
+        if not until_steady or fixed is not None or steady or elapsed > WARMUP_SHARE * max_seconds:
             return steps, now
         before = now
 
@@ -153,16 +139,16 @@ def _time_steps(run: VariantRun, count: int, device: Device) -> list[float]:
 LEAST_AS_IF_STEPS = 40  # of the longest, in a trial: it must not take the others' rounds
 STEPS_UNTIL_REBUILT = 2  # DDP rebuilds its buckets before the second step
 
-Made = TypeVar("Made")
-
 
 class Variants:
-    """Makes the runs of a request; every method is a collective call."""
+    """Makes and warms up what the rounds of a request run; every method is a collective call."""
 
     def __init__(self, request: StepsRequest, models: TrialModels, team: Team, device: Device) -> None:
         self._request, self._team, self._device = request, team, device
-        self._trial_models, self._models, self._workload = models, models.measured, models.workload
-        self._warm_up = WarmUp.of(request.measure)
+        self._trial_models, self._models = models, models.measured
+        self.has_loaders = models.has_loaders  # processes of their own read for this rank
+        self.runs = list[VariantRun]()  # warmed up
+        self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
         self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
@@ -175,28 +161,38 @@ class Variants:
             return strategy_run("ddp", self._models, self._team)
         return measured_run(self._models, self._team)
 
-    def others(self) -> list[VariantRun]:
-        """What else is requested of the bare model; what has models of its own comes after the warm-up."""
-        return [] if self._team.size == 1 else self._bare_variants()
+    def add(self, *runs: VariantRun) -> int:
+        """Warm ``runs`` up for the rounds; the steps of what is measured, if that is one of them."""
+        measure = self._request.measure
+        num_steps, step_s = warm_up(self._team, self._device, runs, measure.warmup_steps, measure.max_seconds)
+        self.runs += runs
+        self.step_s |= step_s
+        return num_steps
 
-    def with_twin(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
-        """``runs`` with DDP without transfers, its step time added to ``step_s``, where it can be had."""
+    def add_others(self) -> None:
+        """What else is requested and can be had: of the bare model, then what has models of its own."""
+        if self._team.size > 1:
+            self.add(*self._bare_variants())
+        self._add_twin()
+        self._add_as_if()
+        self._add_replay()
+        self._add_anchor()
+
+    def _add_twin(self) -> None:
+        """DDP without transfers."""
         setting = self._request.config.setting
         if "local" not in self._request.variants or setting.strategy != "ddp":
-            return runs
+            return
         if setting.find_unused_parameters:
             # every backward pass then ends in an all-reduce of its own, which no hook can leave out
             self.missing["local"] = "find_unused_parameters sends even where gradients stay"
-            return runs
-
+            return
         twin = self._twin()
         if twin is None:
             self._models.twin = None
             self.missing["local"] = "no memory for a second set of buckets"
-            return runs
-        local = replace(run_of("local", self._models, twin), independent=True)
-        step_s.update(warm_up(self._team, [local], self._warm_up, self._device)[1])
-        return [*runs, local]
+            return
+        self.add(replace(run_of("local", self._models, twin), independent=True))
 
     def _twin(self) -> Stepper | None:
         """DDP without transfers, stepped until it has all its memory; None where a rank has not enough.
@@ -204,79 +200,76 @@ class Variants:
         Each attempt ends before the ranks meet again: nothing is sent when this DDP is made, and in the
         second step it allocates when it has agreed on the order of its buckets.
         """
-        failures, twin = self._unless_out_of_memory(lambda: self._models.make_twin(self._team))
+        failure, twin = self._tried(lambda: self._models.make_twin(self._team))
         for _ in range(STEPS_UNTIL_REBUILT):
-            if failures or twin is None:
+            if failure or twin is None:
                 return None
-            failures, _ = self._unless_out_of_memory(lambda: self._step_alone(twin))
-        return None if failures else twin
+            failure, _ = self._tried(lambda: self._step_alone(twin))
+        return None if failure else twin
 
     def _step_alone(self, stepper: Stepper) -> None:
         self._models.activate()
         stepper.step()
         self._device.synchronize()
 
-    def with_as_if(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
-        """``runs`` with the steps as if on more devices, their times added to ``step_s``.
-
-        After the twin, whose buckets they share.
-        """
-        asked, models = self._request.as_if, self._models
-        why = self._why_no_as_if()
+    def _add_as_if(self) -> None:
+        """Steps as if on more devices, after the twin, whose buckets they share."""
+        asked, models, measure = self._request.as_if, self._models, self._request.measure
+        why = self._why_no_as_if() if asked else None
         if not asked or why:
             self.missing |= dict.fromkeys(AS_IF[: len(asked)], why or "")
-            return runs
-        assert models.wrapped is not None
-        sizes = bucket_bytes(models.wrapped.module)  # type: ignore[arg-type]
-        on = self._device.torch_device
-        failures, _ = self._unless_out_of_memory(lambda: torch.zeros(max(sizes) // 4, device=on))
-        if failures:
-            reason = f"no memory for one more bucket: {failures[0]}"
-            self.missing |= dict.fromkeys(AS_IF[: len(asked)], reason)
-            return runs
+            return
         steps = AsIfSteps(
             self._team,
             self._device,
             models.communication,
-            sizes,
-            share=travelling_share(models.wrapped.module, models.setting.gradient_compression),
+            self._bucket_bytes(),
+            share=travelling_share(models.copies.model, models.setting.gradient_compression),
         )
         self.close = steps.close
-        local = next(run for run in runs if run.variant == "local")
+        local = next(run for run in self.runs if run.variant == "local")
         local.activate()
-        spread = rank_spread(self._team, self._device, local.step, step_s["local"])
+        spread = rank_spread(self._team, self._device, local.step, self.step_s["local"])
         made = list[VariantRun]()
         for name, each in zip(AS_IF, asked, strict=False):
             run, held = self._as_if_run(name, each, steps, spread)
-            longest_s = self._request.measure.max_seconds / LEAST_AS_IF_STEPS
-            if step_s["ddp"] + held.held_s > longest_s:
+            as_if_s = self.step_s["ddp"] + held.held_s
+            if as_if_s > measure.max_seconds / LEAST_AS_IF_STEPS:
                 self.missing[name] = (
-                    f"a step would take {step_s['ddp'] + held.held_s:.3g} s, too long for a trial of "
-                    f"{self._request.measure.max_seconds:g} s (measure.max_seconds)"
+                    f"a step would take {as_if_s:.3g} s, too long for a trial of "
+                    f"{measure.max_seconds:g} s (measure.max_seconds)"
                 )
             else:
                 made.append(run)
             self.held += (held,)
-        step_s.update(warm_up(self._team, made, self._warm_up, self._device)[1])
-        return [*runs, *made]
+        self.add(*made)
 
     def _why_no_as_if(self) -> str | None:
         if self._models.twin is None:
             return self.missing.get("local", "needs the steps without transfers")
         if self._models.communication.own is not None:
             return "the workload sends by a hook of its own"
-        return None
+        largest, on = max(self._bucket_bytes()), self._device.torch_device
+        failure, _ = self._tried(lambda: torch.zeros(largest // 4, device=on))
+        return f"no memory for one more bucket: {failure}" if failure else None
+
+    def _bucket_bytes(self) -> tuple[int, ...]:
+        """Of DDP, once it has rebuilt them; empty under another strategy."""
+        wrapped = self._models.wrapped
+        module = None if wrapped is None else wrapped.module
+        return bucket_bytes(module) if isinstance(module, DistributedDataParallel) else ()
 
     def _as_if_run(
         self, name: AsIfVariant, asked: AsIf, steps: AsIfSteps, spread: tuple[list[Floats], float]
     ) -> tuple[VariantRun, HeldSteps]:
         """``spread``: of the ranks' steps at the trial's own batch."""
         models, config = self._models, self._request.config
+        assert models.twin is not None
         batches = models.batches
         if config.scaling == "strong":
             as_many = config.model_copy(update={"world_size": asked.world_size})
-            batches = make_batches(self._workload, config, as_many.batch_size, self._team.rank, self._device)
-        stepper = models.twin_with(batches, self._team)
+            batches = make_batches(models.workload, config, as_many.batch_size, self._team.rank, self._device)
+        stepper = models.twin.on(batches, self._team.data)
         divisor = steps.divisor * models.setting.gradient_accumulation
         stepper.weigh_loss = lambda loss, batch: loss / divisor
         if batches is not models.batches:  # smaller ones: nothing is sent yet
@@ -296,46 +289,37 @@ class Variants:
         step, run = steps.step_after(waits, stepper.step), run_of(name, models, stepper)
         return replace(run, step=step, activate=activate, release=release), steps.held(asked, waits)
 
-    def with_replay(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
-        """``runs`` with the all-reduces alone, their time added to ``step_s``."""
-        wrapped = self._models.wrapped
-        if "replay" not in self._request.variants or wrapped is None:
-            return runs
-        if not isinstance(wrapped.module, DistributedDataParallel):
-            return runs
-        sizes = bucket_bytes(wrapped.module)
+    def _add_replay(self) -> None:
+        """The all-reduces alone."""
+        sizes = self._bucket_bytes()
+        if "replay" not in self._request.variants or not sizes:
+            return
         replay = Replay(sizes, self._team, self._device.torch_device, self._models.communication)
-        failures, _ = self._unless_out_of_memory(replay.make_buckets)
-        if failures:
+        failure, _ = self._tried(replay.make_buckets)
+        if failure:
             replay.release()
-            self.missing["replay"] = f"no memory for another set of buckets: {failures[0]}"
-            return runs
-        run = VariantRun("replay", replay.step, replay.activate, replay.release)
-        step_s.update(warm_up(self._team, [run], self._warm_up, self._device)[1])
-        return [*runs, run]
+            self.missing["replay"] = f"no memory for another set of buckets: {failure}"
+            return
+        self.add(VariantRun("replay", replay.step, replay.activate, replay.release))
 
-    def with_anchor(self, runs: list[VariantRun], step_s: dict[Variant, float]) -> list[VariantRun]:
-        """``runs`` with the other setting, its step time added to ``step_s``, where it can be had.
-
-        What fails here is the other setting's own failure: the trial goes on without it.
-        """
+    def _add_anchor(self) -> None:
+        """The other setting. What fails here is its own failure: the trial goes on without it."""
         if self._request.anchor is None or "anchor" not in self._request.variants:
-            return runs
+            return
         if self._request.anchor_failure is not None:
             self.missing["anchor"] = f"not tried, as the default has failed: {self._request.anchor_failure}"
-            return runs
-        failures, models = self._unless_it_fails(self._trial_models.make_anchor)
+            return
         run = None
-        if not failures and models is not None:
-            failures, run = self._unless_it_fails(lambda: strategy_run("anchor", models, self._team))
-        if not failures and run is not None:
-            failures, _ = self._unless_it_fails(lambda: self._first_steps(run))
-        if failures or run is None:
+        failure, models = self._team.tried(self._trial_models.make_anchor)
+        if not failure and models is not None:
+            failure, run = self._team.tried(lambda: strategy_run("anchor", models, self._team))
+        if not failure and run is not None:
+            failure, _ = self._team.tried(lambda: self._first_steps(run))
+        if failure or run is None:
             self._trial_models.drop_anchor()
-            self.missing["anchor"] = f"not in the rounds of this setting: {failures[0]}"
-            return runs
-        step_s.update(warm_up(self._team, [run], self._warm_up, self._device)[1])
-        return [*runs, run]
+            self.missing["anchor"] = f"not in the rounds of this setting: {failure}"
+            return
+        self.add(run)
 
     def _first_steps(self, run: VariantRun) -> None:
         run.activate()
@@ -346,19 +330,16 @@ class Variants:
     def _bare_variants(self) -> list[VariantRun]:
         """Those of the bare model: plain, base and concurrent, if they are requested and fit."""
         wanted, runs = self._request.variants, list[VariantRun]()
-        if (
-            {"plain", "base", "concurrent"}.isdisjoint(wanted)
-            or "plain" in self.missing
-            or not self._bare_fits()
-        ):
+        if {"plain", "base", "concurrent"}.isdisjoint(wanted):
+            return runs
+        if "plain" in self.missing or not self._bare_fits():
             if "base" in wanted:
                 self.missing["base"] = self.missing["plain"]
             return runs
         if "plain" in wanted:
             runs.append(plain_run(self._models))
         if "base" in wanted:
-            base = self._base()
-            runs += [base] if base is not None else []
+            runs += self._base()
         if "concurrent" in wanted:
             runs.append(replace(run_of("concurrent", self._models, self._models.bare), independent=True))
         return runs
@@ -367,51 +348,30 @@ class Variants:
         """Whether FSDP's plain copy fits next to the shards; under the other strategies it is there."""
         if not self._models.is_sharded:
             return True
-
-        failures = self._unless_out_of_memory(lambda: self._step_alone(self._models.bare))[0]
-        if failures:
+        failure, _ = self._tried(lambda: self._step_alone(self._models.bare))
+        if failure:
             self._models.drop_bare()
-            self.missing["plain"] = f"no memory for a whole model beside the shards: {failures[0]}"
-        return not failures
+            self.missing["plain"] = f"no memory for a whole model beside the shards: {failure}"
+        return not failure
 
-    def _base(self) -> VariantRun | None:
+    def _base(self) -> list[VariantRun]:
         """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
         config = self._request.config
         size = config.setting.batch_size // config.setting.gradient_accumulation
 
         def make_and_step() -> Stepper:
             one_rank = config.model_copy(update={"world_size": 1})
-            batches = make_batches(self._workload, one_rank, size, 0, self._device)
-            stepper = self._models.bare_with(batches)
+            batches = make_batches(self._models.workload, one_rank, size, 0, self._device)
+            stepper = self._models.bare.on(batches)
             self._step_alone(stepper)
             return stepper
 
-        failures, stepper = self._unless_out_of_memory(make_and_step)
-        if failures or stepper is None:
-            self.missing["base"] = f"batch {size} does not fit on one device: {failures[0]}"
-            return None
-        return replace(run_of("base", self._models, stepper), one_rank=True)
+        failure, stepper = self._tried(make_and_step)
+        if failure or stepper is None:
+            self.missing["base"] = f"batch {size} does not fit on one device: {failure}"
+            return []
+        return [replace(run_of("base", self._models, stepper), one_rank=True)]
 
-    def _unless_out_of_memory(self, attempt: Callable[[], Made]) -> tuple[list[str], Made | None]:
-        """As ``_unless_it_fails``, for want of memory; anything else that fails is raised."""
-        return self._unless_it_fails(attempt, is_out_of_memory)
-
-    def _unless_it_fails(
-        self,
-        attempt: Callable[[], Made],
-        is_expected: Callable[[BaseException], bool] = lambda error: True,
-    ) -> tuple[list[str], Made | None]:
-        """The ranks' failures to make something, and what this rank made.
-
-        Where ``attempt`` runs collective calls, every rank fails before them, or only after the last: another
-        rank would wait in it.
-        """
-        made, failure = None, None
-        try:
-            made = attempt()
-        except CODE_FAILS as error:
-            if not is_expected(error):
-                raise
-            failure = describe(error)
-            drop_frames(error)
-        return [reason for reason in self._team.gather(failure) if reason], made
+    def _tried(self, attempt: Callable[[], Made]) -> tuple[str | None, Made | None]:
+        """As ``Team.tried``, for want of memory; anything else that fails is raised."""
+        return self._team.tried(attempt, is_out_of_memory)

@@ -127,12 +127,11 @@ Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
 
 def compression_hook(name: str) -> Hook | None:
     """DDP's communication hook for the knob ``gradient_compression``; None: DDP's own all-reduce."""
-    hooks: dict[str, Hook | None] = {
-        "none": None,
+    hooks: dict[str, Hook] = {
         "fp16": default_hooks.fp16_compress_hook,
         "bf16": default_hooks.bf16_compress_hook,
     }
-    return hooks[name]
+    return hooks.get(name)
 
 
 def no_transfer(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings

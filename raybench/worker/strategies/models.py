@@ -17,6 +17,7 @@ from torch.nn.parallel import DataParallel
 
 from raybench.errors import InvalidTrialError
 from raybench.machine.host import host_id
+from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.batches import Batches
@@ -35,23 +36,21 @@ class StrategyModels:
 
     def __init__(
         self,
+        config: Configuration,
         workload: Workload,
         model: nn.Module,
-        optimizer: OptimizerSpec,
-        setting: Setting,
         batches: Batches,
         device: Device,
         *,
-        threads: int,
         batches_of_all: Batches | None = None,
     ) -> None:
         """``batches_of_all``: dp's, those of all ranks at once, on the leader.
 
         Raises ``InvalidTrialError`` where the model lacks what the setting needs.
         """
-        self.workload, self._optimizer, self.setting = workload, optimizer, setting
+        self.workload, self._optimizer, self.setting = workload, config.optimizer, config.setting
         self.batches, self._batches_of_all = batches, batches_of_all
-        self.device, self._threads = device, threads
+        self.device, self._threads, setting = device, config.cpus_per_worker, config.setting
         self.is_sharded = setting.strategy == "fsdp"  # then the bare model has weights of its own
         # FSDP shards from the CPU: the whole model need not fit on a device
         self.copies = CopiedModel(workload, model, setting, None if self.is_sharded else device.torch_device)
@@ -81,11 +80,6 @@ class StrategyModels:
             self._bare = self._stepper(module, self.batches)
         return self._bare
 
-    def bare_with(self, batches: Batches) -> Stepper:
-        """The bare model at another batch size, on the same weights and optimizer."""
-        device = self.device.torch_device
-        return Stepper(self.bare.module, self.bare.optimizer, self.workload, batches, self.setting, device)
-
     def drop_bare(self) -> None:
         """Give back the memory of the bare model, which is made again when it is needed."""
         self._bare = None
@@ -102,6 +96,12 @@ class StrategyModels:
         wraps = {"single": self._single, "dp": self._dp, "ddp": self._ddp, "fsdp": self._fsdp}
         self.wrapped = wraps[self.setting.strategy](team)
         return self.wrapped
+
+    def measured_stepper(self, team: Team) -> Stepper | None:
+        """What is measured, under the strategy if there is one; None where dp's leader drives this rank."""
+        if self.wrapped is None:
+            return self.bare
+        return self.wrapped if team.leads or self.setting.strategy != "dp" else None
 
     def renew_optimizers(self) -> None:
         """As they were made: the memory of what those so far keep of their steps is given back."""
@@ -122,14 +122,6 @@ class StrategyModels:
         self.twin = self._stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
-
-    def twin_with(self, batches: Batches, team: Team) -> Stepper:
-        """The twin once more, whose passes may communicate with the team, at another batch."""
-        assert self.twin is not None
-        twin, device = self.twin, self.device.torch_device
-        return Stepper(
-            twin.module, twin.optimizer, self.workload, batches, self.setting, device, group=team.data
-        )
 
     def release(self) -> None:
         """Drop the wrappers: a reducer that outlives its process group aborts the process at its end."""
@@ -246,16 +238,12 @@ def make_optimizer(
     workload: Workload, spec: OptimizerSpec, module: nn.Module, kernels: str
 ) -> torch.optim.Optimizer:
     """The workload's own optimizer, or the study's, that updates as the knob ``optimizer_kernels`` says."""
-    optimizer = _own_or_the_studys(workload, spec, module)
+    optimizer = optimizer_of(workload, unwrapped(module)) or _optimizer_of_study(spec, module)
     set_kernels(optimizer, kernels)
     return optimizer
 
 
-def _own_or_the_studys(workload: Workload, spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
-    """The workload's own optimizer, or the study's."""
-    own = optimizer_of(workload, unwrapped(module))
-    if own is not None:
-        return own
+def _optimizer_of_study(spec: OptimizerSpec, module: nn.Module) -> torch.optim.Optimizer:
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     rate, decay = spec.learning_rate, spec.weight_decay
     if spec.name == "sgd":

@@ -11,7 +11,6 @@ torch does not mix with weights of another type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -78,7 +77,8 @@ def has_batch_norm(module: nn.Module) -> bool:
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
     """Give ``target``, sharded or not, the weights and buffers of ``source``: the same model, whole."""
     with torch.no_grad():
-        for whole, part in _pairs(source, target):
+        sources = (*source.parameters(), *source.buffers())
+        for whole, part in zip(sources, (*target.parameters(), *target.buffers()), strict=True):
             part.copy_(placed_as(part, whole.detach()))
 
 
@@ -130,7 +130,3 @@ def _whole(part: Any) -> Any:
 def is_sharded(value: Any) -> bool:
     """Whether it is a DTensor, without the second that importing DTensor takes."""
     return isinstance(value, torch.Tensor) and hasattr(value, "full_tensor")
-
-
-def _pairs(one: nn.Module, other: nn.Module) -> Iterable[tuple[Any, Any]]:
-    return zip((*one.parameters(), *one.buffers()), (*other.parameters(), *other.buffers()), strict=True)

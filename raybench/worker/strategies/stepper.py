@@ -51,7 +51,9 @@ class Stepper:
         self.group, self.autocast = group, autocast
         self._workload, self._setting, self._device = workload, setting, device
         self._after_backward = after_backward_of(workload)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
+        self.batches_per_step = setting.gradient_accumulation
+        # what keeps fp16 gradients from vanishing; switched off at other precisions
+        self.scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
         self._updates = 0  # of the weights, by any stepper with this optimizer
         # steps left out, as gradients were not finite: by the scaler, and by a fused optimizer on the device
         self._left_out, self._left_out_inside = 0, torch.zeros(())
@@ -59,10 +61,16 @@ class Stepper:
         # a static graph is learnt in the first step, and DDP asserts where that does not synchronise
         self._may_skip_sync = not setting.static_graph
 
+    def on(self, batches: Batches, group: dist.ProcessGroup | None = None) -> Stepper:
+        """The same module and optimizer at other batches, whose passes may communicate with ``group``."""
+        return Stepper(
+            self.module, self.optimizer, self._workload, batches, self._setting, self._device, group=group
+        )
+
     def train_with(self, optimizer: torch.optim.Optimizer) -> None:
         """Take this optimizer from the next step on."""
         self.optimizer = optimizer
-        if self._scaler.is_enabled():
+        if self.scaler.is_enabled():
             optimizer.register_step_post_hook(self._count_update)
 
     def step(self, mark: Mark = _unmarked) -> None:
@@ -70,11 +78,10 @@ class Stepper:
 
         ``mark`` is called after each phase; the timed blocks go without it.
         """
-        accumulation = self._setting.gradient_accumulation
-        for micro_batch in range(accumulation):
+        for left in reversed(range(self.batches_per_step)):
             batch = self.batches.next()
             mark("data")
-            self.loss = self.backward(batch, self._weighted, last=micro_batch == accumulation - 1, mark=mark)
+            self.loss = self.backward(batch, self._weighted, last=left == 0, mark=mark)
         self._update()
         self.optimizer.zero_grad(set_to_none=True)
         mark("optimizer")
@@ -121,12 +128,12 @@ class Stepper:
         """
         before = self._updates
         if self._after_backward is not None:
-            self._scaler.unscale_(self.optimizer)  # which also looks for what is not finite: before clipping
+            self.scaler.unscale_(self.optimizer)  # which also looks for what is not finite: before clipping
             with default_group(self.group):
                 self._after_backward(self.inner)
-        self._scaler.step(self.optimizer)
-        self._scaler.update()
-        if self._scaler.is_enabled():
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.scaler.is_enabled():
             self._left_out += self._updates == before
 
     def _count_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -138,20 +145,10 @@ class Stepper:
     def _weighted(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         if self.weigh_loss is not None:
             loss = self.weigh_loss(loss, batch)
-        elif self._setting.gradient_accumulation > 1:
-            loss = loss / self._setting.gradient_accumulation
-        scaled: torch.Tensor = self._scaler.scale(loss)
+        elif self.batches_per_step > 1:
+            loss = loss / self.batches_per_step
+        scaled: torch.Tensor = self.scaler.scale(loss)
         return scaled
-
-    @property
-    def batches_per_step(self) -> int:
-        """Micro-batches that an optimizer step takes."""
-        return self._setting.gradient_accumulation
-
-    @property
-    def scaler(self) -> torch.amp.GradScaler:
-        """What keeps fp16 gradients from vanishing; switched off at other precisions."""
-        return self._scaler
 
     @property
     def inner(self) -> nn.Module:

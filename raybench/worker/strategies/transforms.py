@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,16 +43,6 @@ def num_compiled() -> int:
     from torch._dynamo.utils import counters
 
     return int(counters["frames"]["total"])
-
-
-@contextmanager
-def eager(compiled: bool) -> Iterator[None]:
-    """Run compiled modules as they were: operations cannot be counted inside compiled code."""
-    if not compiled:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
 
 
 def _compile_arguments() -> dict[str, Any]:

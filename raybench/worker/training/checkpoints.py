@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from raybench.errors import InvalidTrialError
-from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch
 from raybench.records.whole_files import UNFINISHED, replace_directory
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import describe
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import gathered, is_sharded, placed_as
 from raybench.worker.strategies.stepper import Stepper
@@ -34,80 +30,66 @@ class SavedTraining:
     distributed again. Only the leader holds them whole.
     """
 
-    def __init__(
-        self, request: TrainingRequest, team: Team, device: Device, checkpoints: Checkpoints | None
-    ) -> None:
+    def __init__(self, team: Team, device: Device, checkpoints: Checkpoints | None) -> None:
         """``checkpoints``: on the leader, if the study wants them."""
-        self._request, self._team, self._device = request, team, device
-        self._checkpoints = checkpoints
+        self._team, self._device, self._checkpoints = team, device, checkpoints
 
-    def save(self, stepper: Stepper, epochs: Sequence[Epoch], steps: int) -> float:
-        """Seconds that it took on the slowest rank; a full disk ends the trial on all."""
-        began = perf_counter()
-        leads, failure = self._team.leads, None
+    def save(self, stepper: Stepper, epochs: Sequence[Epoch]) -> None:
+        """Write what a resume needs; a full disk ends the trial on all ranks."""
+        leads = self._team.leads
         random_states = self._team.gather(random_state(self._device))
         model = gathered(stepper.inner.state_dict(), keep=leads)
         optimizer = gathered(stepper.optimizer.state_dict(), keep=leads)
-        if self._checkpoints is not None:
-            state = {
-                "trial_id": self._request.trial_id,
-                "epochs": [epoch.model_dump(mode="json") for epoch in epochs],
-                "steps": steps,
-                "model": model,
-                "optimizer": optimizer,
-                "scaler": stepper.scaler.state_dict(),
-                "random": random_states,
-            }
-            try:
+
+        def write() -> None:
+            if self._checkpoints is not None:
+                state = {
+                    "epochs": [epoch.model_dump(mode="json") for epoch in epochs],
+                    "model": model,
+                    "optimizer": optimizer,
+                    "scaler": stepper.scaler.state_dict(),
+                    "random": random_states,
+                }
                 self._checkpoints.save(state, epochs[-1].epoch)
-            except OSError as error:
-                failure = error
-        self._team.agree(failure)
-        return float(max(self._team.gather(perf_counter() - began)))
+
+        self._team.agreed(write)
 
     def resume(self, stepper: Stepper) -> list[Epoch]:
         """Put ``stepper`` to where the last checkpoint has it: the epochs until there, none without one."""
-        state, shapes = None, None
-        failure: Exception | None = None
-        if self._checkpoints is not None:
-            try:
-                state = self._checkpoints.last()
-                if state is not None and state["trial_id"] != self._request.trial_id:
-                    raise InvalidTrialError(
-                        f"the checkpoint is of trial {state['trial_id']}, not of this one"
-                    )
-                shapes = _change_parts(stepper, state, _shape) if state is not None else None
-            except (KeyError, IndexError) as error:
-                failure = _of_another(error)
-            except Exception as error:
-                failure = error
-        self._team.agree(failure)
-        states = [shapes]
-        if self._team.size > 1:
-            dist.broadcast_object_list(states, src=self._team.ranks[0], group=self._team.control)
-        if states[0] is None:
-            return []
-        return self._restore(stepper, states[0] if state is None else state)
+
+        def read() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+            state = self._checkpoints.last() if self._checkpoints is not None else None
+            if state is None:
+                return None, None
+            with _of_this_model():
+                return state, _change_parts(stepper, state, _shape)
+
+        state, shapes = self._team.agreed(read)
+        shapes = self._team.from_leader(shapes)
+        return [] if shapes is None else self._restore(stepper, shapes if state is None else state)
 
     def _restore(self, stepper: Stepper, state: dict[str, Any]) -> list[Epoch]:
-        epochs, failure = list[Epoch](), None
-        try:
-            sharded = _change_parts(stepper, state, _shard)
-            stepper.inner.load_state_dict(sharded["model"])
-            stepper.optimizer.load_state_dict(sharded["optimizer"])
-            if stepper.scaler.is_enabled():
-                stepper.scaler.load_state_dict(state["scaler"])
-            epochs = [Epoch.model_validate(epoch) for epoch in state["epochs"]]
-            set_random_state(state["random"][self._team.rank], self._device)
-        except (RuntimeError, KeyError, ValueError, IndexError) as error:
-            failure = _of_another(error)
-        self._team.agree(failure)
-        return epochs
+        def restored() -> list[Epoch]:
+            with _of_this_model():
+                sharded = _change_parts(stepper, state, _shard)
+                stepper.inner.load_state_dict(sharded["model"])
+                stepper.optimizer.load_state_dict(sharded["optimizer"])
+                if stepper.scaler.is_enabled():
+                    stepper.scaler.load_state_dict(state["scaler"])
+                set_random_state(state["random"][self._team.rank], self._device)
+                return [Epoch.model_validate(epoch) for epoch in state["epochs"]]
+
+        return self._team.agreed(restored)
 
 
-def _of_another(error: Exception) -> InvalidTrialError:
-    line = str(error).strip().splitlines()[0]
-    return InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}")
+@contextmanager
+def _of_this_model() -> Iterator[None]:
+    """Raise ``InvalidTrialError`` where a checkpoint does not fit."""
+    try:
+        yield
+    except (RuntimeError, KeyError, ValueError, IndexError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}") from error
 
 
 def _change_parts(
@@ -149,18 +131,16 @@ def _is_like(value: Any, parameter: torch.Tensor) -> bool:
 
 
 STATE = "state.pt"
-_NAME = re.compile(r"epoch-(\d{4,})")
 
 
 class Checkpoints:
     """Below ``folder``: ``epoch-0003/state.pt``, written next to its place and moved there.
 
-    ``finish`` is called with the directory before it is moved (the worker makes a checkpoint of Ray Train
-    of it). Only the team's leader has one of these.
+    Only the team's leader has one of these.
     """
 
-    def __init__(self, folder: Path, finish: Callable[[Path], None] = lambda path: None) -> None:
-        self._folder, self._finish = folder, finish
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def last(self) -> dict[str, Any] | None:
         """The state after the last epoch that was written whole; None without one.
@@ -177,7 +157,7 @@ class Checkpoints:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
             raise InvalidTrialError(
-                f"checkpoint {path} cannot be read ({type(error).__name__}): remove it to begin anew"
+                f"checkpoint {path} cannot be read ({type(error).__name__}): remove it to begin again"
             ) from error
         return state
 
@@ -191,7 +171,6 @@ class Checkpoints:
         def write(folder: Path) -> None:
             with (folder / STATE).open("wb") as file:
                 torch.save(state, file)
-            self._finish(folder)
 
         replace_directory(place, write)
         for path in older:
@@ -199,8 +178,7 @@ class Checkpoints:
                 shutil.rmtree(path)
 
     def _epochs(self) -> list[Path]:
-        paths = [path for path in self._folder.glob("epoch-*") if _NAME.fullmatch(path.name)]
-        return sorted(paths, key=lambda path: int(path.name.removeprefix("epoch-")))
+        return sorted(self._folder.glob("epoch-*"))
 
     def _remove_unfinished(self) -> None:
         for path in self._folder.glob(f"{UNFINISHED}*"):
@@ -242,20 +220,19 @@ def keep_model(stepper: Stepper, models: StrategyModels, team: Team, place: Path
     A collective call.
     """
     state = gathered(stepper.inner.state_dict(), keep=team.leads) if models.is_sharded else {}
-    failure = None
-    if team.leads:
-        try:
-            if place is None:
-                raise FileNotFoundError("there is no results directory")
-            module = stepper.inner
-            if models.is_sharded:
-                module = models.copies.with_own_weights()
-                module.load_state_dict(state)
-            replace_directory(place, lambda new: _write(module, new))
-        except Exception as error:
-            failure = describe(error)
-    failures: list[str | None] = team.gather(failure)
-    return next((reason for reason in failures if reason), None)
+
+    def write() -> None:
+        if not team.leads:
+            return
+        if place is None:
+            raise FileNotFoundError("there is no results directory")
+        module = stepper.inner
+        if models.is_sharded:
+            module = models.copies.with_own_weights()
+            module.load_state_dict(state)
+        replace_directory(place, lambda new: _write(module, new))
+
+    return team.tried(write)[0]
 
 
 def _write(module: nn.Module, folder: Path) -> None:

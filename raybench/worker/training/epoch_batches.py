@@ -17,10 +17,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import PREFETCH_FACTOR, loader_context, restore_message
+from raybench.worker.batches import loader_options, restore_message
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import samples_of
-from raybench.workloads.protocol import Workload, collate_of
+from raybench.workloads.protocol import Workload, collate_of, read_samples
 from raybench.workloads.seeding import seeded
 
 
@@ -30,30 +30,10 @@ class Reader(Dataset[Any]):
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def __getitem__(self, index: int) -> Any:
-        return self._dataset[index]
-
     def __getitems__(self, part: Part) -> list[Any]:
         """The samples of a part, the same ones whenever and wherever they are read."""
-        many = getattr(self._dataset, "__getitems__", None)
         with seeded(part.seed):
-            samples: list[Any] = (
-                many(list(part.indices)) if many else [self._dataset[index] for index in part.indices]
-            )
-        return samples
-
-
-class _Parts:
-    """A batch sampler whose parts are set before each epoch."""
-
-    def __init__(self) -> None:
-        self.parts: list[Part] = []
-
-    def __iter__(self) -> Iterator[Part]:
-        return iter(self.parts)
-
-    def __len__(self) -> int:
-        return len(self.parts)
+            return read_samples(self._dataset, part.indices)
 
 
 class EpochBatches:
@@ -71,26 +51,21 @@ class EpochBatches:
     ) -> None:
         self.num_samples = len(dataset)
         self.part: Part | None = None
-        self._reader, self._place, self._parts = Reader(dataset), place, _Parts()
+        self._reader, self._place, self._parts = Reader(dataset), place, list[Part]()
         self._workload, self._collate = workload, collate_of(workload)
         self._left: Iterator[Part] = iter(())
         self._batches: Iterator[Any] = iter(())
         self._loader: DataLoader[Any] = DataLoader(
             self._reader,
-            batch_sampler=self._parts,  # type: ignore[arg-type]  # yields parts, which Reader takes
-            num_workers=setting.workers,
-            persistent_workers=setting.persistent_workers and setting.workers > 0,
-            pin_memory=setting.pin_memory and device.pins_memory,
-            prefetch_factor=PREFETCH_FACTOR if setting.workers else None,
-            multiprocessing_context=loader_context(setting.workers),
-            collate_fn=self._collate,
+            batch_sampler=self._parts,  # type: ignore[arg-type]  # parts, which Reader takes; of each epoch
             generator=torch.Generator(),  # of its own: the global one belongs to the model
+            **loader_options(workload, setting, device, persists=True),
         )
 
     def begin(self, steps: Sequence[Sequence[Part]]) -> None:
         """What ``next`` brings from here on."""
-        self._parts.parts = [part for step in steps for part in step]
-        self._left, self._batches = iter(self._parts.parts), iter(self._loader)
+        self._parts[:] = [part for step in steps for part in step]
+        self._left, self._batches = iter(self._parts), iter(self._loader)
 
     def next(self) -> Any:
         """The next micro-batch."""
@@ -170,8 +145,10 @@ def shuffled(length: int, seed: int, epoch: int) -> list[int]:
 def state_preserved(module: nn.Module, device: Device) -> Iterator[None]:
     """Buffers and generators are afterwards what they were: the training goes on as if nothing had been."""
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    with device.fork_rng():
-        yield
-    with torch.no_grad():
-        for buffer, value in buffers:
-            buffer.copy_(value)
+    try:
+        with device.fork_rng():
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)

@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from raybench.errors import InvalidTrialError
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import GradientNorms
 from raybench.worker.communicators import Team, default_group
-from raybench.worker.failures import describe
+from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import gather_weights
 from raybench.worker.strategies.stepper import Stepper
@@ -28,15 +29,9 @@ class GradientNoise:
     """Looks at the gradients of a training trial after each of its epochs, on one rank."""
 
     def __init__(
-        self,
-        request: TrainingRequest,
-        team: Team,
-        workload: Workload,
-        train: EpochBatches,
-        models: StrategyModels,
+        self, request: TrainingRequest, team: Team, train: EpochBatches, models: StrategyModels
     ) -> None:
-        self._request, self._team, self._workload = request, team, workload
-        self._train, self._models = train, models
+        self._request, self._team, self._train, self._models = request, team, train, models
         self.missing: str | None = None  # why there is none
 
     def after(self, stepper: Stepper, number: int, steps: int) -> tuple[GradientNorms, ...]:
@@ -46,50 +41,36 @@ class GradientNoise:
         """
         if self.missing:
             return ()
-        norms = self._norms_after(stepper, number, steps)
-        if isinstance(norms, str):
-            self.missing = norms
+        try:
+            return self._norms_after(stepper, number, steps)
+        except (AgreedFailure, InvalidTrialError) as failure:
+            drop_frames(failure)
+            self.missing = str(failure)
             return ()
-        return tuple(norms)
+        finally:
+            if self._models.is_sharded:
+                self._models.device.release_memory()  # what follows would be taken to need it
 
-    def _norms_after(self, stepper: Stepper, number: int, steps: int) -> list[GradientNorms] | str:
-        num_small = small_batches(self._team.size)
+    def _norms_after(self, stepper: Stepper, number: int, steps: int) -> tuple[GradientNorms, ...]:
+        num_small = 2 if self._team.size == 1 else 1  # where other ranks have the rest of the big one
         most = self._train.num_samples // (num_small * self._team.size)
         size = min(self._request.config.batch_size, most)
         if not size:
-            return f"{self._train.num_samples} training samples are too few"
-        if not self._models.is_sharded:
-            return self._norms(self._models.bare.module, number, size, num_small, steps)
-        module = self._whole(stepper)
-        norms = module if isinstance(module, str) else self._norms(module, number, size, num_small, steps)
-        del module
-        self._models.device.release_memory()  # what follows would be taken to need it
-        return norms
-
-    def _norms(
-        self, module: nn.Module, number: int, size: int, num_small: int, steps: int
-    ) -> list[GradientNorms] | str:
-        all_norms = list[GradientNorms]()
+            raise InvalidTrialError(f"{self._train.num_samples} training samples are too few")
+        count = min(max(steps // STEPS_PER_BATCH, LEAST_BATCHES), MOST_BATCHES)
+        module = self._whole(stepper) if self._models.is_sharded else self._models.bare.module
+        workload, norms = self._models.workload, list[GradientNorms]()
         with state_preserved(module, self._models.device):
-            for parts in self._parts(number, size, num_small, num_batches(steps)):
+            for parts in self._parts(number, size, num_small, count):
                 batches = [self._train.read(part) for part in parts]
-                norms = gradient_norms(self._team, module, self._workload, batches, size)
-                if isinstance(norms, str):
-                    return norms
-                all_norms.append(norms)
-        return all_norms
+                norms.append(gradient_norms(self._team, module, workload, batches, size))
+        return tuple(norms)
 
-    def _whole(self, stepper: Stepper) -> nn.Module | str:
-        """A copy of the sharded model, whole, at the weights of now; or why some rank has none."""
-        failure, module = None, None
-        try:
-            module = self._models.whole_copy()
-        except Exception as error:
-            failure = describe(error)
-        failures = [reason for reason in self._team.gather(failure) if reason]
-        if failures:
-            return f"no room for a whole model beside the shards: {failures[0]}"
-        assert module is not None
+    def _whole(self, stepper: Stepper) -> nn.Module:
+        """A copy of the sharded model, whole, at the weights of now."""
+        failure, module = self._team.tried(self._models.whole_copy)
+        if failure or module is None:
+            raise InvalidTrialError(f"no room for a whole model next to the shards: {failure}")
         gather_weights(stepper.module, module)
         return module
 
@@ -111,45 +92,31 @@ class GradientNoise:
         )
 
 
-def num_batches(steps: int) -> int:
-    """How many big batches are looked at after an epoch of ``steps``."""
-    return min(max(steps // STEPS_PER_BATCH, LEAST_BATCHES), MOST_BATCHES)
-
-
-def small_batches(team_size: int) -> int:
-    """Small batches of each rank: one, where other ranks have the rest of the big one."""
-    return 2 if team_size == 1 else 1
-
-
 def gradient_norms(
     team: Team, module: nn.Module, workload: Workload, batches: Sequence[Any], batch_size: int
-) -> GradientNorms | str:
-    """Squared norms of this team's local gradients and of their mean; why not, where there are none.
+) -> GradientNorms:
+    """Squared norms of this team's local gradients and of their mean.
 
     ``batches`` are this rank's, of ``batch_size`` samples each; ``module`` is the bare model, in which no
-    gradient is left. A collective call.
+    gradient is left. A collective call; raises on every rank where one has no gradient.
     """
-    squares, failure = list[float](), None
-    total: torch.Tensor | None = None
-    try:
+
+    def local() -> tuple[list[float], torch.Tensor]:
+        squares, total = list[float](), torch.zeros(())
         for batch in batches:
             gradient = _gradient(module, workload, batch)
             squares.append(float(gradient.double().square().sum()))
-            total = gradient if total is None else total.add_(gradient)
-    except Exception as error:
-        failure = describe(error)
-    reports: list[tuple[list[float], str | None]] = team.gather((squares, failure))
-    failures = [reason for _, reason in reports if reason]
-    if failures:
-        return failures[0]
-    assert total is not None
+            total = gradient if len(squares) == 1 else total.add_(gradient)
+        return squares, total
+
+    squares, total = team.agreed(local)
     if team.size > 1:
         dist.all_reduce(total, group=team.data)
-    all_squares = [square for of_rank, _ in reports for square in of_rank]
+    all_squares = [square for of_rank in team.gather(squares) for square in of_rank]
     mean = total / len(all_squares)
     big_square = float(mean.double().square().sum())
     if not math.isfinite(sum(all_squares) + big_square):
-        return "a gradient is not finite"
+        raise InvalidTrialError("a gradient is not finite")
     return GradientNorms(
         small_batch=batch_size,
         small_square=sum(all_squares) / len(all_squares),

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from raybench.errors import InvalidBatchError, InvalidTrialError
-from raybench.records.requests import Configuration, TrainingRequest
+from raybench.records.requests import TrainingRequest
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.stepper import Stepper, sample_weight
@@ -24,44 +24,27 @@ from raybench.workloads.protocol import dataset_of, metric_of
 from raybench.workloads.schedule import Schedule
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """The data set's two parts, as this rank reads them."""
-
-    train: EpochBatches
-    test: EpochBatches
-
-
-def training_data(config: Configuration, workload: Workload, device: Device) -> TrainingData:
-    """Both parts. Raises ``InvalidTrialError`` where one has no samples."""
-
-    def place(batch: Any) -> Any:
-        return on_device(batch, device.torch_device, config.setting.channels_last)
-
-    def batches(split_name: str) -> EpochBatches:
-        dataset = dataset_of(workload, split_name)
-        if not len(dataset):
-            raise InvalidTrialError(f"the data set has no {split_name} samples")
-        return EpochBatches(workload, dataset, config.setting, device, place)
-
-    return TrainingData(batches("train"), batches("test"))
-
-
 class Passes:
     """Runs the passes of a training trial; every call is collective."""
 
-    def __init__(
-        self, request: TrainingRequest, team: Team, device: Device, workload: Workload, data: TrainingData
-    ) -> None:
-        """``team``: those who train; under dp the leader alone, whose steps are those of all devices."""
-        self._config, self._spec, self._team, self._device = request.config, request.training, team, device
-        self._workload, self._train, self._test = workload, data.train, data.test
-        self._counter = Counter(workload, device.torch_device)
-        self._utilization = device.utilization_meter(request.config.cpus_per_worker)
+    def __init__(self, request: TrainingRequest, team: Team, device: Device, workload: Workload) -> None:
+        """``team``: those who train; under dp the leader alone, whose steps are those of all devices.
 
-    def utilization(self) -> float | None:
-        """Of this rank's device while it trained, 0 to 1; None where it is not told."""
-        return self._utilization.mean()
+        Raises ``InvalidTrialError`` where a part of the data set has no samples.
+        """
+        self._config, self._spec, self._team, self._device = request.config, request.training, team, device
+        self._workload, self._counter = workload, Counter(workload, device.torch_device)
+        self.train_batches, self._test = self._batches("train"), self._batches("test")
+        self.utilization = list[float]()  # of this rank's device in each epoch, 0 to 1; empty where unknown
+
+    def _batches(self, split_name: str) -> EpochBatches:
+        def place(batch: Any) -> Any:
+            return on_device(batch, self._device.torch_device, self._config.setting.channels_last)
+
+        dataset = dataset_of(self._workload, split_name)
+        if not len(dataset):
+            raise InvalidTrialError(f"the data set has no {split_name} samples")
+        return EpochBatches(self._workload, dataset, self._config.setting, self._device, place)
 
     def first_part(self) -> Part:
         """This rank's first micro-batch of the first epoch, or what one device gets of it."""
@@ -84,15 +67,15 @@ class Passes:
         steps = self._epoch_steps(epoch)
         self._team.barrier()
         began, rate, skipped = perf_counter(), 0.0, stepper.skipped_steps
-        self._utilization.start()
-        self._train.begin(steps)
+        meter = self._device.utilization_meter(self._config.cpus_per_worker)
+        self.train_batches.begin(steps)
         for index in range(len(steps)):
             rate = rates.set(stepper.optimizer, (epoch - 1) * len(steps) + index, len(steps))
             stepper.step()
-            self._utilization.after_step()
+            meter.after_step()
         self._device.synchronize()
-        seconds = perf_counter() - began
-        self._utilization.stop(seconds)
+        seconds, used = perf_counter() - began, meter.mean()
+        self.utilization += [] if used is None else [used]
         sums = self._counter.take(seconds, rate, stepper.skipped_steps - skipped)
         return self._team.gather(sums), len(steps)
 
@@ -127,7 +110,7 @@ class Passes:
     def _epoch_steps(self, epoch: int) -> list[list[Part]]:
         config = self._config
         return split(
-            shuffled(self._train.num_samples, config.seed, epoch),
+            shuffled(self.train_batches.num_samples, config.seed, epoch),
             step_size=config.global_batch_size,
             ranks=self._team.size,
             rank=self._team.rank,
@@ -136,7 +119,7 @@ class Passes:
         )
 
     def _count_and_weigh(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
-        part = self._train.part
+        part = self.train_batches.part
         assert part is not None
         self._counter.add(loss, batch, part.num_samples, trains=True)
         return loss * sample_weight(part.num_samples, part.step_samples, self._team.size)

@@ -180,7 +180,6 @@ class SimulatedSteps:
         ``epoch_samples``: of the training set; None for synthetic input.
         """
         request, costs, n = self._request, self._costs, self._request.config.world_size
-        anchor = request.anchor if "anchor" in self._variants else None
         assert self._stopped_by is not None
         return StepsResult(
             rounds=tuple(self._rounds),
@@ -189,9 +188,6 @@ class SimulatedSteps:
             global_batch_size=request.config.global_batch_size,
             samples_per_step=request.config.global_batch_size,
             epoch_samples=epoch_samples,
-            anchor_samples_per_step=(
-                request.config.micro_batch(anchor) * n * anchor.gradient_accumulation if anchor else None
-            ),
             warmup_steps=5,
             setup_s=0.5,
             warmup_s=0.5,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raybench.worker.steps.profiling import intersection, traced_rank, union
+from raybench.worker.steps.profiling import traced_rank
 
 MAIN, GLOO, STREAM, NCCL_STREAM = 1, 2, 7, 20  # threads, and streams
 
@@ -96,26 +96,3 @@ def test_one_device_has_no_communication() -> None:
 def test_a_trace_without_a_step_says_nothing() -> None:
     with pytest.raises(ValueError, match="no step"):
         traced_rank([event("cpu_op", "aten::mm", 0, 15)], 0)
-
-
-@pytest.mark.parametrize(
-    ("intervals", "joined"),
-    [
-        ([], []),
-        ([(3, 4), (0, 1)], [(0, 1), (3, 4)]),
-        ([(0, 2), (2, 3)], [(0, 3)]),
-        ([(0, 9), (1, 2), (8, 12)], [(0, 12)]),
-    ],
-)
-def test_union(intervals: list[tuple[float, float]], joined: list[tuple[float, float]]) -> None:
-    assert union(intervals) == joined
-
-
-def test_intersection() -> None:
-    assert intersection([(0, 4), (6, 9)], [(1, 2), (3, 7), (8, 8.5), (9, 12)]) == [
-        (1, 2),
-        (3, 4),
-        (6, 7),
-        (8, 8.5),
-    ]
-    assert intersection([(0, 1)], []) == []

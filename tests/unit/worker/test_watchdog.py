@@ -7,7 +7,6 @@ import threading
 import pytest
 
 from raybench.worker import watchdog
-from raybench.worker.watchdog import Watchdog
 
 LIMIT_S = 30.0
 
@@ -21,7 +20,7 @@ def test_both_watches_are_called_off(raises: bool, monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr(watchdog.faulthandler, "cancel_dump_traceback_later", lambda: later.append(None))
     try:
-        with Watchdog(10 * LIMIT_S, "trial 4567"):
+        with watchdog.watchdog(10 * LIMIT_S, "trial 4567"):
             (timer,) = (each for each in threading.enumerate() if isinstance(each, threading.Timer))
             assert later == [10 * LIMIT_S + watchdog.GIL_HELD_AFTER_S]
             if raises:

@@ -42,5 +42,7 @@ def test_a_study_of_one_strategy_has_no_such_table():
 
 def test_compression_is_told_with_its_error():
     spec = study(knobs={"gradient_compression": ["none", "fp16"]}, scaling={"mode": "strong"})
-    (row,) = compression_table(analyse(spec, [strategy_record("ddp", 2, gradient_compression="fp16")])).rows
+    (row,) = compression_table(
+        analyse(spec, [strategy_record("ddp", 2, gradient=0.002, gradient_compression="fp16")])
+    ).rows
     assert row[2:] == ("0.002",)

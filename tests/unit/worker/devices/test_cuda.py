@@ -194,13 +194,11 @@ def test_utilization_is_looked_at_once_a_second(gpu, monkeypatch):
     nvml, now = FakeNVML(), [100.0]
     monkeypatch.setattr("raybench.worker.devices.cuda.perf_counter", lambda: now[0])
     meter = open_gpu(monkeypatch, nvml).utilization_meter(cores=4)
-    meter.start()
     assert meter.mean() is None
     for seconds, percent in ((0.5, 10), (0.6, 20), (0.5, 30), (0.7, 40)):
         now[0] += seconds
         nvml.utilization = percent
         meter.after_step()
-    meter.stop(2.3)
     assert meter.mean() == pytest.approx((0.20 + 0.40) / 2)
 
 

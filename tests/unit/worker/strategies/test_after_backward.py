@@ -45,7 +45,7 @@ def test_gradients_are_clipped_once_a_step_and_unscaled_before(precision: str, a
     before = [parameter.detach().clone() for parameter in model.parameters()]
     stepper = Stepper(model, optimizer, workload, Batches(), setting, torch.device("cpu"))
     if stepper.scaler.is_enabled():  # torch's own first scale is too large for gradients of one
-        stepper._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+        stepper.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
     stepper.step()
     assert workload.norms == [pytest.approx(3.0, rel=1e-2)]  # of nine ones, whatever fp16 scales them by
     change = torch.cat([(old - new).flatten() for old, new in zip(before, model.parameters(), strict=True)])

@@ -16,6 +16,7 @@ from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.strategies import ddp
 from raybench.worker.strategies.ddp import SINCE_2_14
 from raybench.worker.strategies.models import StrategyModels, set_kernels
+from tests.unit.studies import config
 
 
 class Workload:
@@ -37,11 +38,10 @@ class Batches:
 def test_dataparallel_updates_the_state_that_the_bare_model_has(monkeypatch):
     """Without a GPU torch's DataParallel is the bare model, but it is made and stepped as with some."""
     monkeypatch.setattr("raybench.worker.strategies.models.device_ids", lambda team, device: [0, 1])
-    workload, setting = Workload(), Setting(strategy="dp")
-    adam, batches = OptimizerSpec(name="adam", learning_rate=0.001), Batches()
-    models = StrategyModels(
-        workload, workload.model(), adam, setting, batches, CPUDevice(), threads=1, batches_of_all=batches
-    )
+    workload, batches = Workload(), Batches()
+    adam = OptimizerSpec(name="adam", learning_rate=0.001)
+    asked = config(setting=Setting(strategy="dp"), optimizer=adam)
+    models = StrategyModels(asked, workload, workload.model(), batches, CPUDevice(), batches_of_all=batches)
     models.bare.step()
     team: Any = SimpleNamespace(leads=True, size=2)
     wrapped = models.wrap(team)
@@ -62,9 +62,8 @@ def test_the_kernels_of_an_optimizer_are_the_settings_and_its_updates_the_same(n
     for setting in (Setting(), Setting(optimizer_kernels=kernels)):
         torch.manual_seed(0)
         spec = OptimizerSpec(name=name, momentum=0.9 if name == "sgd" else 0.0)
-        models = StrategyModels(
-            Workload(), Workload().model(), spec, setting, Batches(), CPUDevice(), threads=1
-        )
+        asked = config(setting=setting, optimizer=spec)
+        models = StrategyModels(asked, Workload(), Workload().model(), Batches(), CPUDevice())
         for _ in range(3):
             models.bare.step()
         assert all(

@@ -1,7 +1,6 @@
 """Checkpoints that are whole or absent, and generators that go on where they stood."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,17 +50,6 @@ def test_a_write_that_dies_in_the_middle_loses_its_epoch_only(tmp_path, monkeypa
     assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0001"]
     store.save({"epoch": 2}, 2)
     assert store.last() == {"epoch": 2}
-
-
-def test_the_directory_is_finished_before_it_has_its_name(tmp_path):
-    seen: list[Path] = []
-
-    def finish(path: Path) -> None:
-        assert (path / STATE).is_file()
-        seen.append(path)
-
-    Checkpoints(tmp_path / "trial", finish).save({}, 7)
-    assert [path.name for path in seen] == [".unfinished-epoch-0007"]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
