@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.labels import devices_words, short_labels
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import Scaling, one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.requests import Variant
@@ -138,7 +139,7 @@ def communication_table(results: StudyResults) -> Table:
 
 
 def phases_table(results: StudyResults) -> Table:
-    """Phases of the headline trial, and one device's."""
+    """Phases of the headline trial, and one device's; of an epoch too where its samples are known."""
     phases = results.phases
     if phases is None:
         return empty_table("Phases")
@@ -152,9 +153,29 @@ def phases_table(results: StudyResults) -> Table:
         Column(gain, lambda row: known(row.share_of_gain, plain_percent), right=True),
     ]
     caption = (
-        f"Both columns are of the {phases.samples:,.0f} samples of one step on {many} "
+        f"In ms: the {phases.samples:,.0f} samples of one step on {many} "
         f"({results.headline_label}){'' if phases.is_gain is not None else '; no gain is certain'}."
     )
+    if results.epoch_samples and results.headline:
+        steps = results.epoch_samples / phases.samples
+        several = results.scaling(results.headline)
+        one = one_device(results.headline, several) or several
+
+        def an_epoch(step_s: Estimate, by: Scaling) -> str:
+            """A total is made of the mean step, not of the typical one."""
+            return interval(step_s.scaled(steps * by.mean_step_s.value / by.step_time_s.value))
+
+        columns += [
+            Column(
+                "one device, s an epoch", lambda row: known(row.one_s, lambda s: an_epoch(s, one)), right=True
+            ),
+            Column(
+                f"{many}, s an epoch",
+                lambda row: known(row.many_s, lambda s: an_epoch(s, several)),
+                right=True,
+            ),
+        ]
+        caption += f" An epoch: {results.epoch_samples:,.0f} samples."
     rows = [*phases.rows, phases.total, phases.backward_with_synchronization]
     return make_table("Phases", caption, columns, rows)
 

@@ -1,4 +1,4 @@
-"""Phases of a step."""
+"""Phases of a step, and of an epoch."""
 
 from __future__ import annotations
 
@@ -11,3 +11,13 @@ def test_both_columns_do_the_samples_of_one_step_of_all_devices() -> None:
     forward = next(row for row in table.rows if row[0] == "forward")
     assert [without_intervals(each) for each in forward[1:3]] == ["6.00", "3.45"]
     assert "the 64 samples of one step on 2 devices" in table.caption
+    assert len(table.columns) == 5
+
+
+def test_phases_per_epoch_where_its_samples_are_known() -> None:
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", workload={"name": "vision", "samples": 6400})
+    table = phases_table(found)
+    headings = [column.heading for column in table.columns]
+    assert headings[-2:] == ["one device, s an epoch", "2 devices, s an epoch"]
+    forward = next(row for row in table.rows if row[0] == "forward")
+    assert [without_intervals(each) for each in forward[-2:]] == ["0.600", "0.345"]
