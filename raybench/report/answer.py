@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from raybench.analysis.choice import Best
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
+    from raybench.analysis.stats.statistics import Estimate
+    from raybench.records.record import TrialRecord
     from raybench.records.requests import Configuration
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
@@ -192,7 +194,7 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
-    chosen, one = _choice(results), _one_device(results)
+    chosen, one = _choice(results), one_device(results)
     if one == [USE_ONE]:
         chosen, one = one, [f"on several {each}" for each in chosen]
     return [*chosen, *one, *_together(results), *_proposal(results)]
@@ -236,7 +238,7 @@ def _choice(results: StudyResults) -> list[str]:
     return [f"keep the default: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
 
 
-def _one_device(results: StudyResults) -> list[str]:
+def one_device(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
     speedup = results.scaling(advice.record).speedup if advice else None
@@ -247,7 +249,7 @@ def _one_device(results: StudyResults) -> list[str]:
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
     many = devices(advice.record.config.world_size, advice.record.config)
-    return [f"even so use one device: {many} train {speedup.value:.2f} times as fast"]
+    return [f"better still, use one device: {many} train only {speedup.value:.2f} times as fast"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -321,21 +323,23 @@ def _trust(results: StudyResults) -> list[str]:
         assert rate.again is not None
         _, low, high = aligned(rate.value, *rate.again)
         words = [f"expect {low} to {high} samples/s if you run it again"]
-    return [*words, *_under_load(results)]
+    return [*words, *_under_load(results, headline, scaling.speedup)]
 
 
-def _under_load(results: StudyResults) -> Iterator[str]:
-    """What other processes took from the headline, where that is much."""
+def _under_load(results: StudyResults, headline: TrialRecord, speedup: Estimate | None) -> Iterator[str]:
+    """What other processes took from the headline, where that is much, and whether it may turn the answer."""
     for each in results.diagnosis:
-        of_headline = results.headline is not None and each.trial_id == results.headline.trial_id
+        of_headline = each.trial_id == headline.trial_id
         if each.name == FindingName.OTHER_PROCESSES and of_headline and each.severity is Severity.WARNING:
             taken, cores = (each.values[name] for name in ("other_cores", "host_cores"))
             share = each.values["lost_ratio"]
             if each.explains is not None and each.step_s is not None:
                 share = each.explains.value / each.step_s
+            many = devices(headline.config.world_size, headline.config)
+            turns = speedup is not None and speedup.high < 1 and speedup.value > 1 - share
             yield (
                 f"other processes took {taken:.2f} of {cores:.0f} cores: without them a step may be up to "
-                f"{share:.0%} shorter"
+                f"{share:.0%} shorter{f', and {many} faster than one' if turns else ''}"
             )
 
 

@@ -11,6 +11,7 @@ from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
+from raybench.report.answer import one_device
 from raybench.report.format import percent, sentence
 from raybench.report.pages import template
 from raybench.report.sections.verification import measured_words
@@ -342,8 +343,10 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     said = [words[use.basis], *_also_confirmed(results, use)]
     if use.simpler_than is not None:
         said.append(
-            f"{sentence(results.best_label)} is not shown to be faster: what else it changes is left out."
+            f"{sentence(results.best_label)} is not shown to be faster than {use.label}, which is simpler."
         )
+    if one_device(results):
+        said.append("This code is for several devices, though one is faster.")
     if use.default_global_batch_size is not None:
         said.append(
             f"A step takes {use.config.global_batch_size:,} samples in place of "

@@ -146,15 +146,15 @@ def required_table(more: MoreDevices | None) -> Table:
         return empty_table(REQUIRED)
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
-        Column("at best", lambda each: percent(each.ceiling), right=True),
-        Column("for", lambda each: known(each.target, lambda target: f"{target:.0%}"), right=True),
+        Column("ceiling", lambda each: percent(each.ceiling), right=True),
+        Column("target", lambda each: known(each.target, lambda target: f"{target:.0%}"), right=True),
         Column("bus bandwidth", lambda each: known(each.bus_bytes_per_s, rate_words), right=True),
-        Column("that is", lambda each: known(each.bus_bytes_per_s, bit_rate_words), right=True),
+        Column("in bits", lambda each: known(each.bus_bytes_per_s, bit_rate_words), right=True),
     ]
     caption = (
-        "At best: efficiency over a network that takes no time; what the slowest device, DDP's copies and "
-        "contention within a node take is left. Bus bandwidth: of all-reduces, as nccl-tests counts it, "
-        "which is what all links of a node carry together; latency aside."
+        "Ceiling: efficiency over a network that takes no time; stragglers, DDP's copies and contention "
+        "remain. Target: a round figure below it. Bus bandwidth as nccl-tests counts it, without latency: "
+        "what all links of a node carry together."
     )
     return make_table(REQUIRED, caption, columns, more.requirements)
 
@@ -248,6 +248,7 @@ def draw_required(more: MoreDevices) -> Figure:
             axes.plot(each.bus_bytes_per_s / GIGA, 100 * each.target, color=color, marker="o", markersize=6)
     axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(0, 105)
     axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s)")
     axes.set_ylabel("scaling efficiency (%)")

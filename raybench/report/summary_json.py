@@ -43,6 +43,7 @@ class FoundCause(Model):
     reason: str = Field(description="which of several causes or fixes it has; empty where there is one")
     severity: str = Field(description="note, warning or problem")
     trial_id: str
+    values: dict[str, float] = Field(description="its figures, named with their units")
     explains_s: Interval | None = Field(description="of the step, in s; null: no time can be given")
     is_at_most: bool = Field(description="whether that is a bound: perhaps none of it")
     evidence: str
@@ -138,6 +139,7 @@ def _cause(found: Finding) -> FoundCause:
         reason=str(found.reason or ""),
         severity=str(found.severity),
         trial_id=found.trial_id,
+        values=dict(found.values),
         explains_s=_interval(found.explains) if found.explains else None,
         is_at_most=found.is_at_most,
         evidence=evidence(found),

@@ -434,7 +434,6 @@ NOWHERE = {
     r"a step may be up to \d+% shorter": "a bound, by the load while a trial ran",
     r"\d+% of each step is lost": "a sum of parts of the waterfall, which is checked as a sum",
     r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
-    r"accuracy changes by [-+.\d]+ points": "of the table of trainings, without its interval",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
     r"[\d.]+x \[[^]]*\] the default's": "a ratio of goodputs",
 }
@@ -445,6 +444,7 @@ def figures_without_a_table(drawn: Drawn) -> list[str]:
     known, wrong = list(_known_figures(drawn)), list[str]()
     for name, text in (("the box", drawn.box), ("the terminal", drawn.answer)):
         text = re.sub(r"(\d) times (?=as fast|the efficiency)", r"\1x ", text)
+        text = re.sub(r"([\d.]+ points) below", r"-\1", re.sub(r"([\d.]+ points) above", r"+\1", text))
         for pattern in NOWHERE:
             text = re.sub(pattern, " ", text)
         of_findings = [found for pattern in IN_FINDINGS for found in re.findall(pattern, text)]

@@ -192,14 +192,19 @@ def overheads_table(results: StudyResults) -> Table:
         "T_comm: all that more devices add to a step; communication: transfers that no compute hides"
         f"{SERIAL if is_strong else ''}."
     )
-    columns = [*_OVERHEAD_COLUMNS, *([_SERIAL_FRACTION] if is_strong else ()), _ROUNDS]
+    one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
+    t_comm = Column[_Overhead](
+        f"T_comm = T(n) - {one}, ms", lambda each: known(each.waterfall.t_comm_s, milliseconds), right=True
+    )
+    devices_and_setting, further = _OVERHEAD_COLUMNS[:2], _OVERHEAD_COLUMNS[2:]
+    serial = [_SERIAL_FRACTION] if is_strong else []
+    columns = [*devices_and_setting, t_comm, *further, *serial, _ROUNDS]
     return make_table("Overhead by world size", caption, columns, rows)
 
 
 _OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
     Column("devices", lambda each: str(each.waterfall.world_size), right=True),
     Column("setting", lambda each: each.row.label),
-    Column("T_comm = T(n) - T(1), ms", lambda each: known(each.waterfall.t_comm_s, milliseconds), right=True),
     Column("T_comm / T(n)", lambda each: known(each.waterfall.t_comm_fraction, percent), right=True),
     Column(
         "communication, ms",

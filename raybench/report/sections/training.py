@@ -74,9 +74,8 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
     found = f"after {after} accuracy {where} is {points}"
     if comparison.parity is not Verdict.UNKNOWN:
         return found
-    tell = f", {comparison.seeds_to_tell} would" if comparison.seeds_to_tell else ""
-    seeds = plural(comparison.num_seeds, "seed")
-    return f"{found}: {seeds} cannot tell whether that is more than {within}{tell}"
+    tell = f" ({comparison.seeds_to_tell} would)" if comparison.seeds_to_tell else ""
+    return f"{found}, but {plural(comparison.num_seeds, 'seed')} cannot show a difference{tell}"
 
 
 def points_words(difference: Estimate) -> str:
@@ -245,8 +244,10 @@ _EPOCH_COLUMNS: list[Column[tuple[str, EpochMeans]]] = [
 
 
 def epochs_table(results: StudyResults) -> Table:
-    """Each epoch on each number of devices, mean over the seeds; epochs.csv has every seed."""
+    """Each epoch on each number of devices; of one epoch the table of the whole training says it."""
     groups = _in_order(results.training)[:MOST_GROUPS] if results.training else ()
+    if all(len(group.epochs) < 2 for group in groups):
+        return empty_table("Epochs")
     rows = [(_named(group), means) for group in groups for means in group.epochs]
     caption = "Mean over the seeds, without evaluation; epochs.csv has every seed."
     return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)

@@ -130,7 +130,7 @@ def communication_table(results: StudyResults) -> Table:
             "bus bandwidth, GB/s",
             waterfall.bus_bandwidth_bytes_per_s,
             gigabytes_per_s,
-            "that each link carries in all-reduces alone, by the rule of nccl-tests",
+            "of all-reduces alone, as nccl-tests counts it",
         ),
     )
     many = devices_words(waterfall.world_size)
@@ -280,7 +280,7 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.axvline(100, color="#444444", linewidth=0.8)
     furthest = max(1.0, *(sum(share for _, share in bar.shares) for bar in plot.bars))
-    axes.set_xlim(0, 100 * furthest)
+    axes.set_xlim(0, 100 * furthest + (2 if furthest > 1 else 0))
     beyond = "; beyond 100: another part was measured below 0" if furthest > 1.005 else ""
     axes.set_xlabel(f"share of the step (%){beyond}")
     write_title(figure, in_lines(plot.title, 80))
