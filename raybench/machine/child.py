@@ -125,7 +125,9 @@ def call_apart(what: str, limit_s: float, function: Callable[..., Answer], *argu
                 raise RequestError(f"{what} has not returned in {limit_s:g} s")
         child.exit_code(ENDS_S)
     except EOFError:
-        raise RequestError(f"{what} ended its process: {_ended(child.exit_code(ENDS_S))}") from None
+        code = child.exit_code(ENDS_S)
+        ended = "closed the files of its process" if code is None else f"ended its process: {_ended(code)}"
+        raise RequestError(f"{what} {ended}") from None
     finally:
         child.close()
     is_answer, found = answer
@@ -134,9 +136,9 @@ def call_apart(what: str, limit_s: float, function: Callable[..., Answer], *argu
     return cast(Answer, found)
 
 
-def _ended(code: int | None) -> str:
+def _ended(code: int) -> str:
     try:
-        return signal.Signals(-(code or 0)).name
+        return signal.Signals(-code).name
     except ValueError:
         return f"exit code {code}"
 

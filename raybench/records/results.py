@@ -508,7 +508,8 @@ class TrainingResult(Frozen):
 #: time: a few rounds would take more than twice `measure.max_seconds`
 #: unsupported: the backend does not have the collective
 #: wrong: its result is wrong
-WhyNot = Literal["oom", "time", "unsupported", "wrong"]
+#: uneven: of older records, a message that could not be divided among the ranks
+WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
 OfRanks = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 
 

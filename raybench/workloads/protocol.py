@@ -76,10 +76,10 @@ def dataset_of(workload: Workload, split: str) -> Any:
     return dataset
 
 
-def read_samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
-    """Samples of a data set, at once where it can give them so."""
+def read_samples(dataset: Any, indices: Sequence[int]) -> Any:
+    """What a loader hands to ``collate``: samples, or what the data set's ``__getitems__`` returns."""
     many = getattr(dataset, "__getitems__", None)
-    return list(many(list(indices)) if many else [dataset[index] for index in indices])
+    return many(list(indices)) if many else [dataset[index] for index in indices]
 
 
 def model_without_storage(workload: Workload) -> nn.Module | None:

@@ -55,6 +55,7 @@ LEAVES_S = 10.0  # when all steps are timed: what the script does at its end
 DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that hangs
 ALIKE = 0.05  # relative, of numbers of samples: the last batch of an epoch is smaller
 HINT = "; what it printed is in traces/"
+EXITED = "the script exited with code "
 NOT_SWITCHED = (
     "the script has no DistributedDataParallel whose gradients could stay: another wrapper, a hook from its "
     "constructor, or a GradScaler that would leave out steps on one rank alone"
@@ -281,7 +282,7 @@ class ScriptTrial:
         ended = [each for each in answers if isinstance(each, Ended)]
         failures = [each.failure for each in ended if each.failure is not None]
         if failures:
-            raise AgreedFailure(sorted(failures, key=lambda each: is_echo(each.text)))
+            raise AgreedFailure(sorted(failures, key=_is_less_telling))
         self._num_told = self._num_steps
         return None if ended else answers
 
@@ -297,7 +298,7 @@ class ScriptTrial:
         if isinstance(answer, Ended):
             store.set(self._over, "")
             if answer.exit_code and answer.failure is None:
-                text = f"the script exited with code {answer.exit_code}{self._process.last_line()}{HINT}"
+                text = f"{EXITED}{answer.exit_code}{self._process.last_line()}{HINT}"
                 return Ended(RankFailure(self._team.ranks[self._team.rank], text, False, False))
         return answer
 
@@ -453,6 +454,11 @@ class _Rounds(LoopResult):
             self.phases.append(PhaseBlock(variant=variant, seconds=seconds, num_steps=times.shape[1]))
             self.last = reports
         self.rounds.append(Round(blocks=tuple(blocks), at_s=at_s, other_cores=other_cores))
+
+
+def _is_less_telling(failure: RankFailure) -> tuple[bool, bool]:
+    """Whether it may only follow from another rank's: an echo, or an exit code without an exception."""
+    return is_echo(failure.text), failure.text.startswith(EXITED)
 
 
 def _meeting_point() -> tuple[str, int]:

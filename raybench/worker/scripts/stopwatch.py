@@ -42,7 +42,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
 from raybench.worker.devices.cpu import status_bytes
-from raybench.worker.failures import RankFailure
+from raybench.worker.failures import RankFailure, describe
 from raybench.worker.strategies.ddp import SYNC_BUFFERS, compression_hook, ddp_report, no_transfer
 
 OWN_DIRECTORY = (
@@ -241,7 +241,11 @@ class Stopwatch:
         self._samples.append((self._drawn, self._data_set))
         self._drawn, self._phase = 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
-            self._end.send(self._done())
+            try:
+                done = self._done()
+            except Exception as error:
+                raise InvalidTrialError(f"raybench's stopwatch: {describe(error)}") from error
+            self._end.send(done)
             self._follow(self._end.recv())
 
     def _watch_loaders(self) -> None:

@@ -13,7 +13,6 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.analysis.simulate.timeline import compressed_share
 from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.worker.communicators import Team
@@ -177,6 +176,11 @@ def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
 
 def travelling_share(module: nn.Module, compression: str) -> float:
     """Bytes that travel over those of the gradients."""
+    if compression == "none":  # whatever is frozen at the moment
+        return 1.0
+    # brings scipy, which a script's own process does not pay for
+    from raybench.analysis.simulate.timeline import compressed_share
+
     trained = [each for each in module.parameters() if each.requires_grad]
     elements, own_bytes = sum(each.numel() for each in trained), sum(each.nbytes for each in trained)
     return compressed_share(compression, own_bytes / elements)

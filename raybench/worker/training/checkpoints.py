@@ -65,7 +65,8 @@ class SavedTraining:
                 return state, _change_parts(stepper, state, _shape)
 
         state, shapes = self._team.agreed(read)
-        shapes = self._team.from_leader(shapes)
+        if self._team.size > 1:  # on one device it holds every value
+            shapes = self._team.from_leader(shapes)
         return [] if shapes is None else self._restore(stepper, shapes if state is None else state)
 
     def _restore(self, stepper: Stepper, state: dict[str, Any]) -> list[Epoch]:
@@ -178,7 +179,8 @@ class Checkpoints:
                 shutil.rmtree(path)
 
     def _epochs(self) -> list[Path]:
-        return sorted(self._folder.glob("epoch-*"))
+        found = [path for path in self._folder.glob("epoch-*") if path.name[len("epoch-") :].isdigit()]
+        return sorted(found, key=lambda path: int(path.name[len("epoch-") :]))
 
     def _remove_unfinished(self) -> None:
         for path in self._folder.glob(f"{UNFINISHED}*"):

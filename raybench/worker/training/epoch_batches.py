@@ -30,7 +30,7 @@ class Reader(Dataset[Any]):
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def __getitems__(self, part: Part) -> list[Any]:
+    def __getitems__(self, part: Part) -> Any:
         """The samples of a part, the same ones whenever and wherever they are read."""
         with seeded(part.seed):
             return read_samples(self._dataset, part.indices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ class GradientNoise:
         workload, norms = self._models.workload, list[GradientNorms]()
         with state_preserved(module, self._models.device):
             for parts in self._parts(number, size, num_small, count):
-                batches = [self._train.read(part) for part in parts]
+                batches: list[Any] = self._team.agreed(partial(list, map(self._train.read, parts)))
                 norms.append(gradient_norms(self._team, module, workload, batches, size))
         return tuple(norms)
 

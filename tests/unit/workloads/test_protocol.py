@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from raybench.errors import InvalidTrialError
-from raybench.workloads.protocol import left_out_of, optimizer_of
+from raybench.workloads.protocol import left_out_of, optimizer_of, read_samples
 from raybench.workloads.schedule import schedule_of
 
 
@@ -120,3 +120,12 @@ def test_what_steps_leave_out_is_what_the_workload_has_not() -> None:
 
     assert left_out_of(Plain()) == ("gradient clipping", "scheduler", "logging", "evaluation")
     assert left_out_of(Clips()) == ("scheduler", "logging", "evaluation", "callbacks")
+
+
+def test_a_data_set_that_gives_whole_batches_hands_them_on_untouched() -> None:
+    class Columns:
+        def __getitems__(self, indices: list[int]) -> dict[str, list[int]]:
+            return {"x": [10 * index for index in indices]}
+
+    assert read_samples(Columns(), range(2)) == {"x": [0, 10]}
+    assert read_samples(["a", "b", "c"], (2, 0)) == ["c", "a"]

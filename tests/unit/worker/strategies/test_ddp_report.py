@@ -22,3 +22,7 @@ def test_compression_saves_nothing_of_bf16(dtype: torch.dtype, share: float) -> 
         found = ddp_report(wrapper, compression)
         assert found is not None
         assert (found.bucket_bytes, found.gradient_bytes) == ((own_bytes,), expected)
+    module.requires_grad_(False)  # as a GAN freezes one of its models while the other steps
+    frozen = ddp_report(wrapper, "none")
+    assert frozen is not None
+    assert frozen.gradient_bytes == own_bytes

@@ -58,3 +58,12 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     (tmp_path / "trial" / "epoch-0001" / STATE).write_bytes(b"broken")
     with pytest.raises(InvalidTrialError, match=r"epoch-0001/state.pt cannot be read .* remove it to begin"):
         store.last()
+
+
+def test_the_newest_epoch_counts_and_what_a_user_has_put_there_does_not(tmp_path):
+    store = Checkpoints(tmp_path / "trial")
+    store.save({"epoch": 9999}, 9999)
+    (tmp_path / "trial" / "epoch-9999.bak").mkdir()
+    store.save({"epoch": 10000}, 10000)
+    assert store.last() == {"epoch": 10000}
+    assert {path.name for path in (tmp_path / "trial").iterdir()} == {"epoch-10000", "epoch-9999.bak"}
