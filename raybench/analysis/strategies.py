@@ -87,9 +87,11 @@ def compare_strategies(results: Facts) -> tuple[StrategyRow, ...]:
     if len(listed) < 2:
         return ()
     groups: dict[tuple[int, str], list[TrialRecord]] = {}
-    for record in measured:
-        groups.setdefault((record.config.world_size, record.config.setting.strategy), []).append(record)
     order = ["single", *listed]
+    for record in measured:
+        if record.config.setting.strategy not in order:  # a study that was edited since
+            continue
+        groups.setdefault((record.config.world_size, record.config.setting.strategy), []).append(record)
     ordered = sorted(groups, key=lambda group: (group[0], order.index(group[1])))
     return tuple(_row(_representative(results, groups[group])) for group in ordered)
 

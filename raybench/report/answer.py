@@ -13,7 +13,7 @@ from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.finding_texts import next_step
-from raybench.report.format import aligned, sentence
+from raybench.report.format import aligned, figures, sentence
 from raybench.report.more_devices import more_sentences
 from raybench.report.sections.cost import opposite
 from raybench.report.sections.training import changed_words, parity_words, trained_words
@@ -108,7 +108,7 @@ def _scaling(results: StudyResults) -> list[str]:
     at = f"at global batch {batch}" if config.scaling == "strong" else f"at batch {batch} per device"
     many, size = devices(config.world_size, config), config.world_size
     verb = "trains" if size == 1 else "train"
-    rate = f"{many} {verb} {scaling.throughput_samples_per_s.value:,.0f} samples/s {at}"
+    rate = f"{many} {verb} {figures(scaling.throughput_samples_per_s.value)} samples/s {at}"
     if size == 1:
         alone = [] if results.target_world_size > 1 else ["with one device there is nothing to scale over"]
         return [*steps, rate, *alone]
@@ -172,7 +172,8 @@ def _why(results: StudyResults) -> list[str]:
         return [f"{lost}, all of it to {name}"]
     parts = [f"{share.value:.0%} to {part}" for part, share in sure[:MOST_PARTS]]
     if len(others) >= MOST_PARTS:
-        parts.append("the rest to smaller parts")
+        smaller = "smaller parts and unknown causes" if rest >= LEAST_SHARE else "smaller parts"
+        parts.append(f"the rest to {smaller}")
     elif rest >= LEAST_SHARE:
         parts.append("the rest to unknown causes")
     named = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
@@ -229,7 +230,7 @@ def _choice(results: StudyResults) -> list[str]:
         return [f"keep the default: it is the {among}"]
     gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
-        rate = f"{results.scaling(best.record).throughput_samples_per_s.value:,.0f} samples/s"
+        rate = f"{figures(results.scaling(best.record).throughput_samples_per_s.value)} samples/s"
         return [f"the {among} is {results.best_label}, at {rate}, and the default has no figures"]
     if not OF_SPEED.issuperset(objectives):  # what is slower may be what was requested
         named = " and ".join(objectives).replace("_", " ")
@@ -261,10 +262,8 @@ def _no_gain_words(gain: Gain) -> str:
 
 
 def _among(best: Best) -> str:
-    """Of how many settings it is the best, and that others have no numbers."""
-    measured = best.num_suggestions - best.num_failed
-    failed = f", as {best.num_failed:,} failed" if best.num_failed else ""
-    return f"best of {plural(measured, 'measured setting')}{failed}"
+    """Of how many settings it is the best."""
+    return f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
 
 
 def _proposal(results: StudyResults) -> list[str]:
@@ -357,7 +356,7 @@ def _goodput(results: StudyResults) -> list[str]:
         return []
     if not training.is_scaled:  # then there are bounds only, in the table
         return []
-    rate = f"{most.goodput_samples_per_s.value:,.0f} useful samples/s"
+    rate = f"{figures(most.goodput_samples_per_s.value)} useful samples/s"
     many = devices(most.record.config.world_size, most.record.config)
     equal = ""
     if training.num_as_good:

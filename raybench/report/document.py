@@ -86,6 +86,7 @@ def write_report(
     """
     plots, tables = draw_all(results, samples_dir), make_tables(results)
     said = answer(results, left_out)
+    predicted = more_rows(results.outlook, results.more_devices)
     pages = make_pages(
         directory,
         environment,
@@ -102,11 +103,7 @@ def write_report(
         "diagnosis.md": diagnosis_markdown(results, answer_of(results)),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
-        **(
-            {"predictions.csv": render.rows_csv(rows)}
-            if (rows := more_rows(results.outlook, results.more_devices))
-            else {}
-        ),
+        **({"predictions.csv": render.rows_csv(predicted)} if predicted else {}),
         "summary.json": summary_json(results, said, environment),
         "summary.tex": render.to_tex(tables.summary, results.study.name),
     }

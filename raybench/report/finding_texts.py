@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from raybench.analysis.findings.finding import Basis, Finding, FindingName, Need, Reason, is_tie
@@ -14,7 +15,8 @@ WAITS = "the step waits for transfers of {transferred_bytes} in {buckets}"
 BY_LATENCY = f"{WAITS}, and latency is {{latency_share}} of their time"
 SLOW_RANK = "{rank} takes {excess_ratio} longer than the others in every step"
 WAITS_FOR_SLOWEST = "ranks wait for the slowest, which changes from step to step"
-SHARE_CORES = "{ranks} workers of {threads} threads share {cores} cores"
+SHARE_CORES = "{ranks} workers of {threads} share {cores} cores"
+GRADIENT_PARITY = "the first gradient of {strategy} differs from one device's by {gradient_difference}"
 PARITY = "the first losses of {strategy} differ from one device's by {relative_difference}"
 
 # What shows a finding, by its reason where that has its own text, else by its name. It does not repeat the
@@ -40,8 +42,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.THREADS: SHARE_CORES,
     Reason.WORKERS: SHARE_CORES,
     FindingName.OTHER_PROCESSES: "other programs used {other_cores} of {host_cores} cores",
-    Reason.ONE_PROGRAM: "other programs used {other_cores} of {host_cores} cores, most of all {program}",
-    Reason.OURS: "Ray and the kernel used {other_cores} of {host_cores} cores",
+    Reason.ONE_PROGRAM: "other programs used {other_cores} of {host_cores} cores, among them {program}",
+    Reason.OURS: "other programs used {other_cores} of {host_cores} cores, among them Ray and the kernel",
     FindingName.STRAGGLER: SLOW_RANK,
     Reason.DEVICE: f"{SLOW_RANK}, and also alone: it is the device itself",
     Reason.UNDER_LOAD: f"{SLOW_RANK}, and also alone, but other programs used its host",
@@ -54,17 +56,18 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.FEW_WORKERS: "the step waits for its batch, from {workers} a rank",
     FindingName.BATCH_TOO_SMALL: "this time stays whatever the batch",
     Reason.STRONG_SCALING: "a device's part of the global batch takes this much longer than its share",
-    FindingName.UNATTRIBUTED_LOSS: "only the whole loss was measured{of_communication}",
+    FindingName.UNATTRIBUTED_LOSS: "this loss was not divided into parts{of_communication}",
     Reason.OVERSUBSCRIBED: "{world_size} workers shared fewer cores, so no figure shows how fast they are",
     Reason.QUOTA: "the container used up its CPU quota in {used_up_share} of the scheduler's periods",
     FindingName.THROTTLING: "rank {ranks} reported it in {throttled_rounds} of {rounds} rounds",
     Reason.CLOCK_FELL: "a clock fell by {clock_drop_ratio} between rounds",
-    FindingName.NARROW_PCIE: "{rank} has {lanes} of {most_lanes} PCIe lanes",
+    FindingName.NARROW_PCIE: "{narrow_ranks} has {lanes} of {most_lanes} PCIe lanes",
     FindingName.LITTLE_MEMORY: "a GPU was full {retries} in the rounds, and torch emptied its cache",
     FindingName.RARE_SLOW_STEPS: "the mean step, which sets the cost, is {share_ratio} above the typical one",
     FindingName.LOSSES_DISAGREE: PARITY,
-    Reason.LEGITIMATE: f"{PARITY}, by {{why}}",
-    Reason.GRADIENT: "the first gradient of {strategy} differs from one device's by {gradient_difference}",
+    Reason.LEGITIMATE: f"{PARITY}, as {{why}}",
+    Reason.LEGITIMATE_GRADIENT: f"{GRADIENT_PARITY}, as {{why}}",
+    Reason.GRADIENT: GRADIENT_PARITY,
     FindingName.SEVERAL_DEVICES: "{trials} ran on {others}, and the default on {here}",
     FindingName.NOT_ALL_MEASURED: "{missing}",
     Reason.CRASHED: "{which} crashed: {error}",
@@ -113,7 +116,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.ONE_NODE: "set scaling.placement to spread, which uses the other nodes",
     FindingName.OTHER_PROCESSES: STOP_IT,
     Reason.ONE_PROGRAM: "stop {program}, or measure when it is done",
-    Reason.OURS: "leave a core free of workers, as there is nothing to stop",
+    Reason.OURS: "leave a core free of workers",
     FindingName.STRAGGLER: ELSE_RUNS,
     Reason.NOT_ALONE: ELSE_RUNS,
     Reason.DEVICE: COMPARE,
@@ -124,11 +127,14 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.BATCHES: f"sort batches by length or pad them to one shape, else {STOP_IT}",
     FindingName.DATA_BOUND: "make batches before the steps, as loader processes serve real input only",
     Reason.FEW_WORKERS: "set workers to {new_workers}",
-    Reason.LOADER: "decode or resize images ahead, as more loader processes do not help",
+    Reason.LOADER: "prepare batches ahead, as more loader processes do not help",
     Reason.SCRIPT: "set the num_workers of the script's loaders higher, or make batches ahead",
     FindingName.BATCH_TOO_SMALL: "use a larger batch",
-    Reason.LARGER_IS_NO_BETTER: "set compile or optimizer_kernels fused, as no larger measured batch helps",
+    Reason.LARGER_IS_NO_BETTER: (
+        "set compile or optimizer_kernels fused, as no larger batch was measured to be better"
+    ),
     FindingName.UNATTRIBUTED_LOSS: "set --time-budget or measure.max_seconds higher",
+    Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
     Reason.SEARCHED: "use --resume to measure the scaling curve, which divides the loss",
     Reason.OVERSUBSCRIBED: "run on as many cores as workers",
     Reason.QUOTA: "use fewer workers or threads, or raise the limit (resources.limits.cpu, --cpus)",
@@ -140,6 +146,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     ),
     FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
     Reason.LEGITIMATE: "compare accuracies instead of losses",
+    Reason.LEGITIMATE_GRADIENT: "compare accuracies instead of losses",
     FindingName.SEVERAL_DEVICES: "compare rates and settings on one kind of device only",
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, which leaves more memory, if you need it",
     Reason.CRASHED: "fix the error, then resume",
@@ -184,7 +191,7 @@ def next_step(finding: Finding) -> str:
         return f"use {changes_words(change)}, measured to be {ratio.value:.2f} times as fast"
     if change and ratio is not None and finding.basis is Basis.PREDICTED:
         return (
-            f"try {changes_words(change)}, predicted to be {ratio.low:.1f} to {ratio.high:.1f} times as fast"
+            f"use {changes_words(change)}, predicted to be {ratio.low:.1f} to {ratio.high:.1f} times as fast"
         )
     return _text(FIX, finding)
 
@@ -194,7 +201,13 @@ def _text(table: Mapping[FindingName | Reason, str], finding: Finding) -> str:
     return table[key].format(**_shown(finding))
 
 
-COUNTED = {"buckets": "bucket", "trials": "trial", "retries": "time", "workers": "loader process"}
+COUNTED = {  # one, and several where that is not one with an s
+    "buckets": ("bucket", ""),
+    "trials": ("trial", ""),
+    "retries": ("time", ""),
+    "threads": ("thread", ""),
+    "workers": ("loader process", "loader processes"),
+}
 
 
 def _shown(finding: Finding) -> dict[str, str]:
@@ -204,6 +217,10 @@ def _shown(finding: Finding) -> dict[str, str]:
     if "rank" in values:
         node = f" on node {finding.named['node']}" if "node" in finding.named else ""
         shown["rank"] = f"rank {values['rank']:.0f}{node}"
+    others = round(values.get("ranks", 1)) - 1
+    shown["narrow_ranks"] = shown.get("rank", "") + (
+        f", like {plural(others, 'other rank')}," if others else ""
+    )
     ends = [shown[name] for name in ("least_communication_s", "most_communication_s") if name in shown]
     shown["of_communication"] = f", of which communication is {' to '.join(ends)}" if ends else ""
     if finding.name is FindingName.FAILED:
@@ -217,7 +234,9 @@ def _shown(finding: Finding) -> dict[str, str]:
 def _value(name: str, value: float) -> str:
     """A value with the unit that its name ends with."""
     if name in COUNTED:
-        return plural(round(value), COUNTED[name])
+        return plural(round(value), *COUNTED[name])
+    if math.isinf(value):  # a loss that diverged
+        return "more than 1,000%"
     if name.endswith("_s"):
         return duration_words(value)
     if name.endswith(("_share", "_ratio", "_difference")):

@@ -26,7 +26,6 @@ from raybench.report.prediction import (
     prediction_rows,
     refusal_words,
     refusals_words,
-    returns_words,
     step_columns,
 )
 from raybench.report.table import Column, Table, empty_table, known, make_table
@@ -136,7 +135,7 @@ def how_words(more: MoreDevices) -> str:
         )
     if more.fitted is not None:
         refused = refusals_words(more.fitted) if "fit" in hows else ()
-        found += [f"{sentence(each)}." for each in (*refused, *returns_words(more.fitted))]
+        found += [f"{sentence(each)}." for each in refused]
     return " ".join(found)
 
 
@@ -196,7 +195,7 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
         ]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
-        return [words, *([refused] if refused else [])]
+        return [words, *([f"they are not predicted: {refused}"] if refused else [])]
     return [f"what more devices would bring is not predicted: {refused}"] if refused else []
 
 

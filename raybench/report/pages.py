@@ -142,9 +142,11 @@ def write_files(folder: Path, contents: Mapping[str, str | bytes], plots: Sequen
     for plot in plots:
         drawn[f"{plot.name}.png"] = plot.png
         drawn[f"{plot.name}.svg"] = plot.svg
-    for path in (folder / "plots").glob("*.[ps][nv]g"):
-        if path.name not in drawn:  # of an earlier report, it would be taken for one of this
-            path.unlink()
+    earlier = [path for path in (folder / "plots").glob("*.[ps][nv]g") if path.name not in drawn]
+    if "predictions.csv" not in contents:
+        earlier.append(folder / "predictions.csv")
+    for path in earlier:  # it would be taken for one of this report
+        path.unlink(missing_ok=True)
     files = dict(contents) | {f"plots/{name}": content for name, content in drawn.items()}
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.waterfall import WITHOUT_WRAPPER
 from raybench.spec.knobs import KnobValue
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
@@ -51,7 +52,7 @@ def communication_bound(case: Case) -> Finding | Need | None:
         "link_share": _link_share(case, rate),
         "latency_share": latency_share.value if latency_share else None,
         "buckets": len(case.steps.bucket_bytes),
-        "transferred_bytes": case.steps.gradient_bytes,
+        "transferred_bytes": case.steps.gradient_bytes or sum(case.steps.bucket_bytes),
     }
     limit = slow_way(case) or _limit(case, latency_share)
     known = {name: value for name, value in values.items() if value is not None}
@@ -224,6 +225,8 @@ def unattributed_loss(case: Case) -> Finding | None:
         least, most = communication_bounds(case, lost, replay)
         values |= {"least_communication_s": least, "most_communication_s": most}
     reason = Reason.SEARCHED if case.record.request.role == "search" else None
+    if case.config.setting.strategy in WITHOUT_WRAPPER or "local" in case.steps.missing:
+        reason = Reason.NO_PARTS
     return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason)
 
 

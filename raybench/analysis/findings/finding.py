@@ -120,6 +120,7 @@ class Reason(StrEnum):
     LARGER_IS_NO_BETTER = auto()
     # unattributed loss
     SEARCHED = auto()  # a trial of the search, which has no other variants
+    NO_PARTS = auto()  # of a strategy or script whose transfers cannot be left out
     # too few cores
     OVERSUBSCRIBED = auto()
     QUOTA = auto()
@@ -127,6 +128,7 @@ class Reason(StrEnum):
     CLOCK_FELL = auto()
     # losses disagree
     LEGITIMATE = auto()  # as something in the model explains it
+    LEGITIMATE_GRADIENT = auto()  # the same of the gradient alone
     GRADIENT = auto()  # and not the losses
     # failed
     CRASHED = auto()

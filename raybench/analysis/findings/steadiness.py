@@ -99,12 +99,12 @@ def losses_disagree(case: Case) -> Finding | None:
     if verdict.gradient_difference is not None:
         values["gradient_difference"] = verdict.gradient_difference
     named = {"strategy": case.config.setting.strategy, "why": ", ".join(verdict.may_differ)}
+    of_gradient = verdict.relative_difference <= verdict.tolerance
     if verdict.may_differ:
-        return case.found(
-            FindingName.LOSSES_DISAGREE, Severity.NOTE, values, reason=Reason.LEGITIMATE, named=named
-        )
-    reason = Reason.GRADIENT if verdict.relative_difference <= verdict.tolerance else None
-    return case.found(FindingName.LOSSES_DISAGREE, Severity.PROBLEM, values, reason=reason, named=named)
+        reason = Reason.LEGITIMATE_GRADIENT if of_gradient else Reason.LEGITIMATE
+        return case.found(FindingName.LOSSES_DISAGREE, Severity.NOTE, values, reason=reason, named=named)
+    which = Reason.GRADIENT if of_gradient else None
+    return case.found(FindingName.LOSSES_DISAGREE, Severity.PROBLEM, values, reason=which, named=named)
 
 
 def not_all_measured(case: Case) -> Finding | None:

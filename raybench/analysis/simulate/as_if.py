@@ -111,7 +111,7 @@ def more_devices(
     if fitted is not None:
         batch = int(headline.config.setting.batch_size)
         points += [seen.fitted(each) for each in fitted.answered if each.batch_size == batch]
-        if not points and not requirements:
+        if not points and not any(each.target for each in requirements):
             law = fitted.laws.get(batch)
             points += [seen.by_law(*each) for each in law.speedups] if law else []
     if not points and not requirements and fitted is None:

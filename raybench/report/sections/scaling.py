@@ -21,6 +21,7 @@ from raybench.report.format import (
     number_words,
     percent,
     plain_share,
+    sentence,
     serial_fraction_words,
     times,
 )
@@ -41,6 +42,7 @@ from raybench.report.plot import (
     with_separators,
     write_title,
 )
+from raybench.report.prediction import returns_words
 from raybench.report.sections.trials import mark
 from raybench.report.table import Column, Table, known, make_table
 from raybench.spec.plural import plural
@@ -192,6 +194,8 @@ def overheads_table(results: StudyResults) -> Table:
         "T_comm: all that more devices add to a step; communication: transfers that no compute hides"
         f"{SERIAL if is_strong else ''}."
     )
+    if not is_strong and results.outlook is not None:
+        caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
     t_comm = Column[_Overhead](
         f"T_comm = T(n) - {one}, ms", lambda each: known(each.waterfall.t_comm_s, milliseconds), right=True

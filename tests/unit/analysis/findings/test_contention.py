@@ -121,7 +121,7 @@ def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -
     programs = {"python": 0.71, "Ray": 0.17, "kernel": 0.03, "memfd:sealed-91": 0.004}
     finding = of(record, 1.06, programs)[FindingName.OTHER_PROCESSES]
     assert next_step(finding) == "stop python, or measure when it is done"
-    assert evidence(finding) == "other programs used 1.06 of 2 cores, most of all python"
+    assert evidence(finding) == "other programs used 1.06 of 2 cores, among them python"
     own = of(record, 1.06, {"Ray": 0.9})[FindingName.OTHER_PROCESSES]
     assert own.reason is Reason.OURS
     few = of(record, 1.06, {"pytest": 0.04, "Ray": 0.1})[FindingName.OTHER_PROCESSES]

@@ -102,7 +102,8 @@ def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
         FindingName.OTHER_PROCESSES
     ]
     assert finding.severity is Severity.NOTE
-    assert (finding.reason, evidence(finding)) == (Reason.OURS, "Ray and the kernel used 0.12 of 2 cores")
+    words = "other programs used 0.12 of 2 cores, among them Ray and the kernel"
+    assert (finding.reason, evidence(finding)) == (Reason.OURS, words)
     assert finding.values["lost_ratio"] == pytest.approx(0.06)
     much = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.OTHER_PROCESSES]
     assert much.severity is Severity.WARNING
