@@ -69,7 +69,8 @@ def sweep_of(options: Options) -> Sweep:
     except ValidationError as error:
         raise RequestError(
             *(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']} (received {received(each['input'])})"
+                f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')} "
+                f"(received {received(each['input'])})"
                 for each in error.errors(include_url=False)
             )
         ) from None

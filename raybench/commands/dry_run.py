@@ -84,7 +84,13 @@ def plan_lines(
 
 def left_of(plan: Plan, known: Sequence[TrialRecord]) -> StillOpen:
     """What is still to be measured; of ``known`` the best is what was visited as only the best is."""
-    visited = [each for each in known if each.request.kind == "steps" and each.request.role == "scaling"]
+    visited = [
+        each
+        for each in known
+        if each.request.kind == "steps"
+        and each.request.role == "scaling"
+        and each.config.world_size == plan.target  # of fewer devices some knobs have no effect
+    ]
     best = [
         each
         for each in visited

@@ -368,8 +368,13 @@ def with_options(
             values = {name: value for name, value in values.items() if value is not None}
             values["options"] = record(**{name: values.pop(name) for name in declared if name in values})
             if fields:
-                given = {field: values.pop(each.name, False) for field, each in of_model.items()}
-                values["fields"] = {field: value for field, value in given.items() if value is not False}
+                given = {field: values.pop(each.name, None) for field, each in of_model.items()}
+                flags = {field for field, each in of_model.items() if get_args(each.annotation)[0] is bool}
+                values["fields"] = {
+                    field: value
+                    for field, value in given.items()
+                    if value is not None and (value or field not in flags)
+                }
             return command(**values)
 
         parameters = list[inspect.Parameter]()

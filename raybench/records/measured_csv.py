@@ -229,4 +229,5 @@ def fault_words(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     if not first["loc"]:
         return first["msg"].removeprefix("Value error, ")
-    return f"{first['loc'][0]}: {first['msg']} (received {received(first['input'] or None)})"
+    value = None if first["input"] == "" else first["input"]
+    return f"{first['loc'][0]}: {first['msg']} (received {received(value)})"

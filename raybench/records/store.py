@@ -200,6 +200,10 @@ class ResultsDirectory:
                 write_synced(path / _file_of(asked), to_toml(asked))
                 write_synced(path / TRIALS, "")
         except BaseException:
+            for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
+                (path / name).unlink(missing_ok=True)
+            if (path / SAMPLES).is_dir():
+                (path / SAMPLES).rmdir()
             directory.close()
             raise
         return directory

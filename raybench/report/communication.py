@@ -269,7 +269,9 @@ def print_sweep(results: SweepResults, console: Console) -> None:
 
     for table in _tables(results):
         if table.rows:
-            console.print(rich_table(without_constant(table), width_on(console)))
+            shown = without_constant(table)
+            console.print(rich_table(shown, width_on(console)))
+            console.print(Text(f"{shown.caption}\n"))
     for each in sweep_answer(results):
         console.print(Text(f"{each.question}: {each.words}", style="bold"))
 

@@ -55,6 +55,7 @@ from raybench.spec.user_input import received
 if TYPE_CHECKING:
     from rich.console import Console
 
+SIDE_BY_SIDE = "Side by side"
 PACKAGES = ("raybench", "torch", "ray")
 SHORT = ("Scaling", "What to change", "Result")  # of an answer
 
@@ -67,7 +68,7 @@ def sides_table(sides: Sequence[Side]) -> Table:
     differing = [(name, *map(_value, each)) for name, each in differences(sides).items() if name not in named]
     shown = [row for row in [*rows, *differing] if set(row[1:]) != {NONE}]
     columns = Heading(""), *(Heading(side.name, stays=True) for side in sides)
-    return Table("Side by side", "", columns, tuple(shown))
+    return Table(SIDE_BY_SIDE, "", columns, tuple(shown))
 
 
 def _description(side: Side) -> Iterator[tuple[str, str]]:
@@ -192,7 +193,8 @@ def print_comparison(sides: Sequence[Side], console: Console) -> None:
     from rich.text import Text
 
     for table in comparison_tables(sides):
-        console.print(rich_table(table, width_on(console), tight=True))
+        # names and lists of "Side by side" may be long, and wrap
+        console.print(rich_table(table, width_on(console), tight=table.title != SIDE_BY_SIDE))
         if table.caption:
             console.print(Text(table.caption + "\n"))
     for each in comparison_answer(sides)[: len(sides) - 1]:

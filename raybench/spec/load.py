@@ -54,12 +54,17 @@ def find_study(name_or_path: str | None) -> Path:
         return known[name]
     path = home_path(name, "the study")
     if path.exists() or path.suffix == ".toml" or "/" in name:
+        if not path.exists() and path.stem in known and "/" not in name:
+            return known[path.stem]
         return path  # reading it says what is wrong with it
     meant = nearest(name, known)
     raise RequestError(
         f"unknown study {received(name)}{f', did you mean {meant}?' if meant else ''}",
         f"a path to a TOML file, or one of: {', '.join(known) or 'none here'}",
     )
+
+
+MADE_OF = "made of "  # how a results directory named the study's file before ``code_folder``
 
 
 def load_study(
@@ -84,7 +89,8 @@ def load_study(
     study = resolve(data, device=device, smoke=smoke, overrides=overrides)
     if not isinstance(study.workload, OwnCodeSpec) or study.code_folder is not None:
         return study
-    folder = real_path(path).parent if path else Path.cwd()
+    made_of = question(path).removeprefix(MADE_OF) if path and question(path).startswith(MADE_OF) else path
+    folder = real_path(Path(made_of)).parent if made_of else Path.cwd()
     return study.model_copy(update={"code_folder": str(folder)})
 
 

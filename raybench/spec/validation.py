@@ -284,7 +284,8 @@ def _rows_of(data: Mapping[str, Any]) -> dict[str, FieldRow]:
 def _unknown(names: list[str], data: Mapping[str, Any]) -> str:
     rows, prefix = _rows_of(data), "".join(f"{name}." for name in names[:-1])
     below = [name.removeprefix(prefix) for name in rows if name.startswith(prefix)]
-    siblings = list(dict.fromkeys(name.split(".")[0] for name in below))
+    at_top = () if prefix else Study.model_fields  # without its kind ``workload`` has no rows
+    siblings = list(dict.fromkeys([*at_top, *(name.split(".")[0] for name in below)]))
     meant = nearest(names[-1], siblings)
     in_another = (name for name in rows if name.rsplit(".", 1)[-1] == names[-1])
     suggestion = f"{prefix}{meant}" if meant else next(in_another, None)

@@ -10,7 +10,7 @@ from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.strategies import ParityVerdict, StrategyRow
+from raybench.analysis.strategies import ParityVerdict, StrategyRow, loss_parity
 from raybench.records.record import TrialRecord
 from raybench.report.format import interval, mebibytes, milliseconds, percent, times
 from raybench.report.sections.trials import in_order
@@ -179,12 +179,12 @@ def _parity_words(verdict: ParityVerdict | None) -> str:
 def compression_table(results: StudyResults) -> Table:
     """What compression does to the gradients; empty where nothing is compressed."""
     errors = [
-        (record, record.steps.parity.gradient_difference)
+        (record, parity.gradient_difference)
         for record in in_order(results, "scaling")
         if record.config.setting.gradient_compression != "none"
-        and record.steps is not None
-        and record.steps.parity is not None
-        and record.steps.parity.gradient_difference is not None
+        and (parity := loss_parity(record)) is not None
+        and parity.gradient_difference is not None
+        and not parity.may_differ  # else dropout, say, is in it
     ]
     columns: list[Column[tuple[TrialRecord, float]]] = [
         Column("devices", lambda row: devices(row[0]), right=True),

@@ -228,7 +228,7 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
     notes = {f"{name}: {why}" for run in runs for name, why in run.result.missing.items()}
     words += [f"Note: {note}." for note in sorted(notes)]
     if left_out:
-        words.append(f"{plural(left_out, 'more setting')} in epochs.csv.")
+        words.append(f"{plural(left_out, 'more setting')} in epochs.csv of the results directory.")
     return " ".join(words)
 
 

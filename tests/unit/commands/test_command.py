@@ -90,6 +90,8 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "number for text": (["--set", "scaling.mode=3"], "scaling.mode", "3"),
     "a fraction of a trial": (["--set", "search.trials=2.5"], "search.trials", "2.5"),
     "no assignment": (["--set", "knobs.batch_size"], "--set", "knobs.batch_size"),
+    "no number of trials": (["--trials", "false"], "search.trials", "received false"),
+    "typo of the workload": (["--set", "worklod.input_dim=4"], "worklod", "workload"),
     "world size 0": (["--world-sizes", "0"], "scaling.world_sizes", "received 0"),
     "world size -1": (["--world-sizes=-1"], "scaling.world_sizes", "received -1"),
     "no world size": (["--world-sizes", "two"], "scaling.world_sizes", 'received "two"'),

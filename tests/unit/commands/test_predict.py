@@ -255,7 +255,7 @@ def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_pat
     few = results(tmp_path / "few", (1, 2))
     answer("report", few)
     text = (few / "report" / "report.md").read_text(encoding="utf-8")
-    assert "A prediction takes measurements on 3 numbers of devices" in text
+    assert "a prediction takes measurements on 3 numbers of devices" in text
 
 
 def test_a_results_directory_without_a_trial(tmp_path: Path) -> None:
