@@ -49,7 +49,7 @@ def test_what_torchrun_runs_is_measured(name: str, args: str, batch: str, tmp_pa
     has_ddp_alone = name in ("planted.py", "with_accelerate.py")
     assert bool(found[batch, "2"]["exposed_communication_s"]) == has_ddp_alone
     report = (tmp_path / "out" / "report" / "report.md").read_text()
-    assert f"{name} ran as it is" in report
+    assert f"{name} ran unchanged" in report
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix not in (".txt", ".pids")) == ["out"]
 
 
