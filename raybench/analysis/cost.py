@@ -303,7 +303,6 @@ class TrainedTime:
     epoch_s: Estimate  # training, without evaluation
     by_steps_s: Estimate
     speedup: Estimate | None  # of the epochs trained, over one device's
-    speedup_by_steps: Estimate | None
     differs: bool  # one of the two, beyond the intervals and by ``search.minimum_gain``
 
 
@@ -324,5 +323,5 @@ def trained_times(base: Facts, training: TrainingResults | None) -> tuple[Traine
         pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, by_steps)] if speedup and by_steps else [])]
         ratios = [unpaired_ratio(one, other) for one, other in pairs]
         differs = any(each.excludes(1.0) and abs(math.log(each.value)) >= least for each in ratios)
-        found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, by_steps, differs))
+        found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, differs))
     return tuple(found)

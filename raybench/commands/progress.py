@@ -188,7 +188,7 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     if record.training is not None:
         epochs, pruned = record.training.epochs, record.training.stopped_by
         took = f"{sum(epoch.elapsed_s for epoch in epochs):.3g} s for {plural(len(epochs), 'epoch')}"
-        done = f"{epochs[-1].words(epochs[-1].epoch)}, {took}"
+        done = f"done, {took}"  # each epoch has had its line
         return done if pruned is None else f"{done}; stopped early ({pruned.pruner})"
     assert record.steps is not None
     assert scaling is not None

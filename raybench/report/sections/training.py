@@ -26,7 +26,6 @@ from raybench.report.format import (
     plain_interval,
     plain_lasting,
     plain_percent,
-    plain_times,
     times_over_seeds,
 )
 from raybench.report.plot import (
@@ -62,6 +61,9 @@ def changed_words(comparison: Comparison) -> str:
     return _parity_of(comparison, f"with {comparison.group.changes}", "of the default")
 
 
+LEAST_SHOWN_POINTS = 0.005
+
+
 def _parity_of(comparison: Comparison, where: str, other: str) -> str:
     difference, group = comparison.difference_points, comparison.group
     if difference is None:
@@ -70,8 +72,9 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
     if comparison.parity is Verdict.AS_GOOD:
         return f"after {after} accuracy {where} equals that {other} within {within}"
     side = "below" if difference.value < 0 else "above"
-    points = f"{abs(difference.value):.2f} points {side} that {other}"
-    found = f"after {after} accuracy {where} is {points}"
+    found = f"after {after} accuracy {where} is {abs(difference.value):.2f} points {side} that {other}"
+    if abs(difference.value) < LEAST_SHOWN_POINTS:
+        found = f"after {after} accuracy {where} equals that {other}"
     if comparison.parity is not Verdict.UNKNOWN:
         return found
     tell = f" ({comparison.seeds_to_tell} would)" if comparison.seeds_to_tell else ""
@@ -85,15 +88,11 @@ def points_words(difference: Estimate) -> str:
 
 
 def trained_words(results: Facts, found: TrainedTime) -> str:
-    """An epoch of one setting, and its speed-up, as trained and by its steps."""
+    """An epoch of one setting, as trained and by its steps."""
     where = f"{results.label(found.record)} on {devices_words(found.record.config.world_size)}"
     seeds = "" if found.epoch_s.n >= LEAST_VALUES else f" ({plural(found.epoch_s.n, 'seed')})"
     words = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained{seeds}"
-    words += f", {plain_lasting(found.by_steps_s)} by its steps"
-    if found.speedup is None or found.speedup_by_steps is None:
-        return words
-    trained, by_steps = plain_times(found.speedup), plain_times(found.speedup_by_steps)
-    return f"{words}; {trained} and {by_steps} as fast as one device"
+    return f"{words}, {plain_lasting(found.by_steps_s)} by its steps"
 
 
 MOST_GROUPS = 7  # columns of a table: with the metrics' names it stays narrow enough to paste

@@ -224,4 +224,4 @@ def test_an_epoch_names_its_training_with_accuracy_and_time_left() -> None:
     )
     assert re.fullmatch(r"  \d devices?, .*: epoch 2/2, test accuracy [\d.]+%, 12.3 s", second)
     took = rf"[\d.e+]+ s for {len(epochs)} epochs"
-    assert re.fullmatch(rf"  \d devices?, .*: epoch \d/\d, test accuracy [\d.]+%, {took}", done)
+    assert re.fullmatch(rf"  \d devices?, .*: done, {took}", done)

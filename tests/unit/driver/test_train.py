@@ -48,7 +48,7 @@ def test_training_comes_after_everything_else_seed_by_seed(search):
     assert executed.not_reached == []
     record, scaling = executed.watcher.done[-1]
     assert trial_words(plan.study, record.request) == "2 devices, batch 64, 25 MiB buckets, seed 2"
-    assert outcome_words(record, scaling).startswith("epoch 4/4, test accura")
+    assert outcome_words(record, scaling).startswith("done, ")
 
 
 def test_a_trained_study_is_not_trained_again():
