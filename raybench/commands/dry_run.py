@@ -84,18 +84,14 @@ def plan_lines(
 
 def left_of(plan: Plan, known: Sequence[TrialRecord]) -> StillOpen:
     """What is still to be measured; of ``known`` the best is what was visited as only the best is."""
-    visited = [
+    best = [
         each
         for each in known
         if each.request.kind == "steps"
         and each.request.role == "scaling"
         and each.config.world_size == plan.target  # of fewer devices some knobs have no effect
-    ]
-    best = [
-        each
-        for each in visited
-        if not choice.is_default(plan.study_in_numbers, each.config)
-        and (plan.is_search or (each.request.kind == "steps" and each.request.visit > 0))
+        and not choice.is_default(plan.study_in_numbers, each.config)
+        and (plan.is_search or each.request.visit > 0)
     ]
     is_open, number = open_trials(plan, known), num_suggestions(plan, known)
     curves = [trial.request for trial in plan.first_visits() if is_open(trial.request)]

@@ -195,7 +195,7 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
-    chosen, one = _choice(results), one_device(results)
+    chosen, one = _choice(results), one_device_words(results)
     if one == [USE_ONE]:
         chosen, one = one, [f"on several {each}" for each in chosen]
     return [*chosen, *one, *_together(results), *_proposal(results)]
@@ -239,7 +239,7 @@ def _choice(results: StudyResults) -> list[str]:
     return [f"keep the default: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
 
 
-def one_device(results: StudyResults) -> list[str]:
+def one_device_words(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
     speedup = results.scaling(advice.record).speedup if advice else None

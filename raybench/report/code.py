@@ -11,7 +11,7 @@ from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
-from raybench.report.answer import one_device
+from raybench.report.answer import one_device_words
 from raybench.report.format import percent, sentence
 from raybench.report.pages import template
 from raybench.report.sections.verification import measured_words
@@ -345,7 +345,7 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
         said.append(
             f"{sentence(results.best_label)} is not shown to be faster than {use.label}, which is simpler."
         )
-    if one_device(results):
+    if one_device_words(results):
         said.append("This code is for several devices, though one is faster.")
     if use.default_global_batch_size is not None:
         said.append(
