@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """More starts than the budget has fail the session."""
-    if budget.exceeded():  # whatever failed besides: a second try of that has a budget of its own
+    """More starts than the budget has fail the session; one of several hands its starts to that of all."""
+    if (handed := getattr(session.config, "workeroutput", None)) is not None:
+        handed["starts"] = {kind: dict(by) for kind, by in budget.TAKEN.items()}
+    elif budget.exceeded():  # whatever failed besides: a second try of that has a budget of its own
         session.exitstatus = budget.EXCEEDED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """The starts of one of several sessions that ran at once."""
+    for kind, by in getattr(node, "workeroutput", {}).get("starts", {}).items():
+        budget.TAKEN[kind].update(by)

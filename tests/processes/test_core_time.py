@@ -11,6 +11,8 @@ import pytest
 from raybench.machine import core_time, host
 from tests.support.working import WORKS
 
+pytestmark = pytest.mark.alone
+
 SECONDS, TICKS_S = 1.5, 0.05
 
 

@@ -19,6 +19,8 @@ from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, complete, run_trials
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 SMALL_BUCKET_MB = 0.0005  # one bucket for each parameter, of 1 KiB
 PLANT = Plant()  # backward: 4 ms a layer, three of them
 LASTS_S = 0.012  # each all-reduce, on the networks that are asked for

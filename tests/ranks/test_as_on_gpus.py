@@ -38,6 +38,8 @@ from tests.support.planted import to_record
 from tests.unit import studies
 from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
+pytestmark = pytest.mark.alone
+
 TIMEOUT_S = 60.0
 OTHERS = 2 * GIB  # NCCL's, on a GPU of 80 GiB
 BARE_S, WRAPPED_S = 0.025, 0.03  # of a step on the device, where counters are read

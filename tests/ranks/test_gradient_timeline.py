@@ -19,6 +19,8 @@ from tests.ranks.agreement import MUCH, others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import complete, run_trials
 
+pytestmark = pytest.mark.alone
+
 FIXED_S, SAMPLE_S, BATCH, KIB = 0.002, 0.001, 2, (64, 700, 8, 900, 300, 2100)
 LAYER_S = FIXED_S + BATCH * SAMPLE_S
 

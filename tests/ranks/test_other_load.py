@@ -24,6 +24,8 @@ from tests.support import budget
 from tests.support.working import WORKS
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 NEAR = 0.2  # of a core
 REQUEST = studies.request(
     role="scaling",  # names programs

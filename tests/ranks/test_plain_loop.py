@@ -29,6 +29,8 @@ from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, CPU, complete
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 # A step of some 9 ms. 2 ms more of it are a fifth; the bound and 4.5 of the largest error 17%. On quiet cores
 # the ratio was 1.016 to 1.027, its error 0.014 to 0.016 (n = 3).
 WAIT_S = 0.008

@@ -40,6 +40,8 @@ from tests.ranks.ranks import Ranks, run_ranks
 from tests.ranks.trials import ALL, complete, run_trials
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 # What a step takes beside what is planted is torch's, which a loop written by hand pays as well, and
 # raybench's own: so much at most.
 OWN_S = 0.001

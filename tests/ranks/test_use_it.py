@@ -31,6 +31,8 @@ from tests.support import budget
 from tests.support.planted import to_record
 from tests.unit.studies import asked, study
 
+pytestmark = pytest.mark.alone
+
 # Half as many steps of the optimizer, whose wait is nearly all of a pass: what a loader costs beside it, and
 # the study's synthetic batches do not, moves this gain little.
 ACCUMULATION = 2

@@ -28,6 +28,8 @@ from tests.support.planted import FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study
 
+pytestmark = pytest.mark.alone
+
 READ_S, STEP_S = 0.020, 0.010  # for each batch: to read it, and to compute on it
 PROMISED = 1.5
 
