@@ -11,8 +11,7 @@ from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import TYPICAL, Pool, Spreads, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, step_unit, visits, with_setting
-from raybench.analysis.waterfall import Waterfall
-from raybench.analysis.waterfall import waterfall as pooled_waterfall
+from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.records.record import TrialRecord
 
 EXCELLENT = 0.9
@@ -182,7 +181,7 @@ class Measured:
 
     def waterfall(self, record: TrialRecord) -> Waterfall | None:
         """Where the step of one of the records' settings goes."""
-        return pooled_waterfall(self.pool, record, self.buckets)
+        return waterfall(self.pool, record, self.buckets)
 
     def efficiency(self, record: TrialRecord) -> Efficiency | None:
         """The efficiency of a record's setting on several devices as a contrast; None without a baseline."""
@@ -322,11 +321,6 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
         throughput_samples_per_s=found.throughput_samples_per_s.scaled(1 / factor),
         throughput_tokens_per_s=tokens and tokens.scaled(1 / factor),
     )
-
-
-def waterfall(record: TrialRecord) -> Waterfall | None:
-    """The waterfall of a complete record by itself; None without a step of one device to start from."""
-    return Measured([record]).waterfall(record)
 
 
 def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:

@@ -25,13 +25,12 @@ from raybench.analysis.comparison import (
     headline_in_common,
     paired_speed,
     pairs_to_tell,
-    slower_by,
     work_of,
 )
 from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.commands.compare import Interleaved
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_there

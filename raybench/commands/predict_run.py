@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
-from raybench.analysis.cost import Work, run_of, trained_times, works
+from raybench.analysis.cost import Work, run_of, trained_times
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.simulate.as_if import more_devices
@@ -243,7 +243,7 @@ def _run(options: PredictOptions, source: Source) -> Work:
     epochs = options.epochs or source.epochs
     if options.samples_per_epoch is not None and epochs is None:
         epochs = 1
-    return run_of(works(samples, epochs))
+    return run_of(samples, epochs)
 
 
 def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
@@ -389,4 +389,4 @@ def report_files(
 def _next_doublings(group: MeasuredGroup) -> Outlook:
     """The next doublings, on nodes as full as the fullest that was measured."""
     shapes = shapes_of(doublings(group), group.devices_per_node)
-    return outlook(group, shapes, run_of(works()), Prices())
+    return outlook(group, shapes, run_of(), Prices())

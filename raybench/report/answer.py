@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raybench.analysis.attribution import combined_effect
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.verdict import Gain, Verdict
+from raybench.analysis.training import goodput_ratio
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.more_devices import more_sentences
@@ -130,7 +132,7 @@ def _other_batches(results: StudyResults) -> list[str]:
         return []
     curve, passage = curves[0], curves[0].crossover
     with_what = "" if curve.is_headline else f" with {curve.label}"
-    if passage is not None and passage.is_slower and len(passage.brackets) < 2:
+    if passage is not None and passage.is_slower and passage.is_only:
         below, above = f"{passage.below:,}", f"{passage.above:,}"
         if not passage.is_wide:
             return [f"below about batch {_rounded_batch(passage.batch)} they are slower than one{with_what}"]
@@ -203,7 +205,7 @@ def _to_change(results: StudyResults) -> list[str]:
 
 def _together(results: StudyResults) -> list[str]:
     """What an ablation was asked: what all of its changes bring."""
-    together, default = results.combined_effect, results.default
+    together, default = combined_effect(results, results.effects), results.default
     if together is None or default is None:
         return []
     ratio = together.efficiency_ratio
@@ -363,10 +365,11 @@ def _goodput(results: StudyResults) -> list[str]:
         others = plural(len(training.goodput) - 1, "other")
         equal = f", and {training.num_as_good:,} of {others} may be as good"
     words = [f"the best goodput is {rate}, of {results.label(most.record)} on {many}{equal}"]
-    use, of_use = results.recommendation, results.used_goodput
-    if use is not None and of_use is not None and of_use.used is not most and of_use.ratio is not None:
-        slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
-        words.append(f"that of {use.label} is {of_use.ratio.value:.2f} times the default's{slower}")
+    use = results.recommendation
+    ratio = goodput_ratio(results, training, use.config) if use else None
+    if use is not None and ratio is not None:
+        slower = ": faster steps, and slower learning" if ratio.high < 1 else ""
+        words.append(f"that of {use.label} is {ratio.value:.2f} times the default's{slower}")
     return words
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.cost import run_of
 from raybench.analysis.findings.finding import Reason
 from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
@@ -182,7 +181,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             "More devices",
             ("required", "prediction"),
             (
-                more_table(results.more_devices, run_of(results.work), prices_of(results.study)),
+                more_table(results.more_devices, results.run, prices_of(results.study)),
                 required_table(results.more_devices),
             ),
         ),

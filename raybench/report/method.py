@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from raybench.analysis.cost import restart_time
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
@@ -224,8 +225,8 @@ def _input_words(results: StudyResults) -> list[str]:
     if results.study.workload.input != "real":
         return []
     words = "Real input is read in an endless order: no step has a start of the loader in it."
-    headline, restart_s = results.headline, results.restart_s
-    if headline is not None and restart_s is not None:
+    headline = results.headline
+    if headline is not None and (restart_s := restart_time(headline)) is not None:
         many = devices_words(headline.config.world_size)
         words += (
             " In training it starts again in each epoch, which adds "

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.records.messages import Outcome
@@ -26,6 +25,7 @@ from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
+from tests.support.alone import findings
 from tests.unit import studies
 
 VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp")

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from packaging.version import Version
 from torch import nn
 
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.strategies import loss_parity
 from raybench.records.messages import Outcome
@@ -26,6 +25,7 @@ from raybench.worker.strategies.stepper import Stepper, sample_weight
 from raybench.workloads import Workload, build
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
+from tests.support.alone import findings
 from tests.support.planted import to_record
 from tests.unit import studies
 

@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7714, 56),
-    "commands": (2917, 21),
+    "analysis": (7497, 54),
+    "commands": (2916, 21),
     "driver": (1073, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
@@ -23,7 +23,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "worker": (5500, 44),
     "workloads": (2350, 22),
 }
-ALONE = 15  # modules below 120 lines with one importer
+ALONE = 14  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
 DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.batch import larger_batch
-from raybench.analysis.findings.case import Case, less
+from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
 from raybench.analysis.reference import bucket_sizes
@@ -216,7 +216,7 @@ def unattributed_loss(case: Case) -> Finding | None:
     """A loss of which only the whole is known, less what a slow device explains, with its communication."""
     lost, device = case.lost_s if case.waterfall is None else case.parts.undivided, slow_alone(case)
     if lost is not None and device is not None and device.explains is not None:
-        lost = less(lost, device.explains.value)
+        lost = lost.plus(-device.explains.value)
     if lost is None or not case.is_notable(lost):
         return None
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}

@@ -8,7 +8,7 @@ no suggestions: no curve and no choice knows of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from raybench.analysis.findings.finding import Finding, Severity
@@ -94,11 +94,7 @@ class Verification:
     def predicted_gain(self) -> Estimate | None:
         """What was predicted, relative as ``gain`` is."""
         ratio = self.proposal.predicted
-        return (
-            None
-            if ratio is None
-            else replace(ratio, value=ratio.value - 1, low=ratio.low - 1, high=ratio.high - 1)
-        )
+        return ratio.plus(-1) if ratio is not None else None
 
 
 def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:

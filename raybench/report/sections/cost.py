@@ -23,7 +23,6 @@ from raybench.report.table import Column, Table, known, make_table
 def cost_table(results: StudyResults) -> Table:
     """Device time, or money where there is a price, of a run on one device and on several; what runs save."""
     asked, shown = results.study.cost, _shown(results)
-    run = next(work for work in results.work if work.is_run)
     prices = [
         f"{price:g} a {what}-hour"
         for what, price in (("device", asked.price_per_device_hour), ("node", asked.price_per_node_hour))
@@ -35,7 +34,7 @@ def cost_table(results: StudyResults) -> Table:
         if any(each.is_trained for each in shown)
         else "By the mean step, without start-up and evaluation."
     )
-    return make_table("Cost", f"{sentence(run.name)}. {at} {made_of}", _columns(results), shown)
+    return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", _columns(results), shown)
 
 
 def _columns(results: StudyResults) -> list[Column[CostPoint]]:

@@ -11,7 +11,7 @@ import numpy as np
 from raybench.analysis.labels import devices_words, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
-from raybench.analysis.settings import SettingPoint, ShownSetting, settings_there
+from raybench.analysis.settings import SettingPoint, ShownSetting
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
@@ -113,7 +113,7 @@ def scaling_table(results: StudyResults) -> Table:
 
 def more_settings(results: StudyResults) -> int:
     """How many settings were measured that are not shown."""
-    return len(settings_there(results)) - len(results.settings)
+    return len(results.compared) - len(results.settings)
 
 
 def _n_words(rows: Sequence[Row]) -> str:

@@ -302,8 +302,8 @@ def goodput_table(results: StudyResults) -> Table:
     ]
     scale = training.noise_scale
     caption = (
-        f"Gradient noise scale: {figures(scale.first)} samples after the first epoch, {figures(scale.last)} "
-        f"after the last (McCandlish et al. 2018; over {plural(scale.num_runs, 'training')}). "
+        f"Gradient noise scale: {figures(scale.first)} samples in the first epoch, {figures(scale.last)} "
+        f"in the last (McCandlish et al. 2018; over {plural(scale.num_runs, 'training')}). "
         f"Statistical efficiency: (scale + {training.reference_batch:,}) / (scale + batch), Qiao et al. "
         "2021; goodput: throughput times this."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.attribution import combined_effect
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -59,7 +60,8 @@ def ablation(noise: Noise = QUIET, devices: int = 2, **fields: object) -> StudyR
 
 
 def test_what_all_changes_do_to_efficiency() -> None:
-    found = ablation().combined_effect
+    results = ablation()
+    found = combined_effect(results, results.effects)
     assert found is not None
     assert found.efficiency_ratio.value == pytest.approx(4.5)
 
@@ -78,4 +80,5 @@ def test_without_a_certain_effect_the_answer_says_so() -> None:
 
 
 def test_no_other_search_asks_for_a_cure() -> None:
-    assert planted({(8,): exactly(0.4), (128,): exactly(0.6)}, "batch_size").combined_effect is None
+    found = planted({(8,): exactly(0.4), (128,): exactly(0.6)}, "batch_size")
+    assert combined_effect(found, found.effects) is None

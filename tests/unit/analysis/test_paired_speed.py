@@ -9,9 +9,9 @@ from itertools import count
 import numpy as np
 import pytest
 
-from raybench.analysis.comparison import paired_speed, pairs_to_tell, slower_by
+from raybench.analysis.comparison import paired_speed, pairs_to_tell
 from raybench.analysis.stats.statistics import Estimate, of_log, student, unpaired_ratio
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.stats.verdict import Verdict, slower_by
 
 WITHIN = 0.005  # half-width of a start's own interval, relative
 LEVEL = 10_000.0  # samples/s

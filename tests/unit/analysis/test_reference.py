@@ -238,8 +238,9 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     results = resolve(spec, records)
     assert {r.config.setting.bucket_cap_mb for r in results.references} == {"default"}
     assert [each.changes for each in effects(results).values()] == [{"precision": "bf16"}]
-    configurations = analyse(spec, records).configurations
-    assert sorted(each.label for each in configurations) == ["default buckets, bf16", "default buckets, fp32"]
+    found = analyse(spec, records)
+    labels = [found.label(each.record) for each in found.configurations]
+    assert sorted(labels) == ["default buckets, bf16", "default buckets, fp32"]
 
 
 def test_older_records_that_tell_no_parameters_are_left_as_they_are():

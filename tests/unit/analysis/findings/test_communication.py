@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
-from raybench.analysis.findings.case import Around, Case
+from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import (
     communication_bound,
     latency_share_of,
@@ -20,6 +20,7 @@ from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
+from tests.support.alone import case_of
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import SHORT, measured, peers, study
 
@@ -147,7 +148,7 @@ def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...
         for each in measured_mb
     ]
     assert record.steps is not None
-    case = replace(Case.of(record, record.steps), peers=peers([record, *others]))
+    case = replace(case_of(record), peers=peers([record, *others]))
     finding = case.finding(communication_bound)
     assert finding is not None
     assert finding.reason is (Reason.ONE_BUCKET_SIZE if asked else Reason.UNSEPARATED)
@@ -166,7 +167,7 @@ def test_a_latency_is_never_below_0() -> None:
             "result": one.steps.model_copy(update={"bucket_bytes": (1 << 20, 1 << 20)}),
         }
     )
-    case = replace(Case.of(one, one.steps), peers=peers([one, two]))
+    case = replace(case_of(one), peers=peers([one, two]))
     found = latency_share_of(case)
     assert found is not None
     assert found.low == 0.0
@@ -180,7 +181,7 @@ def test_the_transfers_bound_a_loss_that_is_not_divided() -> None:
         variants=("plain", "ddp", "replay"),
     )
     assert record.steps is not None
-    finding = Case.of(record, record.steps).finding(unattributed_loss)
+    finding = case_of(record).finding(unattributed_loss)
     assert finding is not None
     assert finding.values["most_communication_s"] == pytest.approx(0.0055, rel=0.05)
     assert ", of which communication is " in evidence(finding)

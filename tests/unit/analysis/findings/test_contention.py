@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
-from raybench.analysis.scaling import waterfall
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
+from tests.support.alone import case_of, findings, waterfall
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import measured, with_others
 
@@ -132,7 +130,7 @@ def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
     """14% of a step [3, 26]: not certain as one of five, and yet what the answer names."""
     record = measured(StepCosts(plain_s=0.054, exposed_s=0.009), QUIET)
     assert record.steps is not None
-    case = Case.of(record, record.steps)
+    case = case_of(record)
     step_s = case.step_s
     assert case.is_notable(Estimate(0.14 * step_s, 0.026 * step_s, 0.26 * step_s, 10))
     assert not case.is_notable(Estimate(0.08 * step_s, 0.01 * step_s, 0.15 * step_s, 10))

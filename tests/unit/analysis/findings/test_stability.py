@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.records.record import TrialRecord
 from raybench.records.results import PCIeLink
 from raybench.report.finding_texts import evidence
 from raybench.spec.study import MeasureSpec
+from tests.support.alone import findings
 from tests.support.planted import Noise, StepCosts
 from tests.unit.studies import SHORT, measured, slowed
 
