@@ -19,11 +19,13 @@ from raybench.analysis.findings.evenness import jitter, straggler
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
 from raybench.analysis.findings.of_study import failed, several_devices
 from raybench.analysis.findings.steadiness import (
+    host_synchronization,
     little_memory,
     losses_disagree,
     narrow_pcie,
     not_all_measured,
     rare_slow_steps,
+    still_warming,
     throttling,
     too_few_cores,
 )
@@ -40,6 +42,8 @@ RULES: Mapping[FindingName, Rule] = {
     FindingName.OTHER_PROCESSES: other_processes,
     FindingName.THROTTLING: throttling,
     FindingName.NARROW_PCIE: narrow_pcie,
+    FindingName.STILL_WARMING: still_warming,
+    FindingName.HOST_SYNCHRONIZATION: host_synchronization,
     FindingName.LITTLE_MEMORY: little_memory,
     FindingName.STRAGGLER: straggler,
     FindingName.LOSSES_DISAGREE: losses_disagree,
