@@ -142,8 +142,8 @@ class Restart(Frozen):
     Of the slowest rank, ranks aligned batch by batch.
     """
 
-    #: from the end of an epoch to the first batch of the next, on the slowest rank, in s
-    first_batch_s: Duration
+    #: of older records: from the end of an epoch to the first batch of the next, on the slowest rank, in s
+    first_batch_s: Duration | None = None
     #: batches from the first one on, until the loader's processes are in step again
     num_batches: Count
     #: for these batches, the first one among them, in s
@@ -284,7 +284,7 @@ class StepsResult(Frozen):
     profile: tuple[TracedRank, ...] = ()
     #: of a script: the arguments of DDP that the study's knobs have replaced, as they were
     overridden: dict[str, str] = Field(default_factory=dict)
-    #: times of DDP's own logger, in s
+    #: of older records: times of DDP's own logger, in s
     ddp_logger: dict[str, float] | None = None
     #: floating-point operations of one device in a step
     flops_per_step: float | None = None
@@ -479,8 +479,8 @@ class TrainingResult(Frozen):
     global_batch_size: Count
     #: samples to which the study's learning rate belongs
     reference_batch: Count
-    #: learning rate after scaling and warm-up
-    peak_learning_rate: Finite
+    #: of older records: learning rate after scaling and warm-up
+    peak_learning_rate: Finite | None = None
     #: time of setting up, in s
     setup_s: Duration
     #: epochs that came from a checkpoint

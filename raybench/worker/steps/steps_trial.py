@@ -215,7 +215,6 @@ class StepsTrial:
             "flops_per_step": self._cache.flops.get(flops_key(config)),
             "bucket_bytes": ddp.bucket_bytes if ddp else (),
             "gradient_bytes": ddp.gradient_bytes if ddp else None,
-            "ddp_logger": ddp.logger_times_s if ddp else None,
         }
 
     def _with_auxiliary(
