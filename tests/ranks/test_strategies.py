@@ -146,7 +146,7 @@ def silent() -> _Residual:
 
 def _request(workload: dict[str, Any] | None = None, **fields: Any) -> StepsRequest:
     setting = fields.pop("setting", {})
-    whole = setting.get("strategy", "ddp") == "ddp"
+    whole = setting.get("strategy", "ddp") in ("ddp", "fsdp")
     given: dict[str, Any] = {
         "role": "scaling",
         "workload": FactorySpec.model_validate(

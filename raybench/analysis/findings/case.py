@@ -216,7 +216,7 @@ class Case:
     @property
     def needs_variants(self) -> Need | None:
         """What a part of the step needs that is not known; None where there is no such part."""
-        has_parts = self.config.setting.strategy == "ddp" and self.config.world_size > 1
+        has_parts = self.config.setting.strategy != "dp" and self.config.world_size > 1
         return Need.VARIANTS if has_parts else None
 
     def phases(self) -> dict[Phase, Estimate]:

@@ -12,7 +12,6 @@ from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.waterfall import WITHOUT_WRAPPER
 from raybench.spec.knobs import KnobValue
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
@@ -51,12 +50,29 @@ def communication_bound(case: Case) -> Finding | Need | None:
         "bus_bandwidth_bytes_per_s": rate.value if rate else None,
         "link_share": _link_share(case, rate),
         "latency_share": latency_share.value if latency_share else None,
-        "buckets": len(case.steps.bucket_bytes),
-        "transferred_bytes": case.steps.gradient_bytes or sum(case.steps.bucket_bytes),
+        "buckets": len(case.steps.bucket_bytes) or len(case.steps.collective_bytes),
+        "transferred_bytes": case.steps.gradient_bytes or sum(_sent_bytes(case)),
     }
-    limit = slow_way(case) or _limit(case, latency_share)
+    sharded = case.config.setting.strategy == "fsdp"
+    limit = slow_way(case) or (_sharded(case) if sharded else _limit(case, latency_share))
     known = {name: value for name, value in values.items() if value is not None}
-    return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, **vars(limit))
+    saved = case.without(part_s.scaled(GATHERED_AGAIN)) if limit.change == GATHERS_ONCE else None
+    return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, predicted=saved, **vars(limit))
+
+
+def _sent_bytes(case: Case) -> tuple[int, ...]:
+    return case.steps.bucket_bytes or case.steps.collective_bytes
+
+
+GATHERS_ONCE: Mapping[str, KnobValue] = {"fsdp_reshard": False}
+GATHERED_AGAIN = 1 / 3  # of FSDP's transfers at most: before the backward pass, beside gradients as large
+
+
+def _sharded(case: Case) -> Limit:
+    """FSDP gathers weights twice in a step, unless it keeps them between its passes."""
+    if case.config.setting.fsdp_reshard:
+        return Limit(Reason.GATHERS_TWICE, change=GATHERS_ONCE)
+    return Limit(Reason.GATHERS)
 
 
 def _link_share(case: Case, rate: Estimate | None) -> float | None:
@@ -224,8 +240,12 @@ def unattributed_loss(case: Case) -> Finding | None:
     if replay is not None:
         least, most = communication_bounds(case, lost, replay)
         values |= {"least_communication_s": least, "most_communication_s": most}
-    reason = Reason.SEARCHED if case.record.request.role == "search" else None
-    if case.config.setting.strategy in WITHOUT_WRAPPER or "local" in case.steps.missing:
+    reason, strategy = None, case.config.setting.strategy
+    if case.record.request.role == "search":
+        reason = Reason.SEARCHED
+    elif strategy == "fsdp" and not case.steps.collective_bytes:  # an older record
+        reason = Reason.NO_PARTS
+    if strategy == "dp" or "local" in case.steps.missing:
         reason = Reason.NO_PARTS
     return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import median
 
 from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, Severity
@@ -13,10 +14,11 @@ from raybench.records.results import StepsResult
 from raybench.spec.workloads import ScriptSpec
 
 MOST_WORKERS = 16
+HOOK_S = 10e-6  # at most, of a call: 400 buckets took 1.0 ms within the hook, the way there is about as much
 
 
 def costly_wrapper(case: Case) -> Finding | Need | None:
-    """DDP's copies and hooks.
+    """DDP's copies and hooks, or FSDP's.
 
     Views save the copies back from the buckets, not those into them, as no step keeps its gradients. On a
     core, 60 layers of 256 x 256, forward and backward pass: 11.9 ms bare, 15.6 ms under DDP without
@@ -25,13 +27,16 @@ def costly_wrapper(case: Case) -> Finding | Need | None:
     wrapper, setting = case.parts.wrapper, case.config.setting
     if wrapper is None:
         return case.needs_variants
-    if not case.is_notable(wrapper):
+    # without transfers a hook in Python is called for each bucket, which DDP's own all-reduce is not
+    if not case.is_notable(wrapper) or HOOK_S * len(case.steps.bucket_bytes) > wrapper.value / 2:
         return None
     values = {"wrapper_s": wrapper.value, "wrapper_share": case.share(wrapper)}
     if setting.strategy == "ddp" and not setting.gradient_as_bucket_view:
         fix = {"gradient_as_bucket_view": True}
         return case.part(FindingName.COSTLY_WRAPPER, wrapper, values, reason=Reason.VIEWS, fix=fix)
     reason = Reason.COPIES if case.is_cuda and not setting.batched_grad_copy else None
+    if setting.strategy == "fsdp":
+        reason = Reason.SHARDS
     return case.part(FindingName.COSTLY_WRAPPER, wrapper, values, reason=reason)
 
 
@@ -183,14 +188,36 @@ def contention(case: Case) -> Finding | Need | None:
     has_too_many = 0 < cores < ranks * threads
     fitting = max(cores // ranks, 1) if ranks else 0
     change = {"num_threads": fitting} if not case.is_cuda and has_too_many and fitting < threads else None
-    reason = None
+    reason, clocks = None, _clocks_ratio(case)
     if case.is_cuda:
         reason = Reason.SHARED_NODE
+    if case.is_cuda and clocks is not None:
+        # as if a step took the time of so many cycles: what waits for memory slows down less
+        by_clocks_s = min(max(1 - clocks, 0.0) * _concurrent_s(case), own.value)
+        values |= {"clock_drop_ratio": max(1 - clocks, 0.0), "by_clocks_s": by_clocks_s}
+        reason = Reason.CLOCKS if by_clocks_s >= own.value / 2 else Reason.SHARED_HOST
     elif has_too_many:
         reason = Reason.THREADS if change else Reason.WORKERS
     elif (case.record.nodes or 1) == 1 and _num_nodes(case) > 1:
         reason = Reason.ONE_NODE
     return case.part(FindingName.CONTENTION, own, values, reason=reason, change=change)
+
+
+def _clocks_ratio(case: Case) -> float | None:
+    """The clock of GPUs that are all at work over that of one alone; None where not known."""
+    medians = []
+    for variant in ("concurrent", "plain"):
+        blocks = [each.block(variant) for visit in case.visits for each in visit.rounds]
+        clocks = [clock for block in blocks if block is not None for clock in block.clock_mhz if clock]
+        if not clocks:
+            return None
+        medians.append(median(clocks))
+    return medians[0] / medians[1]
+
+
+def _concurrent_s(case: Case) -> float:
+    parts = (case.parts.ideal, case.parts.small_batch, case.parts.contention)
+    return sum(part.value for part in parts if part is not None)
 
 
 def _num_nodes(case: Case) -> int:

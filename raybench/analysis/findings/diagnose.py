@@ -15,12 +15,14 @@ from raybench.analysis.findings.configurations import (
     better_settings,
 )
 from raybench.analysis.findings.evenness import (
+    host_synchronization,
     jitter,
     little_memory,
     losses_disagree,
     narrow_pcie,
     not_all_measured,
     rare_slow_steps,
+    still_warming,
     straggler,
     throttling,
     too_few_cores,
@@ -40,6 +42,8 @@ RULES: Mapping[FindingName, Rule] = {
     FindingName.OTHER_PROCESSES: other_processes,
     FindingName.THROTTLING: throttling,
     FindingName.NARROW_PCIE: narrow_pcie,
+    FindingName.STILL_WARMING: still_warming,
+    FindingName.HOST_SYNCHRONIZATION: host_synchronization,
     FindingName.LITTLE_MEMORY: little_memory,
     FindingName.STRAGGLER: straggler,
     FindingName.LOSSES_DISAGREE: losses_disagree,

@@ -32,6 +32,9 @@ TAKEN_LEAST = 0.1  # of a core, by other processes: from here on they may be wha
 MOST_LOOKED_AT = 20  # other trials, for whether a device is slow in them too
 RARE_LEAST = 0.03  # of the typical step: a difference of less is not worth a word
 CLOCK_DROP = 0.10  # relative, from the fastest round
+WARMER_C = 5.0  # degrees, from the first round to the last
+FP16S = "grad_scaler.py"  # torch's own, which has to know whether a gradient is finite
+NAMED_LINES = 3
 PAIRS_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have devices apart
 
 
@@ -277,6 +280,37 @@ def _clock_drop(measurement: StepsResult) -> float:
             half = len(clocks) // 2
             drops.append(1 - float(np.median(clocks[half:])) / max(float(np.median(clocks[:half])), 1.0))
     return max(drops)
+
+
+def still_warming(case: Case) -> Finding | None:
+    """GPUs that grew warmer in the rounds: what they reach for seconds they may not keep for hours."""
+    by_rank = dict(
+        zip(
+            case.record.ranks,
+            zip(*(each.temperature_c for each in case.steps.rounds), strict=False),
+            strict=False,
+        )
+    )
+    rises = {rank: each[-1] - each[0] for rank, each in by_rank.items() if None not in (each[0], each[-1])}
+    if not rises or max(rises.values()) < WARMER_C:
+        return None
+    rank = max(rises, key=lambda each: rises[each])
+    values = {"rank": rank, "warmer_c": rises[rank], "temperature_c": by_rank[rank][-1]}
+    named = node_of(case.record, rank)
+    return case.found(FindingName.STILL_WARMING, Severity.NOTE, values, named=named)
+
+
+def host_synchronization(case: Case) -> Finding | None:
+    """A step waits for its GPU in the middle, for a value or a size."""
+    lines = {
+        line: number for line, number in (case.steps.host_waits or {}).items() if not line.startswith(FP16S)
+    }
+    if not lines:
+        return None
+    named = {"lines": ", ".join(list(lines)[:NAMED_LINES])}
+    return case.found(
+        FindingName.HOST_SYNCHRONIZATION, Severity.NOTE, {"waits": sum(lines.values())}, named=named
+    )
 
 
 def narrow_pcie(case: Case) -> Finding | None:

@@ -147,8 +147,8 @@ VARIANT_WORDS: dict[Variant, str] = {
     "base": "one device, global batch",
     "plain": "one device alone",
     "concurrent": "all devices, no communication",
-    "local": "DDP without transfers",
-    "ddp": "DDP",
+    "local": "without transfers",
+    "ddp": "the step",
     "anchor": "the default",
 }
 

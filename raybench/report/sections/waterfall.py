@@ -33,7 +33,7 @@ PART_WORDS = {
     "ideal": "ideal",
     "small_batch": "small batch",
     "contention": "contention",
-    "wrapper": "DDP wrapper",
+    "wrapper": "wrapper",
     "skew": "skew",
     "exposed_communication": "communication",
     "undivided": "not divided",
@@ -41,7 +41,7 @@ PART_WORDS = {
 UNMEASURED: dict[Variant, str] = {
     "base": "one device at the global batch",
     "concurrent": "all devices without the wrapper",
-    "local": "steps without all-reduces",
+    "local": "steps without transfers",
 }
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
 IN_LEGEND = {
@@ -91,7 +91,7 @@ def waterfall_table(results: StudyResults) -> Table:
 
 @dataclass(frozen=True)
 class _Quantity:
-    """One thing that is known of the all-reduces."""
+    """One thing that is known of the transfers."""
 
     name: str
     value: Estimate | None
@@ -108,33 +108,33 @@ _QUANTITY_COLUMNS: list[Column[_Quantity]] = [
 
 
 def communication_table(results: StudyResults) -> Table:
-    """What the all-reduces of the headline are by themselves; empty where none were measured."""
+    """What the transfers of the headline are by themselves; empty where none were measured."""
     waterfall, title = results.waterfall, "Other measures of communication"
     if waterfall is None or waterfall.world_size == 1:
         return empty_table(title)
     quantities = (
-        _Quantity("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
+        _Quantity("transfers alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
         _Quantity(
             "hidden by overlap, ms",
             waterfall.hidden_communication_s,
             milliseconds,
-            "all-reduces alone less communication; negative: what interference adds",
+            "transfers alone less communication; negative: what interference adds",
         ),
         _Quantity(
-            "compute / all-reduces alone",
+            "compute / transfers alone",
             waterfall.compute_to_communication,
             interval,
-            "steps of all devices at once over all-reduces alone",
+            "steps of all devices at once over transfers alone",
         ),
         _Quantity(
             "bus bandwidth, GB/s",
             waterfall.bus_bandwidth_bytes_per_s,
             gigabytes_per_s,
-            "of all-reduces alone, as nccl-tests counts it",
+            "of transfers alone, as nccl-tests counts it",
         ),
     )
     many = devices_words(waterfall.world_size)
-    caption = f"All-reduces of one step on {many} ({results.headline_label}), n rounds."
+    caption = f"Transfers of one step on {many} ({results.headline_label}), n rounds."
     return make_table(title, caption, _QUANTITY_COLUMNS, [each for each in quantities if each.value])
 
 
@@ -184,7 +184,7 @@ PART_LOOKS = {  # colour and hatch: bars are read without colours too
     "ideal": ("#9aa4b0", ""),
     "small batch": ("#F0E442", "..."),
     "contention": ("#E69F00", "///"),
-    "DDP wrapper": ("#009E73", "xxx"),
+    "wrapper": ("#009E73", "xxx"),
     "skew": ("#CC79A7", "\\\\\\"),
     "communication": ("#56B4E9", "---"),
     REST: ("#f1f1f1", ""),

@@ -18,10 +18,11 @@ from raybench.worker.communicators import Made, Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
-from raybench.worker.steps.replay import Replay
+from raybench.worker.steps.replay import Replay, ShardedReplay
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.ddp import bucket_bytes, no_transfer, travelling_share
 from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.sharding import Collectives
 from raybench.worker.strategies.stepper import Stepper
 
 
@@ -150,6 +151,7 @@ class Variants:
         self.runs = list[VariantRun]()  # warmed up
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
+        self.collective_bytes: tuple[int, ...] = ()  # of FSDP's collectives in a step
         self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
@@ -174,8 +176,9 @@ class Variants:
         if self._team.size > 1:
             self.add(*self._bare_variants())
         self._add_twin()
+        self._add_sharded()
         self._add_as_if()
-        self._add_replay()
+        self._add_bucket_replay()
         self._add_anchor()
 
     def _add_twin(self) -> None:
@@ -206,6 +209,41 @@ class Variants:
                 return None
             failure, _ = self._tried(lambda: self._step_alone(twin))
         return None if failure else twin
+
+    def _add_sharded(self) -> None:
+        """FSDP without transfers, and its transfers alone."""
+        models, wanted = self._models, {"local", "replay"} & set(self._request.variants)
+        if models.collectives is None or models.wrapped is None or not wanted:
+            return
+        models.activate()
+        messages = models.collectives.messages_of(models.wrapped.step)
+        self.collective_bytes = tuple(each.bytes for each in messages)
+        if "local" in wanted:
+            self._add_sharded_twin(models.collectives)
+        if "replay" in wanted:
+            self._add_replay(
+                ShardedReplay(models.collectives, messages, self._team, self._device.torch_device)
+            )
+
+    def _add_sharded_twin(self, collectives: Collectives) -> None:
+        models, sent = self._models, self._team.num_sent()
+        twin = models.make_twin(self._team)
+
+        def activate() -> None:
+            models.activate()
+            collectives.leave_out()
+
+        # a loss with weights that nobody has says nothing
+        run = replace(run_of("local", models, twin), independent=True, loss=lambda: None)
+        run = replace(run, activate=activate, release=collectives.put_back)
+        failure, _ = self._tried(lambda: self._first_steps(run))
+        run.release()
+        if failure is None and any(self._team.gather(self._team.num_sent() - sent)):
+            failure = "the step looks at the gradients of all ranks"  # as fp16's scaler and clipping do
+        if failure:
+            models.twin, self.missing["local"] = None, failure
+            return
+        self.add(run)
 
     def _step_alone(self, stepper: Stepper) -> None:
         self._models.activate()
@@ -245,6 +283,8 @@ class Variants:
         self.add(*made)
 
     def _why_no_as_if(self) -> str | None:
+        if self._models.setting.strategy != "ddp":
+            return "only DDP's buckets can be held"
         if self._models.twin is None:
             return self.missing.get("local", "needs the steps without transfers")
         if self._models.communication.own is not None:
@@ -289,16 +329,18 @@ class Variants:
         step, run = steps.step_after(waits, stepper.step), run_of(name, models, stepper)
         return replace(run, step=step, activate=activate, release=release), steps.held(asked, waits)
 
-    def _add_replay(self) -> None:
+    def _add_bucket_replay(self) -> None:
         """The all-reduces alone."""
         sizes = self._bucket_bytes()
-        if "replay" not in self._request.variants or not sizes:
-            return
-        replay = Replay(sizes, self._team, self._device.torch_device, self._models.communication)
-        failure, _ = self._tried(replay.make_buckets)
+        if "replay" in self._request.variants and sizes:
+            on, communication = self._device.torch_device, self._models.communication
+            self._add_replay(Replay(sizes, self._team, on, communication))
+
+    def _add_replay(self, replay: Replay | ShardedReplay) -> None:
+        failure, _ = self._tried(replay.make_buffers)
         if failure:
             replay.release()
-            self.missing["replay"] = f"no memory for another set of buckets: {failure}"
+            self.missing["replay"] = f"no memory for what is sent: {failure}"
             return
         self.add(VariantRun("replay", replay.step, replay.activate, replay.release))
 

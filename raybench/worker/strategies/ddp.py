@@ -152,16 +152,12 @@ class HookSwitch:
         self.hook: Hook = hook
 
 
-NANOSECONDS = 1e-9
-
-
 @dataclass(frozen=True)
 class DDPReport:
     """What DDP reports of one rank."""
 
     bucket_bytes: tuple[int, ...]
     gradient_bytes: int  # that travel in a step
-    logger_times_s: dict[str, float] | None
 
 
 def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
@@ -171,7 +167,7 @@ def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
     data = _logging_data(module)
     sizes = _bucket_bytes(data)
     travelling = round(sum(sizes) * travelling_share(module, compression))
-    return DDPReport(sizes, travelling, _logger_times(data))
+    return DDPReport(sizes, travelling)
 
 
 def travelling_share(module: nn.Module, compression: str) -> float:
@@ -200,16 +196,3 @@ def _logging_data(module: DistributedDataParallel) -> dict[str, Any]:
 def _bucket_bytes(data: dict[str, Any]) -> tuple[int, ...]:
     text = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
     return tuple(int(size) for size in text.replace(",", " ").split())
-
-
-def _logger_times(data: dict[str, Any]) -> dict[str, float] | None:
-    """The averages that DDP's logger samples, in s; None where it has sampled none."""
-    names = {
-        "avg_forward_compute_s": "avg_forward_compute_time",
-        "avg_backward_compute_s": "avg_backward_compute_time",
-        "avg_backward_comm_s": "avg_backward_comm_time",
-        "avg_overlap_s": "avg_backward_compute_comm_overlap_time",
-    }
-    if not data.get("avg_backward_comm_time"):
-        return None
-    return {name: float(data.get(in_torch, 0)) * NANOSECONDS for name, in_torch in names.items()}

@@ -160,7 +160,7 @@ def with_restarts(*waited_s: float) -> TrialRecord:
     record = measured(SIXTEEN_TENTHS, QUIET)
     assert record.steps is not None
     restarts = tuple(
-        Restart(first_batch_s=0.4, num_batches=4, waited_s=seconds, usual_s=0.05) for seconds in waited_s
+        Restart(num_batches=4, waited_s=seconds, usual_s=0.05) for seconds in waited_s
     )
     return record.model_copy(update={"result": record.steps.model_copy(update={"restarts": restarts})})
 

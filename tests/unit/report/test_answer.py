@@ -281,7 +281,7 @@ def test_nothing_lost() -> None:
 
 
 @pytest.mark.parametrize(("stopped_by", "is_said"), [("max_seconds", True), ("half_width", False)])
-@pytest.mark.parametrize(("seed", "untold"), [(5, "% to DDP wrapper"), (3, "does not separate")])
+@pytest.mark.parametrize(("seed", "untold"), [(5, "% to wrapper"), (3, "does not separate")])
 def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
     seed: int, untold: str, stopped_by: str, is_said: bool
 ) -> None:

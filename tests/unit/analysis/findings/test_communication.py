@@ -185,3 +185,33 @@ def test_the_transfers_bound_a_loss_that_is_not_divided() -> None:
     assert finding is not None
     assert finding.values["most_communication_s"] == pytest.approx(0.0055, rel=0.05)
     assert ", of which communication is " in evidence(finding)
+
+
+@pytest.mark.parametrize(
+    ("reshard", "reason", "change"),
+    [(True, Reason.GATHERS_TWICE, {"fsdp_reshard": False}), (False, Reason.GATHERS, {"batch_size": 64})],
+)
+def test_what_fsdp_waits_for_is_its_gathers_which_it_need_not_repeat(
+    reshard: bool, reason: Reason, change: dict[str, int]
+) -> None:
+    """A step of 10 ms, FSDP's own work of 2 and transfers of 6, of which a third gathers weights again."""
+    costs = StepCosts(plain_s=0.010, wrapper_s=0.002, exposed_s=0.006, replay_s=0.006)
+    record = measured(costs, QUIET, setting=Setting(strategy="fsdp", fsdp_reshard=reshard))
+    assert record.steps is not None
+    sharded = {"bucket_bytes": (), "gradient_bytes": None, "collective_bytes": (10 << 20,) * 3}
+    record = record.model_copy(update={"result": record.steps.model_copy(update=sharded)})
+    finding = transfers(record, Around())
+    assert (finding.reason, finding.change) == (reason, change)
+    assert "30.0 MiB of FSDP's gathers" in evidence(finding)
+    if reshard:
+        assert finding.predicted is not None
+        assert 18 / 16 <= finding.predicted.high < 18 / 16 + 0.03  # the interval is in it
+    found = analyse(study(), [record])
+    assert found.waterfall is not None
+    parts = found.waterfall.parts.present()
+    assert parts["wrapper"].value == pytest.approx(0.002, rel=0.02)
+    # two ranks: half of what is gathered comes over the link
+    assert found.waterfall.bus_bandwidth_bytes_per_s is not None
+    assert found.waterfall.bus_bandwidth_bytes_per_s.value == pytest.approx((15 << 20) / 0.006, rel=0.02)
+    wrapper = next(each for each in found.findings if each.name is FindingName.COSTLY_WRAPPER)
+    assert wrapper.reason is Reason.SHARDS

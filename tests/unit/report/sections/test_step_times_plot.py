@@ -27,7 +27,7 @@ def test_step_times_take_the_slowest_rank(results: StudyResults, tmp_path: Path)
     pq.write_table(pa.table(columns), tmp_path / f"{results.headline.trial_id}.parquet")
     plot = step_time_plot(results, tmp_path)
     assert plot is not None
-    assert {label: times.tolist() for label, times in plot.sorted_s.items()} == {"DDP": [0.3, 0.4]}
+    assert {label: times.tolist() for label, times in plot.sorted_s.items()} == {"the step": [0.3, 0.4]}
     assert to_png(draw_step_times(plot)).startswith(b"\x89PNG")
 
 
