@@ -36,9 +36,9 @@ def tokenised(data: str) -> list[Any]:
 
 
 def unpacked(data: str) -> str:
-    from raybench.workloads import published_images
+    from raybench.workloads.published_images import PUBLISHED_IMAGES
 
-    return str(published_images.array_folder(published_images.fashion_mnist(Path(data))))
+    return str(PUBLISHED_IMAGES["fashion_mnist"].array_folder(Path(data)))
 
 
 @pytest.fixture(scope="module")
