@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -188,20 +189,11 @@ def _texts(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def header(path: Path) -> list[str]:
-    """The comment lines at the head of a study's file, without the ``# ``."""
-    lines = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").removeprefix(" ").rstrip())
-    return lines
-
-
 def question(path: Path) -> str:
-    """What the study asks: the first line of its header."""
-    return next((line for line in header(path) if line), "")
+    """What the study asks: the first line of the comment at the head of its file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    head = (line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+    return next(filter(None, head), "")

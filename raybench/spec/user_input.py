@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from raybench.errors import RequestError
 from raybench.spec.base import Model
 
@@ -68,6 +70,13 @@ def received(value: Any) -> str:
     except TypeError:
         text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault that pydantic found: the field, the rule and the value received."""
+    first = error.errors(include_url=False)[0]
+    field, rule = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return f"{field}: {rule} (received {received(first['input'])})" if field else rule
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:

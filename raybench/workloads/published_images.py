@@ -17,22 +17,12 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from numpy.typing import NDArray
 
 from raybench.errors import RequestError
 from raybench.workloads import data_files, hub
-from raybench.workloads.data_files import candidate_folders, damaged, first_line
+from raybench.workloads.data_files import MappedArrays, candidate_folders, damaged, first_line
 
-Bytes = NDArray[np.uint8]
 HALVES = ("train", "test")
-
-
-@dataclass(frozen=True)
-class ImageArrays:
-    """One half of a data set: images of shape (n, channels, height, width), labels of shape (n,)."""
-
-    images: Bytes
-    labels: Bytes
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,6 @@ PUBLISHED_IMAGES = {
 }
 
 
-def open_arrays(folder: Path, split: str) -> ImageArrays:
-    """One half of what ``array_folder`` holds, mapped into memory, read-only."""
-    images, labels = (np.load(folder / f"{split}_{part}.npy", mmap_mode="r") for part in ("images", "labels"))
-    return ImageArrays(images, labels)
+def open_arrays(folder: Path, split: str) -> MappedArrays:
+    """One half of an ``array_folder``: images of shape (n, channels, height, width), labels of shape (n,)."""
+    return MappedArrays(folder, f"{split}_images", f"{split}_labels")

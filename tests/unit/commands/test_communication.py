@@ -70,7 +70,7 @@ def test_sizes_with_and_without_dots(text: str, sizes: list[int]) -> None:
         ),
         (("--world-sizes", "2,64"), "--world-sizes: at most 2, with 1 cores"),
         (("--placement", "pack,spred"), '(received "spred"), did you mean "spread"?'),
-        (("--placement", "x"), 'placement[0]: "pack" or "spread" (received "x")'),
+        (("--placement", "x"), 'placement: "pack" or "spread" (received "x")'),
         (("--max-seconds", "soon"), "--max-seconds: a time above 0"),
         (("--cpus-per-worker", "0"), "resources.cpus_per_worker"),
         (("--seed", "-1"), "seed"),

@@ -92,10 +92,10 @@ def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
     target = tmp_path / "data" / place / form
     archive(small_cifar10, target) if "tar" in form else extract(small_cifar10, target)
     folder = CIFAR10.array_folder(tmp_path / "data")
-    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
-    assert train.images.shape == (10, 3, 32, 32)
-    assert train.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert (test.images == 5).all()
+    images, labels = published_images.open_arrays(folder, "train").arrays
+    assert images.shape == (10, 3, 32, 32)
+    assert labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert (published_images.open_arrays(folder, "test").arrays[0] == 5).all()
 
 
 @pytest.mark.parametrize("place", [RAW, f"fashion_mnist/{RAW}"])
@@ -103,10 +103,10 @@ def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
 def test_fashion_mnist_is_found_in_each_form(tmp_path, place, packed):
     write_fashion_mnist(tmp_path / "data" / place, packed)
     folder = FASHION_MNIST.array_folder(tmp_path / "data")
-    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
-    assert train.images.shape == (6, 1, 28, 28)
-    assert train.images[:, 0, 3, 3].tolist() == train.labels.tolist() == [0, 1, 2, 3, 4, 5]
-    assert len(test.labels) == 4
+    images, labels = published_images.open_arrays(folder, "train").arrays
+    assert images.shape == (6, 1, 28, 28)
+    assert images[:, 0, 3, 3].tolist() == labels.tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(published_images.open_arrays(folder, "test").arrays[1]) == 4
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_who_comes_second_takes_the_folder_of_the_first(tmp_path, cache_folder, 
     monkeypatch.setattr(torchvision.datasets, "FashionMNIST", read)
     folder = FASHION_MNIST.array_folder(tmp_path)
     assert list(cache_folder.iterdir()) == [folder]
-    assert len(published_images.open_arrays(folder, "test").labels) == 4
+    assert len(published_images.open_arrays(folder, "test").arrays[1]) == 4
 
 
 def test_what_data_does_not_have_is_downloaded_once(tmp_path, cache_folder, monkeypatch):
