@@ -33,7 +33,7 @@ from raybench.report.format import share
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import received
+from raybench.spec.validation import fields, from_validation
 
 
 def run_communication(options: Options, console: Console) -> int:
@@ -67,13 +67,7 @@ def sweep_of(options: Options) -> Sweep:
     try:
         return Sweep.model_validate(data)
     except ValidationError as error:
-        raise RequestError(
-            *(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')} "
-                f"(received {received(each['input'])})"
-                for each in error.errors(include_url=False)
-            )
-        ) from None
+        raise RequestError(*from_validation(error, data, fields(Sweep))) from None
 
 
 def _measure(

@@ -18,7 +18,7 @@ from raybench.commands.options import (
     Sources,
     option,
     parse_new_folder,
-    parse_path,
+    path,
 )
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
@@ -50,7 +50,7 @@ def report(
         option(
             "--communication",
             "PATH",
-            parse_path,
+            path,
             "What the same devices' link can do: results of a sweep, or logs of nccl-tests (file or folder).",
         ),
     ] = None,

@@ -19,9 +19,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from raybench.errors import RequestError
-from raybench.records.measured_csv import MeasuredRow, MeasuredTable, fault_words, read_measured_csv
+from raybench.records.measured_csv import MeasuredRow, MeasuredTable, read_measured_csv
 from raybench.spec.plural import plural
 from raybench.spec.sweep import COLLECTIVES, Collective
+from raybench.spec.user_input import first_fault
 
 _RANK = re.compile(r"# +Rank +\d+ +(?:Group +(\d+) +)?Pid +\d+ on +(\S+) +device +\d+ +\[\S+\] *(.*)")
 _NAME = re.compile(r"\b(\w+?)_perf")
@@ -233,7 +234,7 @@ def _checked(path: Path, model: type[Any], content: Any) -> Any:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise RequestError(f"{path}: {fault_words(error)}") from None
+        raise RequestError(f"{path}: {first_fault(error)}") from None
 
 
 class _TrainerState(BaseModel):

@@ -23,7 +23,7 @@ from raybench.errors import StoreError
 from raybench.records.base import Duration, Frozen, Whole, Workers
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
-from raybench.spec.user_input import received
+from raybench.spec.user_input import first_fault, received
 
 SCHEMA_VERSION = "1.1"
 
@@ -158,13 +158,6 @@ def record_of_line(path: Path, number: int, line: bytes) -> TrialRecord:
     if "schema_version" not in record.model_fields_set:
         raise DamagedLineError(f"{path}: line {number} is damaged: schema_version: Field required")
     return record
-
-
-def first_fault(error: ValidationError) -> str:
-    """The first thing that is wrong, with its place: "result.rounds: Field required"."""
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def refuse_other_version(path: Path, version: Any) -> None:

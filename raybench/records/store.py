@@ -32,7 +32,6 @@ from raybench.records.record import (
     SCHEMA_VERSION,
     DamagedLineError,
     TrialRecord,
-    first_fault,
     record_of_line,
     refuse_other_version,
 )
@@ -49,7 +48,7 @@ from raybench.records.whole_files import (
 from raybench.spec.load import load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import flat, received, to_toml
+from raybench.spec.user_input import first_fault, flat, received, to_toml
 
 if TYPE_CHECKING:
     # brings numpy, which reading does not need

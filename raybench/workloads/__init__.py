@@ -80,6 +80,8 @@ def check(
     if isinstance(spec, LightningSpec):
         with fails_in_words(f"workload.lightning: prepare_data() of {spec.name}"):
             own.prepare()
+    if isinstance(spec, VisionSpec):
+        own.check()
     if isinstance(spec, TextSpec) and spec.checkpoint is not None:
         workload.model()
     train = _num_samples(workload, "train") if spec.input == "real" else None

@@ -156,7 +156,7 @@ class Case:
         """
         severity = Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
         if fix:
-            more |= {"change": fix, "predicted": self._without(part_s)}
+            more |= {"change": fix, "predicted": self.without(part_s)}
         return self.found(name, severity, values, explains=part_s, **more)
 
     @property
@@ -239,7 +239,7 @@ class Case:
         """A part as a share of the step."""
         return part_s.scaled(1 / self.step_s).value
 
-    def _without(self, part_s: Estimate) -> Estimate:
+    def without(self, part_s: Estimate) -> Estimate:
         """The throughput without a part, over that with it: between nothing gained and all of it."""
         most = self.step_s / max(self.step_s - part_s.high, self.step_s * 0.01)
         return Estimate(most**0.5, 1.0, most, part_s.n)

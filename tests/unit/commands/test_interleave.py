@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from raybench.commands import compare_run
-from raybench.commands.compare import Interleaved
+from raybench.commands.compare import Interleaved, starts
 from raybench.commands.compare_run import Source, compare_interleaved, source
 from raybench.commands.console import make_console
-from raybench.commands.options import parse_starts
 from raybench.errors import Interrupted, RequestError
 from raybench.records.store import ResultsDirectory
 from tests.support.planted import QUIET, FakeRunner, StepCosts
@@ -213,7 +212,7 @@ def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         printed(tmp_path, planted, monkeypatch, study="transformer_ag_news")
     for text in ("1", "x", "1001"):
         with pytest.raises(RequestError, match="--starts: a whole number"):
-            parse_starts(text, "--starts")
+            starts(text, "--starts")
     assert planted.commands == []
 
 

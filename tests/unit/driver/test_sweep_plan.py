@@ -30,7 +30,7 @@ def test_spread_is_pack_on_one_node() -> None:
     [
         (Resources("cpu", 1, "a CPU"), {}, "two devices or more"),
         (Resources("cpu", 0, "a CPU"), {}, "two devices or more"),
-        (Resources("cuda", 0, "no GPU"), {}, "cuda needs GPUs"),
+        (Resources("cuda", 0, "no GPU"), {}, "two devices or more"),
         (Resources("cpu", 2, "a CPU"), {"world_sizes": (4,)}, "at most 2, with 1 cores"),
         (
             Resources("cuda", 2, "a GPU"),

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("cache_folder")
     [
         # as published: distilbert-base-uncased and bert-base-uncased with a head of two classes, gpt2
         (lambda: text(model="distilbert", data_set="imdb"), 66_955_010),
-        (lambda: text(model="bert", data_set="imdb"), 109_483_778),
         (lambda: causal_lm(), 124_439_808),
         # embeddings (10,000 + 128) x 128, two layers, two norms' worth of the last, a head of four classes
         (lambda: text(), 10_128 * 128 + 2 * 132_480 + 256 + 129 * 4),
