@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from raybench.spec.base import Fraction, Model, NonNegativeInt, Seconds, no_repeats
+from raybench.spec.base import Fraction, Model, NonNegativeInt, Seconds, Switch, no_repeats
 from raybench.spec.study import ResourcesSpec, WorldSizes
 
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
@@ -70,6 +70,11 @@ class Sweep(Model):
         ("pack",), description="pack fills nodes, spread takes one per node"
     )
     measure: SweepMeasureSpec = Field(SweepMeasureSpec(), description="how long and how exactly")
+    loopback_nic: Switch = Field(
+        False,
+        description="whether GPUs of one node reach each other through its network adapters alone, as "
+        "those of several nodes do",
+    )
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     seed: NonNegativeInt = Field(0, description="of the order of blocks")
 
