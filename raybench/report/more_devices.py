@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.cost import Work, cost_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.objectives import Prices
-from raybench.analysis.simulate.as_if import Input, MoreDevices, OnMore, Requirement
+from raybench.analysis.simulate.as_if import LINKS, Input, MoreDevices, OnMore, Requirement
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
@@ -34,6 +34,7 @@ from raybench.report.prediction import (
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.plural import plural
+from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -210,19 +211,27 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
         return [_point_words(surely[0], more)]
     if required is not None and required.bus_bytes_per_s is not None:
         many, rate = _many(required.world_size, more), required.bus_bytes_per_s
-        sizes = ",".join(str(each.world_size) for each in more.requirements)
-        name, number = min(required.links, key=lambda each: each[1])
-        links = name if number == 1 else f"{number}x{name}"
         return [
             f"{many} can reach at most {required.ceiling.value:.0%} efficiency on any network",
             f"for {required.target:.0%}, the links of each node must carry {rate_words(rate.value)} "
             f"({bit_rate_words(rate)}) together",
-            f"to measure it as if: `--as-if {sizes} --network {more.devices_per_node}x{links}`",
+            _command_words(more, [each.world_size for each in more.requirements], required.links),
         ]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
+        config = more.record.config
+        if config.setting.strategy == "ddp" and not isinstance(config.workload, ScriptSpec):
+            links = [(LINKS[config.device][-1], 1)]
+            return [words, _command_words(more, [each.asked.world_size for each in surely], links)]
         return [words, *([f"they are not predicted: {refused}"] if refused else [])]
     return [f"what more devices would bring is not predicted: {refused}"] if refused else []
+
+
+def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
+    """What measures so many, over as few links of a node as there may be."""
+    name, number = min(links, key=lambda each: each[1])
+    network = f"{more.devices_per_node}x{name if number == 1 else f'{number}x{name}'}"
+    return f"to measure it as if: `--as-if {','.join(map(str, sizes))} --network {network}`"
 
 
 def _point_words(each: OnMore, more: MoreDevices) -> str:

@@ -31,7 +31,7 @@ from raybench.analysis.simulate.steps import NORMAL_95, Expected
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
 from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_models
 from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Weights
-from raybench.analysis.stats.statistics import CONFIDENCE, Estimate
+from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AsIf
@@ -266,8 +266,26 @@ class _Seen:
 
     def by_law(self, size: int, speedup: Estimate) -> OnMore:
         """What a law says."""
-        per_device = self._batch_per_device(size)
-        return OnMore(AsIf(world_size=size), "law", per_device, speedup, speedup.scaled(1 / size))
+        of_all = size if self._config.scaling == "weak" else 1
+        step_s = None
+        if self._pool.has(self._base) and speedup.low > 0:
+            step_s = inverse(speedup).scaled(of_all * self._pool.time(self._base).value)
+        return OnMore(
+            AsIf(world_size=size),
+            "law",
+            self._batch_per_device(size),
+            speedup,
+            speedup.scaled(1 / size),
+            total_step_s=step_s,
+            samples=self._samples(size),
+        )
+
+    def _samples(self, world_size: int) -> float:
+        """Of all devices in a step."""
+        measured = self._visits[0].steps
+        assert measured is not None
+        more = world_size / self._config.world_size if self._config.scaling == "weak" else 1.0
+        return measured.samples_per_step * more
 
     def requirement(self, world_size: int, waits: tuple[float, float]) -> Requirement:
         """What so many devices need that wait so long for the slowest, at least and at most."""
@@ -322,9 +340,7 @@ class _Seen:
         self, asked: AsIf, how: How, step_s: float, steps: Weights, drawn: Mapping[Input, Array]
     ) -> OnMore:
         """``steps``: those that were measured; ``drawn``: what else changes the logarithm of the step."""
-        n, measured = asked.world_size, self._visits[0].steps
-        assert measured is not None
-        of_each = n / self._config.world_size if self._config.scaling == "weak" else 1
+        n = asked.world_size
         rounds, more = self._pool.contrast(steps), sum(drawn.values())
         own, over_one = rounds.ratio(), None
         (own_draws,) = self._pool.draws([steps]).T
@@ -346,7 +362,7 @@ class _Seen:
             efficiency=over_one,
             step_time_s=time_s,
             total_step_s=time_s,
-            samples=measured.samples_per_step * of_each,
+            samples=self._samples(n),
             shares=tuple((name, float(each.var()) / total) for name, each in by_input.items()),
         )
 
