@@ -19,6 +19,7 @@ FIELDS = (
     FieldOption("--sizes", "message_bytes", "1KiB,...,64MiB", parsed.parse_sizes),
     FieldOption("--world-sizes", "world_sizes", "2,4"),
     FieldOption("--placement", "placement", "pack,spread"),
+    FieldOption("--loopback-nic", "loopback_nic"),
     FieldOption("--max-seconds", "measure.max_seconds", "60s", parsed.parse_duration),
     FieldOption("--device", "resources.device"),
     FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),

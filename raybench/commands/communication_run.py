@@ -45,6 +45,11 @@ def run_communication(options: Options, console: Console) -> int:
         sweep = sweep.model_copy(update={"resources": resources})
         plan = make_sweep_plan(sweep, resources_there(cluster, sweep, options, tell))
         now = of_nodes(cluster.environments(needs_of(resources)))
+        if sweep.loopback_nic and not now.rdma_devices:
+            raise RequestError(
+                "--loopback-nic: of adapters of InfiniBand, RoCE or EFA; over sockets the kernel hands "
+                "messages on without an adapter (received a node without one)"
+            )
         with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
             return measure_and_report(
                 store,

@@ -51,10 +51,11 @@ def _of_sweep(path: Path, option: str) -> Network:
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(path) as store:
-        store.sweep()  # a study is refused
-        found = network_of(link(store.latest().values()), path.resolve().name)
+        alone = store.sweep().loopback_nic  # a study is refused
+        found = network_of(link(store.latest().values()), path.resolve().name, through_adapters=alone)
     if found is None:
         raise RequestError(
-            f"{option}: a sweep of all_reduce between nodes, three messages or more (received {path})"
+            f"{option}: a sweep of all_reduce between nodes, or of one with --loopback-nic, three messages "
+            f"or more (received {path})"
         )
     return found

@@ -63,7 +63,11 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
         _check_devices(trials, [("cuda", each.device_name) for each in logged])
         return link_of_log(logged)
     with ResultsDirectory.open_readonly(directory) as store:
-        store.sweep()  # a study is refused
+        if store.sweep().loopback_nic:  # a study is refused
+            raise RequestError(
+                f"--communication: a sweep as trainings send; what adapters carry is a --network (received "
+                f"{directory})"
+            )
         records = list(store.latest().values())
     _check_devices(trials, [(each.request.config.device, each.device_name) for each in records])
     return link(records)

@@ -21,6 +21,7 @@ from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import NodePlacement, Sweep
 
+THROUGH_ADAPTERS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
 
 
@@ -46,8 +47,8 @@ class SweepPlan:
         return max([*self.world_sizes, *everyone])
 
     def environments(self) -> list[dict[str, str]]:
-        """There are no process knobs."""
-        return [{}]
+        """Without GPUs' links to each other and memory that they share NCCL has the adapters left."""
+        return [THROUGH_ADAPTERS if self.sweep.loopback_nic else {}]
 
     @property
     def oversubscribed(self) -> bool:
@@ -59,6 +60,7 @@ class SweepPlan:
         """Where messages go, the largest world size first: it is what is asked about most."""
         return tuple(
             Place(
+                environment=self.environments()[0],
                 world_size=world_size,
                 placement=placement,
                 device=self.device,
@@ -92,6 +94,16 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     else:
         sizes = sweep.world_sizes
     refuse_too_many(max(sizes), resources, sweep.resources, "--world-sizes")
+    if sweep.loopback_nic and resources.device == "cpu":
+        raise RequestError(
+            "--loopback-nic: of GPUs; gloo's ranks of one node meet in its kernel, which no variable changes "
+            "(received --device cpu)"
+        )
+    if sweep.loopback_nic and resources.num_nodes > 1:
+        raise RequestError(
+            "--loopback-nic: of one node; between several --placement spread measures their network "
+            f"(received {resources.num_nodes} nodes)"
+        )
     resolved = {
         "world_sizes": sizes,
         "resources": sweep.resources.model_copy(update={"device": resources.device}),

