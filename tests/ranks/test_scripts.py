@@ -50,7 +50,12 @@ ASKED = {
         script={"ddp_knobs": ["bucket_cap_mb"]},
     ),
     "accumulates": _request("planted.py", "--accumulation 3 --base-ms 5"),
-    "without ddp": _request("planted.py", "--bare --base-ms 5"),
+    "without ddp": _request("planted.py", "--by-hand --base-ms 5"),
+    "each alone": _request("planted.py", "--bare --base-ms 5"),
+    "unused": _request("planted.py", "--unused --base-ms 5"),
+    "none unused": _request(
+        "planted.py", "--unused --base-ms 5", script={"ddp_knobs": ["find_unused_parameters"]}
+    ),
     "ends after enough": _request("planted.py", "--base-ms 25 --steps 50"),
     "as a module": _request(
         "", "--base-ms 5", script={"script": "tests.support.scripts.planted", "is_module": True}
@@ -132,6 +137,13 @@ def test_what_a_script_cannot_tell_is_missing_with_the_reason(served: dict[str, 
     bare = complete(served["without ddp"])
     assert {block.variant for each in bare.rounds for block in each.blocks} == {"ddp"}
     assert "DistributedDataParallel" in bare.missing["local"]
+    assert "find_unused_parameters" in complete(served["unused"]).missing["local"]
+
+
+def test_a_knob_at_its_default_replaces_an_argument_of_ddp_too(served: dict[str, Outcome]) -> None:
+    found = complete(served["none unused"])
+    assert found.overridden == {"find_unused_parameters": "True"}
+    assert "local" not in found.missing
 
 
 def test_one_that_ends_after_enough_rounds_is_measured(served: dict[str, Outcome]) -> None:
@@ -148,6 +160,7 @@ def test_a_module_is_a_script(served: dict[str, Outcome]) -> None:
         ("never steps", "invalid", "no step of a torch.optim optimizer"),
         ("spawns", "invalid", "starts its ranks itself"),
         ("no group", "invalid", "init_process_group"),
+        ("each alone", "invalid", "each rank trains alone"),
         ("no samples", "invalid", "--samples-per-step"),
         ("raises", "crashed", "rank 1: ValueError: a bug of one rank"),
         ("leaves", "crashed", "rank 1: the script exited with code 3"),

@@ -14,6 +14,7 @@ from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import WITHOUT_WRAPPER
 from raybench.spec.knobs import KnobValue
+from raybench.spec.workloads import ScriptSpec
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
 DEFAULT_CAP_MB = 25.0  # DDP's own, but for the first bucket
@@ -225,9 +226,12 @@ def unattributed_loss(case: Case) -> Finding | None:
         least, most = communication_bounds(case, lost, replay)
         values |= {"least_communication_s": least, "most_communication_s": most}
     reason = Reason.SEARCHED if case.record.request.role == "search" else None
-    if case.config.setting.strategy in WITHOUT_WRAPPER or "local" in case.steps.missing:
+    named, why = dict[str, str](), case.steps.missing.get("local")
+    if case.config.setting.strategy in WITHOUT_WRAPPER or why is not None:
         reason = Reason.NO_PARTS
-    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason)
+        if why is not None and isinstance(case.config.workload, ScriptSpec) and case.steps.gradient_bytes:
+            reason, named = Reason.NOT_LEFT_OUT, {"why": why}
+    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason, named=named)
 
 
 def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:
