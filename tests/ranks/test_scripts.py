@@ -14,7 +14,7 @@ from raybench.records.requests import StepsRequest
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
-from raybench.spec.workloads import ScriptSpec
+from raybench.spec.workloads import FactorySpec, LightningSpec, ScriptSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from tests.conftest import ROOT
@@ -41,6 +41,9 @@ def _request(name: str, args: str, **fields: Any) -> StepsRequest:
 
 
 PLANTED = "--bs {batch_size} --base-ms 60 --slow-ms 40 --send-ms 30 --data-ms 20"
+OWN = "tests.support.own_trainings"
+BRIEF = {"steps": 2, "min_rounds": 3}
+ALONE_TOO: dict[str, Any] = {"variants": ("plain", "ddp"), "measure": BRIEF}
 ASKED = {
     "one": _request("planted.py", PLANTED, world_size=1, variants=("plain",)),
     "two": _request(
@@ -75,6 +78,17 @@ ASKED = {
         measure={"timeout_seconds": 25},
     ),
     "ends early": _request("faulty.py", "'ends early'", script={"samples_per_step": 8}),
+    "one by script": _request("waiting.py", "", world_size=1, variants=("plain",), measure=BRIEF),
+    "two by script": _request("waiting.py", "", measure=BRIEF),
+    "by factory": _request(
+        "", "", workload=FactorySpec.model_validate({"factory": f"{OWN}:WaitingWorkload"}), **ALONE_TOO
+    ),
+    "by adapter": _request(
+        "",
+        "",
+        workload=LightningSpec.model_validate({"lightning": f"{OWN}:build_waiting_lightning"}),
+        **ALONE_TOO,
+    ),
     "after all": _request("planted.py", "--base-ms 5"),
 }
 
@@ -118,6 +132,16 @@ def test_planted_times_are_found_again(served: dict[str, Outcome]) -> None:
     assert _is(min(each["data"] for each in phases), 0.020)
     assert _is(min(each["forward"] for each in phases), 0.080)  # the mean of the ranks
     assert _level(one, "plain") / _level(two, "ddp") == pytest.approx(80 / 150, abs=0.03)
+
+
+def test_factory_adapter_and_script_have_one_efficiency(served: dict[str, Outcome]) -> None:
+    """Planted: 100 ms a step alone, 150 ms on two; within 3 points."""
+    found = {name: complete(served[name]) for name in ASKED if " by " in f" {name}"}
+    assert len(found) == 4
+    one, two = found["one by script"], found["two by script"]
+    ratios = {name: _level(found[name], "plain") / _level(found[name], "ddp") for name in list(found)[2:]}
+    ratios["by script"] = _level(one, "plain") / _level(two, "ddp")
+    assert ratios == {name: pytest.approx(100 / 150, abs=0.03) for name in ratios}
 
 
 def test_samples_are_what_the_loaders_gave(served: dict[str, Outcome]) -> None:

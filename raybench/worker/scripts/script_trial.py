@@ -58,7 +58,7 @@ HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
 FINDS_UNUSED = "DDP's find_unused_parameters sends in every step (--set knobs.find_unused_parameters=false)"
 STILL_SENDS = (
-    "the script sends in every step, beside its DDP: SyncBatchNorm, a loss or a count that it gathers (of "
+    "the script sends in every step, alongside its DDP: SyncBatchNorm, a loss or a count that it gathers (of "
     "transformers' Trainer, --average_tokens_across_devices False)"
 )
 SENDS_NOTHING = (
