@@ -338,10 +338,9 @@ def _under_load(results: StudyResults, headline: TrialRecord, speedup: Estimate 
                 share = each.explains.value / each.step_s
             many = devices(headline.config.world_size, headline.config)
             turns = speedup is not None and speedup.high < 1 and speedup.value > 1 - share
-            yield (
-                f"other processes took {taken:.2f} of {cores:.0f} cores: without them a step may be up to "
-                f"{share:.0%} shorter{f', and {many} faster than one' if turns else ''}"
-            )
+            shorter = f": without them a step may be up to {share:.0%} shorter" if share >= 0.005 else ""
+            faster = f", and {many} faster than one" if turns else ""
+            yield f"other processes took {taken:.2f} of {cores:.0f} cores{shorter}{faster}"
 
 
 # --- what was trained

@@ -155,6 +155,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     ),
     FindingName.UNATTRIBUTED_LOSS: "set --time-budget or measure.max_seconds higher",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
+    Reason.NOT_LEFT_OUT: "measure without what keeps this loss undivided: {why}",
     Reason.SEARCHED: "use --resume to measure the scaling curve, which divides the loss",
     Reason.OVERSUBSCRIBED: "run on as many cores as workers",
     Reason.QUOTA: "use fewer workers or threads, or raise the limit (resources.limits.cpu, --cpus)",

@@ -213,6 +213,10 @@ def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
             " In half of the blocks its DDP sent no gradients, to tell communication from the rest. What it "
             "trained was thrown away."
         )
+    words += "".join(
+        f" Communication and skew are not known, as {why}."
+        for why in dict.fromkeys(steps.missing["local"] for steps in measured if "local" in steps.missing)
+    )
     replaced = {name: value for steps in measured for name, value in steps.overridden.items()}
     if replaced:
         named = ", ".join(f"{name}={value}" for name, value in replaced.items())

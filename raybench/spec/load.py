@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 import raybench
 from raybench.errors import RequestError
-from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.user_input import (
     DEEPEST,
@@ -159,8 +158,7 @@ def _with_ddp_knobs(study: Study) -> Study:
     script = study.workload
     if not isinstance(script, ScriptSpec) or script.ddp_knobs is not None:
         return study
-    defaults = {name: (each.default,) for name, each in Setting.model_fields.items()}
-    named = tuple(name for name in script.DDP_KNOBS if study.knobs.values(name) != defaults[name])
+    named = tuple(name for name in script.DDP_KNOBS if name in study.knobs.model_fields_set)
     links = tuple(_where_it_is(link, script) for link in script.links)
     known = script.model_copy(update={"ddp_knobs": named, "links": links})
     return study.model_copy(update={"workload": known})

@@ -283,7 +283,7 @@ class ScriptSpec(Model):
     ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
         None,
         description="knobs that DistributedDataParallel takes in place of the script's own arguments; unset: "
-        "those that the study sets to something else than their default",
+        "those that the study sets",
     )
 
     #: what ``DistributedDataParallel`` takes, whatever the script gives it

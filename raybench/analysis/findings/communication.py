@@ -13,6 +13,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Need, Reaso
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
+from raybench.spec.workloads import ScriptSpec
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
 DEFAULT_CAP_MB = 25.0  # DDP's own, but for the first bucket
@@ -240,14 +241,17 @@ def unattributed_loss(case: Case) -> Finding | None:
     if replay is not None:
         least, most = communication_bounds(case, lost, replay)
         values |= {"least_communication_s": least, "most_communication_s": most}
-    reason, strategy = None, case.config.setting.strategy
+    strategy, why = case.config.setting.strategy, case.steps.missing.get("local")
+    reason, named = None, dict[str, str]()
     if case.record.request.role == "search":
         reason = Reason.SEARCHED
     elif strategy == "fsdp" and not case.steps.collective_bytes:  # an older record
         reason = Reason.NO_PARTS
-    if strategy == "dp" or "local" in case.steps.missing:
+    if strategy == "dp" or why is not None:
         reason = Reason.NO_PARTS
-    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason)
+        if why is not None and isinstance(case.config.workload, ScriptSpec) and case.steps.gradient_bytes:
+            reason, named = Reason.NOT_LEFT_OUT, {"why": why}
+    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason, named=named)
 
 
 def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:

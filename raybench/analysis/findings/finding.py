@@ -129,7 +129,8 @@ class Reason(StrEnum):
     LARGER_IS_NO_BETTER = auto()
     # unattributed loss
     SEARCHED = auto()  # a trial of the search, which has no other variants
-    NO_PARTS = auto()  # of a strategy or script whose transfers cannot be left out
+    NO_PARTS = auto()  # of a strategy or script without DDP, whose transfers cannot be left out
+    NOT_LEFT_OUT = auto()  # of a script with DDP, for the reason that it names
     # too few cores
     OVERSUBSCRIBED = auto()
     QUOTA = auto()

@@ -56,13 +56,14 @@ DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that 
 ALIKE = 0.05  # relative, of numbers of samples: the last batch of an epoch is smaller
 HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
-NOT_SWITCHED = (
-    "the script has no DistributedDataParallel whose gradients could stay: another wrapper, a hook from its "
-    "constructor, or a GradScaler that would leave out steps on one rank alone"
-)
+FINDS_UNUSED = "DDP's find_unused_parameters sends in every step (--set knobs.find_unused_parameters=false)"
 STILL_SENDS = (
-    "the script communicates even where its DDP sends no gradients: SyncBatchNorm, find_unused_parameters, a "
-    "loss or a count that it gathers"
+    "the script sends in every step, alongside its DDP: SyncBatchNorm, a loss or a count that it gathers (of "
+    "transformers' Trainer, --average_tokens_across_devices False)"
+)
+SENDS_NOTHING = (
+    "the steps call no collective, so each rank trains alone: the model is in no DistributedDataParallel (on "
+    "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
 )
 # Of the worker group, or of Ray's: under torchrun a script does not find them.
 OWN_FILES = "/proc/self/fd/"
@@ -344,14 +345,16 @@ class ScriptTrial:
             return ["plain"], self._until_steady("plain")
         step_s = self._until_steady("ddp")
         self._missing["concurrent"] = "a script has no step without its wrapper"
-        if not all(each.switches for each in about):
-            self._missing["local"] = NOT_SWITCHED
+        unswitched = next(filter(None, (each.unswitched for each in about)), None)
+        if unswitched is not None:
+            self._missing["local"] = unswitched
             return ["ddp"], step_s
         reports = self._block(Order("local", 1, 1))
         if reports is None:
             raise self._too_short()
         if any(report.communicated for report in reports):
-            self._missing["local"] = STILL_SENDS
+            finds_unused = any(each.finds_unused for each in about)
+            self._missing["local"] = FINDS_UNUSED if finds_unused else STILL_SENDS
             return ["ddp"], step_s
         return ["ddp", "local"], step_s
 
@@ -363,6 +366,8 @@ class ScriptTrial:
             reports = self._block(Order(variant, 0, steps))
             if reports is None:
                 raise self._too_short()
+            if self._team.size > 1 and not any(report.communicated for report in reports):
+                raise InvalidTrialError(SENDS_NOTHING)
             now, spent_s = self._team.from_leader(
                 (max(median(each.times) for each in reports), monotonic() - began)
             )

@@ -336,3 +336,9 @@ def test_a_path_in_another_directory_is_taken_from_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_study(find_study("s.toml")).name == "x"
     assert find_study("s.toml") == Path("s.toml")
+
+
+def test_a_script_s_ddp_takes_the_knobs_that_the_study_names_at_their_defaults_too():
+    knobs = {"bucket_cap_mb": [1], "find_unused_parameters": [False]}
+    study = resolve({"name": "mine", "workload": {"script": "train.py"}, "knobs": knobs})
+    assert set(study.workload.ddp_knobs) == set(knobs)
