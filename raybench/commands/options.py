@@ -21,6 +21,7 @@ from typer.models import ArgumentInfo
 from raybench.errors import RequestError
 from raybench.records.record import State
 from raybench.records.whole_files import cannot
+from raybench.spec.knobs import bucket_cap
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import DEEPEST, parse_toml, received
 
@@ -105,8 +106,9 @@ def parse_node_counts(text: str, option: str = "--nodes") -> tuple[int, ...]:
 
 
 def parse_bucket_sizes(text: str, option: str = "--bucket-cap-mb") -> tuple[float | str, ...]:
-    """``1,25,default``, in MiB."""
-    return parse_list(text, _bucket, option, 'numbers of MiB above 0, or "default"')
+    """``1,25,1/5/25,default``, in MiB."""
+    rule = 'numbers of MiB above 0, several for one setting as 1/5/25, or "default"'
+    return parse_list(text, _bucket, option, rule)
 
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:
@@ -244,12 +246,8 @@ def whole_above_0(text: str) -> int:
 
 
 def _bucket(text: str) -> float | str:
-    if text == "default":
-        return text
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError(text)
-    return value
+    cap: float | str = bucket_cap(text if text == "default" or "/" in text else float(text))
+    return cap
 
 
 def option(name: str, metavar: str, parse: Callable[[str, str], Any], text: str) -> Any:

@@ -61,10 +61,13 @@ def test_percent_that_is_none(text):
     assert line == (f'--fail-if-slower: percent of at least 0% and below 100% (received "{text}")')
 
 
+BUCKETS = 'numbers of MiB above 0, several for one setting as 1/5/25, or "default"'
+
+
 def test_lists_of_options():
     assert parse_world_sizes("1,2,4") == (1, 2, 4)
     assert parse_world_sizes("all") == "all"
-    assert parse_bucket_sizes("1,2.5,default") == (1.0, 2.5, "default")
+    assert parse_bucket_sizes("1,2.5,1/5.0,default") == (1.0, 2.5, "1/5", "default")
     assert parse_words("crashed,timeout", ("oom", "crashed", "timeout"), "--retry") == ("crashed", "timeout")
 
 
@@ -91,8 +94,9 @@ def test_values_of_a_field_are_toml_or_bare_words(text, value):
         (parse_world_sizes, "1,1", '--world-sizes: each value once (received "1" twice)'),
         (parse_world_sizes, "1,all", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "all" in "1,all")'),
         (parse_world_sizes, "-1", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "-1")'),
-        (parse_bucket_sizes, "-5", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "-5")'),
-        (parse_bucket_sizes, "nan", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "nan")'),
+        (parse_bucket_sizes, "-5", f'--bucket-cap-mb: {BUCKETS} (received "-5")'),
+        (parse_bucket_sizes, "nan", f'--bucket-cap-mb: {BUCKETS} (received "nan")'),
+        (parse_bucket_sizes, "1/-5", f'--bucket-cap-mb: {BUCKETS} (received "1/-5")'),
     ],
 )  # fmt: skip
 def test_lists_that_are_wrong(parse, text, line):
