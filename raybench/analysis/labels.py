@@ -125,7 +125,7 @@ def knob_words(name: str, value: KnobValue) -> str:
     if name == "batch_size":
         return f"batch {value:,}"
     if name == "bucket_cap_mb":
-        return "default buckets" if isinstance(value, str) else f"{value:g} MiB buckets"
+        return "default buckets" if value == "default" else f"{bucket_words(value)} MiB buckets"
     if name == "precision" and value == "default":
         return "torch's own precision"
     if name in ("precision", "strategy"):
@@ -137,6 +137,11 @@ def knob_words(name: str, value: KnobValue) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
     return f"{name} {value}"
+
+
+def bucket_words(cap: KnobValue) -> str:
+    """A bucket size or several without a unit: "25", "1/5/25", "default"."""
+    return f"{cap:g}" if isinstance(cap, float) else str(cap)
 
 
 def changes_words(changes: Mapping[str, KnobValue]) -> str:

@@ -93,7 +93,7 @@ def _json_messages(path: Path, text: str) -> list[LoggedMessage]:
     try:
         log = _JsonLog.model_validate_json(text)
     except ValidationError as error:
-        raise RequestError(f"{path}: {fault_words(error)}") from None
+        raise RequestError(f"{path}: {first_fault(error)}") from None
     names = _NAME.findall(" ".join(log.args[:1]))
     devices = [each for each in log.config.devices if each.group == log.config.devices[0].group]
     if not names or names[0] not in COLLECTIVES or len(devices) < 2:

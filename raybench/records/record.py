@@ -6,7 +6,8 @@ History of the schema, newest first. Its version is MAJOR.MINOR: a raybench read
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
 1.1. Results of steps have `quota_used_up`, `nccl_networks` and `pcie_links`; settings `batched_grad_copy`,
-   `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id.
+   `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id;
+   `bucket_cap_mb` may be several sizes, as "1/5/25".
 1.0. The anchor is the study's default, measured in the rounds of every trial at the target world size; a
    request of steps has ``visit``, part of the id from 1 on.
 """

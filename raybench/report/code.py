@@ -16,7 +16,7 @@ from raybench.report.format import percent, sentence
 from raybench.report.pages import template
 from raybench.report.sections.verification import measured_words
 from raybench.report.table import NONE, Column, Table, make_table
-from raybench.spec.knobs import KnobValue
+from raybench.spec.knobs import KnobValue, bucket_sizes_mb
 from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
@@ -44,9 +44,10 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "persistent_workers": False,
     "pin_memory": False,
 }
-# how many of FRAMEWORKS hand them on to DDP, the first ones
+# how many of FRAMEWORKS hand them on to DDP, the first ones; several sizes are a list, another argument
+LIST = "bucket_cap_mb_list"
 DDP_KNOBS = {
-    "bucket_cap_mb": 4, "static_graph": 4, "find_unused_parameters": 4, "gradient_as_bucket_view": 3,
+    "bucket_cap_mb": 4, LIST: 2, "static_graph": 4, "find_unused_parameters": 4, "gradient_as_bucket_view": 3,
     "broadcast_buffers": 4, "batched_grad_copy": 2, "skip_all_reduce_unused_params": 2,
 }  # fmt: skip
 LOADER_KNOBS = {
@@ -194,7 +195,7 @@ def loop_snippet(use: Recommendation) -> Snippet:
         device=config.device,
         cuda=config.device == "cuda",
         knobs=knobs,
-        ddp={name: in_python(knobs[name]) for name in DDP_KNOBS if name in knobs},
+        ddp=dict(argument(name, knobs[name]) for name in DDP_KNOBS if name in knobs),
         loader=LOADER_KNOBS,
         hook=f"{compression}_compress_hook" if compression else "",
         threads=use.threads,
@@ -249,13 +250,14 @@ def arguments_table(use: Recommendation) -> Table:
 
     def cell(framework: int) -> Callable[[str], str]:
         def words(knob: str) -> str:
-            names = ARGUMENTS.get(f"{knob}={shown[knob]}") or ARGUMENTS[knob]
-            return names[framework].replace("VALUE", in_python(shown[knob])) or NONE
+            name, value = argument(knob, shown[knob])
+            names = ARGUMENTS.get(f"{knob}={shown[knob]}") or ARGUMENTS[name]
+            return names[framework].replace("VALUE", value) or NONE
 
         return words
 
     columns = [
-        Column[str]("knob", lambda knob: f"{knob} = {in_python(shown[knob])}"),
+        Column[str]("knob", lambda knob: " = ".join(argument(knob, shown[knob]))),
         *(Column(name, cell(place)) for place, name in enumerate(FRAMEWORKS)),
     ]
     caption = f"What is left out is at its default, as measured. {NONE}: no such argument.{_remarks(use)}"
@@ -279,6 +281,13 @@ def _remarks(use: Recommendation) -> str:
     if not isinstance(config.workload, ScriptSpec | TrainerSpec):  # those clip as they do
         others.append("max_grad_norm=0")
     return f"{words} With transformers also {', '.join(others)}." if others else words
+
+
+def argument(knob: str, value: KnobValue) -> tuple[str, str]:
+    """What torch calls a knob of this value, and the value in Python."""
+    if knob == "bucket_cap_mb" and isinstance(value, str):
+        return LIST, f"[{', '.join(map(in_python, bucket_sizes_mb(value)))}]"
+    return knob, in_python(value)
 
 
 def in_python(value: KnobValue) -> str:

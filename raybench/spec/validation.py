@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from raybench.spec.knobs import Knobs
+from raybench.spec.knobs import BUCKET_RULE, Knobs
 from raybench.spec.study import Study
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import did_you_mean, literal, nearest, received
@@ -26,7 +26,7 @@ _TYPES = {
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
     "knobs.batch_size": 'a whole number above 0, or "max"',
-    "knobs.bucket_cap_mb": 'a number of MiB above 0, or "default"',
+    "knobs.bucket_cap_mb": BUCKET_RULE,
     "network": "text such as 8x400Gbit/s, or a table of its own",
     "training.seeds": "a number of seeds above 0, or whole numbers of at least 0, each once",
     "environment": "a table of variables, each with text or a list of texts",

@@ -52,7 +52,12 @@ ASKED = {
         setting=Setting(batch_size=4, bucket_cap_mb=3),
         script={"ddp_knobs": ["bucket_cap_mb"]},
     ),
-    "accumulates": _request("planted.py", "--accumulation 3 --base-ms 5"),
+    "accumulates": _request(
+        "planted.py",
+        "--accumulation 3 --base-ms 5",
+        setting=Setting(batch_size=8, bucket_cap_mb="1e-05/5e-05"),  # 10 and 52 bytes
+        script={"ddp_knobs": ["bucket_cap_mb"]},
+    ),
     "without ddp": _request("planted.py", "--by-hand --base-ms 5"),
     "each alone": _request("planted.py", "--bare --base-ms 5"),
     "unused": _request("planted.py", "--unused --base-ms 5"),
@@ -154,7 +159,9 @@ def test_samples_are_what_the_loaders_gave(served: dict[str, Outcome]) -> None:
 
 def test_the_study_s_knobs_replace_the_arguments_of_ddp(served: dict[str, Outcome]) -> None:
     assert complete(served["two"]).overridden == {"bucket_cap_mb": "10"}
-    assert complete(served["accumulates"]).overridden == {}
+    assert complete(served["accumulates"]).overridden == {"bucket_cap_mb": "10"}
+    assert complete(served["accumulates"]).bucket_bytes == (16, 96)  # of gradients of 16, 16, 16 and 64
+    assert complete(served["as a module"]).overridden == {}
 
 
 def test_what_a_script_cannot_tell_is_missing_with_the_reason(served: dict[str, Outcome]) -> None:

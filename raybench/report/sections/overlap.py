@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, median
 
-from raybench.analysis.labels import devices_words, knob_words
+from raybench.analysis.labels import bucket_words, devices_words, knob_words
 from raybench.analysis.reference import Sizes
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
@@ -98,7 +98,8 @@ def buckets_table(results: StudyResults) -> Table:
     if chosen is None:
         return empty_table(WHAT_IF_TITLE)
     table = what_if_table(results, chosen)
-    return Table(table.title, f"{sentence(choice_words(chosen))} {table.caption}", table.columns, table.rows)
+    caption = f"{sentence(choice_words(chosen))} {list_words(chosen)}{table.caption}"
+    return Table(table.title, caption, table.columns, table.rows)
 
 
 def what_if_table(results: Facts, found: WhatIf) -> Table:
@@ -129,12 +130,25 @@ def choice_words(chosen: WhatIf) -> str:
     asked = [each.setting.bucket_cap_mb for each in chosen.points if each.setting != own]
     if not asked:
         return f"{head}: no buckets but the default's are asked for."
-    caps = ", ".join("default" if isinstance(cap, str) else f"{cap:g}" for cap in asked)
+    caps = ", ".join(map(bucket_words, asked))
     none = f"none of {caps} MiB is" if len(asked) > 1 else f"{caps} MiB is not"
     if first.setting != own:  # a further trial may have them the other way round
         nearest = f"{first.words}: {percent(first.gain, sign=True)}"
         return f"{head}: {none} predicted to be certainly faster than the default ({nearest})."
     return f"{head}: {none} predicted to be faster than the default."
+
+
+def list_words(chosen: WhatIf) -> str:
+    """Whether a list of bucket sizes would bring anything: a sentence; empty where none was looked for."""
+    listed = chosen.listed
+    if listed is None:
+        return ""
+    if not listed.is_proposed:
+        return "No list of bucket sizes is predicted to be certainly faster than the best single size. "
+    return (
+        f"The list (DDP's bucket_cap_mb_list) is predicted to be {percent(listed.gain)} faster than the best "
+        f"single size, {_cap_words(listed.single)}. "
+    )
 
 
 def point_words(row: Predicted) -> str:

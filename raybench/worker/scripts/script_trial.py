@@ -47,7 +47,7 @@ from raybench.worker.scripts.stopwatch import (
 )
 from raybench.worker.steps.meters import CoreMeter, OtherLoad
 from raybench.worker.steps.rounds import LoopResult, discarded_steps, round_progress, timed_steps
-from raybench.worker.strategies.ddp import SYNC_BUFFERS
+from raybench.worker.strategies.ddp import SYNC_BUFFERS, bucket_arguments
 
 POLL_S = 0.2
 OTHERS_END_S = 5.0  # once one rank's script is over: the others notice, or are ended
@@ -200,17 +200,18 @@ class ScriptTrial:
     def _launch(self) -> Launch:
         script, setting = self._script, self._request.config.setting
         several = self._team.size > 1
-        given = {name: getattr(setting, name) for name in script.ddp_knobs or () if several}
+        given: dict[str, Any] = {name: getattr(setting, name) for name in script.ddp_knobs or () if several}
         compression = given.pop("gradient_compression", "none")
+        if "bucket_cap_mb" in given:
+            given |= bucket_arguments(given["bucket_cap_mb"])
+        if "broadcast_buffers" in given:
+            given[SYNC_BUFFERS] = given.pop("broadcast_buffers")
         return Launch(
             rank=self._team.ranks[self._team.rank],
             script=script.script,
             is_module=script.is_module,
             arguments=tuple(script.words(self._request.config.script_values())),
-            ddp_arguments={
-                SYNC_BUFFERS if name == "broadcast_buffers" else name: None if value == "default" else value
-                for name, value in given.items()
-            },
+            ddp_arguments=given,
             compression=compression,
         )
 
