@@ -136,8 +136,7 @@ def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
         point, config = listed.point, headline.config
         wins_s = base.scaling(headline).step_time_s.value - point.step_time_s.value
         place = next((place for place, each in enumerate(every) if each.wins_s < wins_s), len(every))
-        gain = point.gain
-        ratio = replace(gain, value=1 + gain.value, low=1 + gain.low, high=1 + gain.high)
+        ratio = point.gain.plus(1.0)
         change, obstacle = point.change.knobs, point.setting.fault(config.device) or ""
         every.insert(place, Proposal((), change, point.setting, config.environment, obstacle, ratio))
     return every
