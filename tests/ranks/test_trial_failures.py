@@ -282,6 +282,7 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
     assert found.parity is not None
     assert found.parity.may_differ == ("the forward pass communicates, on one device with nobody",)
     assert found.phases
+    assert found.pass_collectives == 1
     for inside in two.insides:  # under DDP both with the other rank, and in `local`, which sends nothing
         assert inside["teams"]["seen"] == [("bare", 1), ("ddp", 1), ("ddp", 2)]
 

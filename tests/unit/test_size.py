@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7783, 56),
+    "analysis": (7794, 56),
     "commands": (2917, 21),
     "driver": (1073, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
     "plan": (1125, 9),
-    "records": (1579, 12),
-    "report": (5063, 29),
+    "records": (1580, 12),
+    "report": (5066, 29),
     "spec": (1678, 13),
-    "worker": (5688, 44),
+    "worker": (5675, 44),
     "workloads": (2350, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
 from raybench.worker.batches import Batches, make_batches
-from raybench.worker.communicators import Made, Team
+from raybench.worker.communicators import Made, Team, collectives_alone
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
@@ -152,6 +152,8 @@ class Variants:
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
         self.collective_bytes: tuple[int, ...] = ()  # of FSDP's collectives in a step
+        # of the passes in a step, beside those of DDP or FSDP; None: no steps without transfers
+        self.pass_collectives: int | None = None
         self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
@@ -204,10 +206,12 @@ class Variants:
         second step it allocates when it has agreed on the order of its buckets.
         """
         failure, twin = self._tried(lambda: self._models.make_twin(self._team))
+        before = collectives_alone()
         for _ in range(STEPS_UNTIL_REBUILT):
             if failure or twin is None:
                 return None
             failure, _ = self._tried(lambda: self._step_alone(twin))
+        self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT
         return None if failure else twin
 
     def _add_sharded(self) -> None:
@@ -236,7 +240,9 @@ class Variants:
         # a loss with weights that nobody has says nothing
         run = replace(run_of("local", models, twin), independent=True, loss=lambda: None)
         run = replace(run, activate=activate, release=collectives.put_back)
+        before = collectives_alone()
         failure, _ = self._tried(lambda: self._first_steps(run))
+        self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT
         run.release()
         if failure is None and any(self._team.gather(self._team.num_sent() - sent)):
             failure = "the step looks at the gradients of all ranks"  # as fp16's scaler and clipping do

@@ -172,9 +172,7 @@ def with_restarts(*waited_s: float) -> TrialRecord:
     """Of 64 samples in 12.5 ms, each usual wait 50 ms."""
     record = measured(SIXTEEN_TENTHS, QUIET)
     assert record.steps is not None
-    restarts = tuple(
-        Restart(num_batches=4, waited_s=seconds, usual_s=0.05) for seconds in waited_s
-    )
+    restarts = tuple(Restart(num_batches=4, waited_s=seconds, usual_s=0.05) for seconds in waited_s)
     return record.model_copy(update={"result": record.steps.model_copy(update={"restarts": restarts})})
 
 
