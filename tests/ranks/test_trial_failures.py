@@ -229,7 +229,7 @@ def test_what_did_not_crash_has_no_frames(two: Served) -> None:
             "losses_of_one_rank",
             {"parity": "crashed afterwards: rank 1: ValueError: planted on rank 1"},
         ),
-        ("twin_of_one_rank", {"local": "no memory for a second set of buckets"}),
+        ("twin_of_one_rank", {"local": "no memory for steps without transfers"}),
     ],
 )
 def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
