@@ -269,6 +269,9 @@ class StepsResult(Frozen):
     #: sizes of FSDP's collectives in a step, in their order: of a gather of weights the output, of a
     #: reduce-scatter of gradients the input, in bytes; empty: another strategy, or an older record
     collective_bytes: tuple[Count, ...] = ()
+    #: collectives that the passes of a step call, as SyncBatchNorm and losses that gather do; null: no
+    #: `local`, or an older record
+    pass_collectives: Whole | None = None
     #: variants that could not be had, and what is measured after the rounds, each with the reason
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)
     #: what was added to each step of `as_if_1`, `as_if_2`, ...

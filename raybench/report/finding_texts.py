@@ -36,6 +36,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.SOCKETS: f"{WAITS}, and NCCL uses sockets instead of {{devices}}",
     Reason.HOST_MEMORY: f"{WAITS}, and NCCL sends over {{network}} without GPUDirect",
     Reason.FAR_GPUS: "{far_link} joins GPUs {far_a} and {far_b}, and {near_link} GPUs {near_a} and {near_b}",
+    Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
     Reason.GATHERS_TWICE: f"{SHARDED}, weights before each pass",
     Reason.GATHERS: SHARDED,
     FindingName.INTERFERENCE: "the step loses more than its transfers take, as they slow down compute",
@@ -119,6 +120,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SOCKETS: "look in the output of NCCL_DEBUG=INFO for a missing plugin, NCCL_NET or NCCL_IB_HCA",
     Reason.HOST_MEMORY: "load nvidia-peermem, with GPU and adapter below one switch (nvidia-smi topo -m)",
     Reason.FAR_GPUS: "measure on those too, with --set 'scaling.placement=[[{near_a}, {near_b}]]'",
+    Reason.PASSES: "synchronize fewer layers (BatchNorm for SyncBatchNorm), or use a larger batch",
     Reason.GATHERS_TWICE: "set fsdp_reshard to false, which gathers weights once a step, if memory allows",
     Reason.GATHERS: LARGER_OR_WHOLE,
     Reason.CHANNELS: "set NCCL_MAX_NCHANNELS lower, or use gradient accumulation",
@@ -229,6 +231,7 @@ COUNTED = {  # one, and several where that is not one with an s
     "trials": ("trial", ""),
     "retries": ("time", ""),
     "waits": ("time", ""),
+    "collectives": ("collective", ""),
     "threads": ("thread", ""),
     "workers": ("loader process", "loader processes"),
 }

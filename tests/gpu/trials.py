@@ -146,7 +146,7 @@ def fill(mib: float, shared: bool) -> tuple[int | None, Outcome, Outcome]:
 def train_and_resume(folder: Path) -> tuple[Outcome, Outcome, Outcome]:
     """On each of two ranks of one GPU: a training, the same ended after two epochs, and that gone on with."""
     worker = Worker(shared=True)
-    workload = {"factory": "tests.ranks.trainable:clouds", "dropout": 0.3, "shaken": True, "batch_norm": True}
+    workload = {"factory": "tests.ranks.trainable:clouds", "dropout": 0.3, "shaken": True, "train": 54}
     request = TrainingRequest(
         config=studies.config(
             workload=FactorySpec.model_validate(workload | {"input": "real"}),

@@ -146,7 +146,7 @@ def silent() -> _Residual:
 
 def _request(workload: dict[str, Any] | None = None, **fields: Any) -> StepsRequest:
     setting = fields.pop("setting", {})
-    whole = setting.get("strategy", "ddp") in ("ddp", "fsdp")
+    whole = setting.get("strategy", "ddp") == "ddp"
     given: dict[str, Any] = {
         "role": "scaling",
         "workload": FactorySpec.model_validate(
@@ -177,16 +177,16 @@ TRIALS: dict[str, StepsRequest] = {
     "ddp compiled": _request(setting={"compile": True, "activation_checkpointing": True}, variants=SHORT),
     "ddp fp16 sent": _request(setting={"gradient_compression": "fp16"}, variants=SHORT),
     "ddp bf16 sent": _request(setting={"gradient_compression": "bf16"}, variants=SHORT),
-    "fsdp": _request(setting=FSDP),
+    "fsdp": _request(setting=FSDP, variants=ALL),
     "fsdp strong": _request(
         setting=FSDP | {"batch_size": 16, "fsdp_reshard": False},
         scaling="strong",
         variants=("base", "plain", "ddp"),
     ),
     "fsdp dropout": _request({"dropout": 0.3}, setting=FSDP | {"activation_checkpointing": True}),
-    "fsdp accumulation": _request(setting=FSDP | {"gradient_accumulation": 2}),
-    "fsdp bf16": _request(setting=FSDP | {"precision": "bf16"}),
-    "fsdp fp16": _request(setting=FSDP | {"precision": "fp16"}),
+    "fsdp accumulation": _request(setting=FSDP | {"gradient_accumulation": 2}, variants=ALL),
+    "fsdp bf16": _request(setting=FSDP | {"precision": "bf16"}, variants=ALL),
+    "fsdp fp16": _request(setting=FSDP | {"precision": "fp16"}, variants=ALL),
     "fsdp bf16 batch norm": _request({"norm": "batch"}, setting=FSDP | {"precision": "bf16"}),
     **{
         f"{strategy} images {layout}": _request(

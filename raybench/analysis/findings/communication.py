@@ -26,6 +26,8 @@ def interference(case: Case) -> Finding | Need | None:
     hidden = case.waterfall.hidden_communication_s if case.waterfall else None
     if hidden is None:
         return case.needs_variants
+    if case.steps.pass_collectives:  # which are exposed too, and not among the transfers alone
+        return None
     beyond = hidden.scaled(-1)
     if not case.is_notable(beyond):
         return None
@@ -53,9 +55,11 @@ def communication_bound(case: Case) -> Finding | Need | None:
         "latency_share": latency_share.value if latency_share else None,
         "buckets": len(case.steps.bucket_bytes) or len(case.steps.collective_bytes),
         "transferred_bytes": case.steps.gradient_bytes or sum(_sent_bytes(case)),
+        "collectives": case.steps.pass_collectives or None,
     }
-    sharded = case.config.setting.strategy == "fsdp"
-    limit = slow_way(case) or (_sharded(case) if sharded else _limit(case, latency_share))
+    in_passes = bool(values["collectives"]) and replay_s is not None and replay_s.high < exposed.low
+    limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case)
+    limit = limit or _limit(case, latency_share)
     known = {name: value for name, value in values.items() if value is not None}
     saved = case.without(part_s.scaled(GATHERED_AGAIN)) if limit.change == GATHERS_ONCE else None
     return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, predicted=saved, **vars(limit))
@@ -69,8 +73,10 @@ GATHERS_ONCE: Mapping[str, KnobValue] = {"fsdp_reshard": False}
 GATHERED_AGAIN = 1 / 3  # of FSDP's transfers at most: before the backward pass, beside gradients as large
 
 
-def _sharded(case: Case) -> Limit:
+def _sharded(case: Case) -> Limit | None:
     """FSDP gathers weights twice in a step, unless it keeps them between its passes."""
+    if case.config.setting.strategy != "fsdp":
+        return None
     if case.config.setting.fsdp_reshard:
         return Limit(Reason.GATHERS_TWICE, change=GATHERS_ONCE)
     return Limit(Reason.GATHERS)

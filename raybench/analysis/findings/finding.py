@@ -93,6 +93,7 @@ class Reason(StrEnum):
     SOCKETS = auto()  # a slow way
     HOST_MEMORY = auto()  # a slow way
     FAR_GPUS = auto()  # a slow way
+    PASSES = auto()  # communicate themselves, as SyncBatchNorm does
     GATHERS_TWICE = auto()  # of FSDP, weights before each pass
     GATHERS = auto()  # of FSDP, weights before the forward pass
     # interference

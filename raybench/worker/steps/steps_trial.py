@@ -110,6 +110,7 @@ class StepsTrial:
                 missing=dict(variants.missing),
                 held=variants.held,
                 collective_bytes=variants.collective_bytes,
+                pass_collectives=variants.pass_collectives,
                 setup_s=set_up - began,
                 warmup_s=warmed_up - set_up,
                 warmup_steps=num_steps,

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
 from raybench.worker.batches import Batches, make_batches
-from raybench.worker.communicators import Made, Team
+from raybench.worker.communicators import Made, Team, collectives_alone
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
@@ -152,6 +152,8 @@ class Variants:
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
         self.collective_bytes: tuple[int, ...] = ()  # of FSDP's collectives in a step
+        # of the passes in a step, beside those of DDP or FSDP; None: no steps without transfers
+        self.pass_collectives: int | None = None
         self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
@@ -176,74 +178,67 @@ class Variants:
         if self._team.size > 1:
             self.add(*self._bare_variants())
         self._add_twin()
-        self._add_sharded()
         self._add_as_if()
         self._add_bucket_replay()
+        self._add_sharded_replay()
         self._add_anchor()
 
     def _add_twin(self) -> None:
-        """DDP without transfers."""
-        setting = self._request.config.setting
-        if "local" not in self._request.variants or setting.strategy != "ddp":
+        """The same without transfers."""
+        models, setting = self._models, self._request.config.setting
+        if "local" not in self._request.variants or setting.strategy not in ("ddp", "fsdp"):
             return
         if setting.find_unused_parameters:
             # every backward pass then ends in an all-reduce of its own, which no hook can leave out
             self.missing["local"] = "find_unused_parameters sends even where gradients stay"
             return
-        twin = self._twin()
+        sent = self._team.num_sent()
+        with models.without_transfers():
+            twin = self._twin()
         if twin is None:
-            self._models.twin = None
-            self.missing["local"] = "no memory for a second set of buckets"
+            self.missing["local"] = "no memory for steps without transfers"
+        elif models.is_sharded and any(self._team.gather(self._team.num_sent() - sent)):
+            # as fp16's scaler does, and clipping
+            self.missing["local"] = "the step looks at the gradients of all ranks"
+        if twin is None or "local" in self.missing:
+            models.twin = None
             return
-        self.add(replace(run_of("local", self._models, twin), independent=True))
+        run = replace(run_of("local", models, twin), independent=True)
+        self.add(self._switched(run, models.collectives) if models.collectives else run)
 
     def _twin(self) -> Stepper | None:
-        """DDP without transfers, stepped until it has all its memory; None where a rank has not enough.
+        """What sends nothing, stepped until it has all its memory; None where a rank has not enough.
 
-        Each attempt ends before the ranks meet again: nothing is sent when this DDP is made, and in the
+        Each attempt ends before the ranks meet again: nothing is sent when DDP's twin is made, and in the
         second step it allocates when it has agreed on the order of its buckets.
         """
         failure, twin = self._tried(lambda: self._models.make_twin(self._team))
+        before = collectives_alone()
         for _ in range(STEPS_UNTIL_REBUILT):
             if failure or twin is None:
                 return None
             failure, _ = self._tried(lambda: self._step_alone(twin))
+        self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT
         return None if failure else twin
 
-    def _add_sharded(self) -> None:
-        """FSDP without transfers, and its transfers alone."""
-        models, wanted = self._models, {"local", "replay"} & set(self._request.variants)
-        if models.collectives is None or models.wrapped is None or not wanted:
+    def _switched(self, run: VariantRun, collectives: Collectives) -> VariantRun:
+        """Of FSDP's, which is what is measured itself; a loss with weights that nobody has says nothing."""
+
+        def activate() -> None:
+            self._models.activate()
+            collectives.leave_out()
+
+        return replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
+
+    def _add_sharded_replay(self) -> None:
+        """FSDP's transfers alone."""
+        models, team = self._models, self._team
+        if "replay" not in self._request.variants or models.collectives is None or models.wrapped is None:
             return
         models.activate()
         messages = models.collectives.messages_of(models.wrapped.step)
         self.collective_bytes = tuple(each.bytes for each in messages)
-        if "local" in wanted:
-            self._add_sharded_twin(models.collectives)
-        if "replay" in wanted:
-            self._add_replay(
-                ShardedReplay(models.collectives, messages, self._team, self._device.torch_device)
-            )
-
-    def _add_sharded_twin(self, collectives: Collectives) -> None:
-        models, sent = self._models, self._team.num_sent()
-        twin = models.make_twin(self._team)
-
-        def activate() -> None:
-            models.activate()
-            collectives.leave_out()
-
-        # a loss with weights that nobody has says nothing
-        run = replace(run_of("local", models, twin), independent=True, loss=lambda: None)
-        run = replace(run, activate=activate, release=collectives.put_back)
-        failure, _ = self._tried(lambda: self._first_steps(run))
-        run.release()
-        if failure is None and any(self._team.gather(self._team.num_sent() - sent)):
-            failure = "the step looks at the gradients of all ranks"  # as fp16's scaler and clipping do
-        if failure:
-            models.twin, self.missing["local"] = None, failure
-            return
-        self.add(run)
+        self._add_replay(ShardedReplay(models.collectives, messages, team, self._device.torch_device))
 
     def _step_alone(self, stepper: Stepper) -> None:
         self._models.activate()

@@ -215,3 +215,18 @@ def test_what_fsdp_waits_for_is_its_gathers_which_it_need_not_repeat(
     assert found.waterfall.bus_bandwidth_bytes_per_s.value == pytest.approx((15 << 20) / 0.006, rel=0.02)
     wrapper = next(each for each in found.findings if each.name is FindingName.COSTLY_WRAPPER)
     assert wrapper.reason is Reason.SHARDS
+
+
+@pytest.mark.parametrize(("collectives", "reason"), [(0, None), (4, Reason.PASSES)])
+def test_passes_that_communicate_are_not_called_interference(collectives: int, reason: Reason | None) -> None:
+    """4 ms are exposed, and DDP's own transfers take 1 ms alone."""
+    record = measured(StepCosts(plain_s=0.010, exposed_s=0.004, replay_s=0.001), QUIET)
+    assert record.steps is not None
+    told = record.steps.model_copy(update={"pass_collectives": collectives})
+    found = {
+        each.name: each for each in analyse(study(), [record.model_copy(update={"result": told})]).findings
+    }
+    assert (FindingName.INTERFERENCE in found) is (collectives == 0)
+    if reason:
+        assert found[FindingName.COMMUNICATION_BOUND].reason is reason
+        assert "4 collectives within its passes" in evidence(found[FindingName.COMMUNICATION_BOUND])

@@ -178,7 +178,7 @@ def test_oversubscribed_is_a_problem() -> None:
 def test_what_failed_after_the_rounds_is_a_finding_and_a_missing_variant_is_none() -> None:
     record = measured(COSTS, STEADY, seed=1)
     assert record.steps is not None
-    reasons = {"local": "no memory for a second set of buckets", "matrix_peak": "rank 0: out of memory"}
+    reasons = {"local": "no memory for steps without transfers", "matrix_peak": "rank 0: out of memory"}
     result = record.steps.model_copy(update={"missing": reasons})
     finding = found(record.model_copy(update={"result": result}))[FindingName.NOT_ALL_MEASURED]
     assert (finding.severity, evidence(finding)) == (Severity.NOTE, "matrix peak: rank 0: out of memory")
