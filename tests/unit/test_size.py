@@ -11,14 +11,14 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7497, 54),
+    "analysis": (7493, 54),
     "commands": (2916, 21),
     "driver": (1073, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
     "plan": (1125, 9),
     "records": (1574, 12),
-    "report": (5040, 29),
+    "report": (5038, 29),
     "spec": (1678, 13),
     "worker": (5500, 44),
     "workloads": (2350, 22),
