@@ -108,8 +108,7 @@ def costs(results: Facts, run: Work, training: TrainingResults | None) -> tuple[
     """
     training = training if run.epochs else None
     found, seen = list[CostPoint](), set[str]()
-    for curve in results.curves:
-        there = curve.records
+    for there in results.curves:
         if there[0].config.world_size > 1 and not there[-1].config.oversubscribed:
             found += _one_alongside(results, there[-1], run)
         for record in there:

@@ -54,13 +54,7 @@ def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
     return Crossover(below * (above / below) ** share, below, above, len(passages) == 1, is_slower)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One setting over the world sizes, the smallest first."""
-
-    label: str
-    records: tuple[TrialRecord, ...]
-    is_default: bool
+Curve = tuple[TrialRecord, ...]  # one setting over the world sizes, the smallest first
 
 
 class BatchPoint(NamedTuple):
@@ -99,12 +93,8 @@ def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
             groups.append([record])
             for each in (key, key[1]):
                 alike.setdefault(each, []).append(groups[-1])
-    found = []
-    for group in groups:
-        largest = group[0].config
-        records = tuple(sorted(group, key=lambda record: record.config.world_size))
-        found.append(Curve(label(study, largest), records, is_default(study, largest)))
-    return sorted(found, key=lambda curve: not curve.is_default)
+    found = [tuple(sorted(group, key=lambda record: record.config.world_size)) for group in groups]
+    return sorted(found, key=lambda curve: not is_default(study, curve[-1].config))
 
 
 def _on_one_curve(largest: Configuration, config: Configuration) -> bool:

@@ -16,8 +16,8 @@ from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.reference import KnownBuckets, known_buckets, of_first_role, one_of_equal
-from raybench.analysis.scaling import Measured, Scaling, says_less
+from raybench.analysis.reference import KnownBuckets, known_buckets, of_first_role
+from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.pool import Pool, Spreads
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
@@ -200,9 +200,11 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
     fit = Measured(measured, buckets, known)
-    compared = [record for record in measured if record.request.role in COMPARED_ROLES]
-    chosen = {id(record) for record in one_of_equal(sorted(compared, key=says_less), buckets)}
-    references = [record for record in compared if id(record) in chosen]
+    references = [
+        record
+        for record in measured
+        if record.request.role in COMPARED_ROLES and fit.reference(record) is record
+    ]
     figures = {record.trial_id: fit.figures(record) for record in measured}
     scalings = {trial_id: scaled for trial_id, (scaled, _) in figures.items()}
     headline = choice.headline(study, references, target)

@@ -45,7 +45,7 @@ def shown_settings(results: Facts, use: Configuration | None = None) -> tuple[Sh
     if headline is None:
         return ()
     best = results.best.record.config if results.best else None
-    on_curves = {record.trial_id for curve in results.curves for record in curve.records}
+    on_curves = {record.trial_id for curve in results.curves for record in curve}
     there = sorted(
         results.compared,
         key=lambda record: -results.scaling(record).throughput_samples_per_s.value,

@@ -81,7 +81,7 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
     record = results.headline or next(iter(results.records), None)
     if record is None:
         return ""
-    model = model_name(record)
+    model = model_name(record.config.workload)
     if record.steps is not None and record.steps.num_parameters is not None:
         model += f" ({plural(record.steps.num_parameters, 'parameter')})"
     return on_words(model, record, results.records, environment)

@@ -308,7 +308,7 @@ def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str
 def _row(more: MoreDevices, each: OnMore) -> dict[str, KnobValue]:
     return {
         **dict.fromkeys(PREDICTION_COLUMNS),
-        "model": model_name(more.record),
+        "model": model_name(more.record.config.workload),
         "nodes": each.asked.nodes,
         "world_size": each.asked.world_size,
         "batch_size": int(more.record.config.setting.batch_size),

@@ -48,7 +48,7 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     others = len(usable) - len(alike)
     measurements = [_record_measurement(results, record) for record in trials]
     return MeasuredGroup(
-        model=model_name(headline),
+        model=model_name(headline.config.workload),
         setting=label(results.study, headline.config, ["batch_size", "placement"]) if others else "",
         scaling=headline.config.scaling,
         passes=headline.config.setting.gradient_accumulation,

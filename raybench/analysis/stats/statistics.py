@@ -1,4 +1,7 @@
-"""The one estimator: the 10% trimmed mean over rounds with its Student-t interval.
+"""The estimator of one series of rounds: the 10% trimmed mean with its Student-t interval.
+
+From four values on at least one at each end is trimmed. A level of the pool, whose noise is known from the
+whole study, is trimmed from ten rounds on only.
 
 Tukey and McLaughlin (1963), "Less vulnerable confidence and significance procedures for location based on
 a single sample", Sankhya A 25: the standard error of a trimmed mean is the Winsorized standard deviation
@@ -101,7 +104,7 @@ def num_trimmed(n: int) -> int:
 
 
 def trimmed_mean(values: ArrayLike) -> Estimate:
-    """The 10% trimmed mean of ``values`` (shape ``(n,)``, one for each round) with its interval.
+    """The trimmed mean of ``values`` (shape ``(n,)``, one for each round) with its interval.
 
     Raises ``ValueError`` for fewer than two values or one that is not finite.
     """

@@ -73,12 +73,10 @@ def _shown(results: StudyResults) -> list[CostPoint]:
     if not any(point.speedup for point in results.costs):
         return []
     best = results.reference(results.best.record).trial_id if results.best else None
-    of_best = (curve for curve in results.curves if any(each.trial_id == best for each in curve.records))
-    fastest = max(
-        results.curves, key=lambda curve: results.scaling(curve.records[-1]).throughput_samples_per_s.value
-    )
+    of_best = (curve for curve in results.curves if any(each.trial_id == best for each in curve))
+    fastest = max(results.curves, key=lambda curve: results.scaling(curve[-1]).throughput_samples_per_s.value)
     curves = results.curves[0], next(of_best, fastest)
-    shown = {record.trial_id for curve in curves for record in curve.records}
+    shown = {record.trial_id for curve in curves for record in curve}
     return [each for each in results.costs if each.record.trial_id in shown]
 
 

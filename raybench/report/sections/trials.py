@@ -111,7 +111,7 @@ def in_order(results: StudyResults, role: Role) -> list[TrialRecord]:
     """The complete records of a role by setting, smallest world size first; the default's first."""
     curve_of: dict[str, int] = {}
     for index, curve in enumerate(results.curves):
-        for record in curve.records:  # a trial on one device belongs to several: it stands with the first
+        for record in curve:  # a trial on one device belongs to several: it stands with the first
             curve_of.setdefault(record.trial_id, index)
     last = len(results.curves)
     return sorted(

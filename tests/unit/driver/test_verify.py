@@ -161,9 +161,7 @@ def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
             for of in (with_them, without)
         )
         assert sorted(mine) == sorted(theirs), name
-    curves = [
-        [record.trial_id for curve in of.curves for record in curve.records] for of in (with_them, without)
-    ]
+    curves = [[record.trial_id for curve in of.curves for record in curve] for of in (with_them, without)]
     assert curves[0] == curves[1]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.choice import is_default
 from raybench.analysis.curves import BatchCurve, BatchPoint, crossover
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.recommendation import Basis
@@ -61,8 +62,8 @@ def test_a_whole_search() -> None:
         assert words in answer
     assert len(re.findall(r"[.:] ", answer)) <= 9
     assert "eep the default" not in answer
-    assert [curve.is_default for curve in results.curves] == [True, False]
-    assert [[each.config.world_size for each in curve.records] for curve in results.curves] == [[1, 2]] * 2
+    assert [is_default(results.study, curve[-1].config) for curve in results.curves] == [True, False]
+    assert [[each.config.world_size for each in curve] for curve in results.curves] == [[1, 2]] * 2
 
 
 @pytest.mark.parametrize("visits", [1, 3])
