@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1611, 12),
     "report": (5044, 29),
     "spec": (1676, 13),
-    "worker": (5513, 44),
+    "worker": (5514, 44),
     "workloads": (2350, 22),
 }
 ALONE = 15  # modules below 120 lines with one importer
