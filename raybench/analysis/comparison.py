@@ -88,9 +88,17 @@ def pairs_to_tell(speed: Estimate, share: float) -> int | None:
     None: more than anyone makes.
     """
     room = abs(math.log(speed.value / (1 - share)))
+    known = (n for n in range(speed.n + 1, MOST_STARTS) if math.log1p(shown_by_pairs(speed, n)) < room)
+    return next(known, None)
+
+
+def shown_by_pairs(speed: Estimate, pairs: int) -> float:
+    """The smallest difference, relative, that so many pairs of starts show: half their 95% interval.
+
+    ``speed``: of ``paired_speed``, whose spread between pairs others are taken to have.
+    """
     spread = speed.log_half_width * math.sqrt(speed.n) / t_quantile(speed.n - 1)
-    enough = (n for n in range(speed.n + 1, MOST_STARTS) if t_quantile(n - 1) * spread < room * math.sqrt(n))
-    return next(enough, None)
+    return math.expm1(t_quantile(pairs - 1) * spread / math.sqrt(pairs))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7719, 56),
-    "commands": (2917, 21),
+    "analysis": (7721, 56),
+    "commands": (2921, 21),
     "driver": (1073, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
