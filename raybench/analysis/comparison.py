@@ -16,7 +16,7 @@ from raybench.analysis.stats.statistics import (
     student,
     unpaired_ratio,
 )
-from raybench.analysis.stats.verdict import times_to_tell, values_to_tell
+from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values_to_tell
 from raybench.machine.environment import Environment, comparable
 from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord
@@ -75,6 +75,14 @@ def pairs_to_tell(speed: Estimate, share: float) -> int | None:
     None: more than anyone makes.
     """
     return values_to_tell(speed.scaled(1 / (1 - share)).logarithm(), 0.0)
+
+
+def shown_by_pairs(speed: Estimate, pairs: int) -> float:
+    """The smallest difference, relative, that so many pairs of starts show: half their 95% interval.
+
+    ``speed``: of ``paired_speed``, whose spread between pairs others are taken to have.
+    """
+    return math.expm1(half_width_of(speed.logarithm(), pairs))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from raybench.analysis.comparison import (
     headline_in_common,
     paired_speed,
     pairs_to_tell,
+    shown_by_pairs,
     work_of,
 )
 from raybench.analysis.labels import devices_words
@@ -179,6 +180,7 @@ def _side(directory: Path, name: str, console: Console) -> Side:
 # --- starts that take turns
 
 DEFAULT_STARTS = 5  # of each side
+SHOWN_FOR = (5, 10, 20, 40)  # pairs
 DATA_VARIABLE = "RAYBENCH_DATA"
 LAST_LINES = 12  # of what a start that failed has printed
 KEEPING_S = 90.0  # for a start that is interrupted: it writes its report and ends Ray
@@ -427,6 +429,8 @@ def _conclude(console: Console, pairs: Sequence[tuple[Started, Started]], limit:
         return DONE
     speed = paired_speed(*([each.throughput for each in side] for side in zip(*pairs, strict=True)))
     measured = f"{times(speed)} ({_described(pairs[0][0])}; {len(pairs)} pairs of starts)"
+    able = [f"{number} pairs {share(shown_by_pairs(speed, number))}" for number in SHOWN_FOR]
+    say(console, f"the least difference that pairs of starts show here: {', '.join(able)}")
     if limit is None:
         say(console, f"B over A: {measured}")
         return DONE

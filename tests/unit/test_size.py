@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7790, 54),
-    "commands": (2886, 20),
+    "analysis": (7794, 54),
+    "commands": (2890, 20),
     "driver": (1086, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1607, 12),
     "report": (5121, 29),
     "spec": (1715, 13),
-    "worker": (5684, 44),
+    "worker": (5685, 44),
     "workloads": (2217, 22),
 }
 ALONE = 14  # modules below 120 lines with one importer

@@ -56,10 +56,15 @@ def values_to_tell(mean: Estimate, margin: float) -> int | None:
 
     ``mean``: of ``n`` values, with that interval. None: more than anyone makes.
     """
-    spread = mean.half_width * math.sqrt(mean.n) / t_quantile(mean.n - 1)
     room = _room(mean, margin)
-    enough = (n for n in range(mean.n + 1, MOST) if t_quantile(n - 1) * spread < room * math.sqrt(n))
+    enough = (n for n in range(mean.n + 1, MOST) if half_width_of(mean, n) < room)
     return next(enough, None)
+
+
+def half_width_of(mean: Estimate, number: int) -> float:
+    """Of Student's 95% interval of a mean of ``number`` values that spread as those of ``mean`` do."""
+    spread = mean.half_width * math.sqrt(mean.n) / t_quantile(mean.n - 1)
+    return t_quantile(number - 1) * spread / math.sqrt(number)
 
 
 def _room(gain: Estimate, margin: float) -> float:

@@ -70,6 +70,7 @@ OWN_FILES = "/proc/self/fd/"
 NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
+LOCAL_TRIES = 3  # blocks of steps: what a script gathers now and then is in one of them
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
 
 
@@ -350,14 +351,14 @@ class ScriptTrial:
         if unswitched is not None:
             self._missing["local"] = unswitched
             return ["ddp"], step_s
-        reports = self._block(Order("local", 1, 1))
-        if reports is None:
-            raise self._too_short()
-        if any(report.communicated for report in reports):
-            finds_unused = any(each.finds_unused for each in about)
-            self._missing["local"] = FINDS_UNUSED if finds_unused else STILL_SENDS
-            return ["ddp"], step_s
-        return ["ddp", "local"], step_s
+        for _ in range(LOCAL_TRIES):
+            reports = self._block(Order("local", 1, 1))
+            if reports is None:
+                raise self._too_short()
+            if not any(report.communicated for report in reports):
+                return ["ddp", "local"], step_s
+        self._missing["local"] = FINDS_UNUSED if any(each.finds_unused for each in about) else STILL_SENDS
+        return ["ddp"], step_s
 
     def _until_steady(self, variant: ScriptVariant) -> float:
         """Blocks until the step time is steady; returns it, in s, of the slowest rank."""

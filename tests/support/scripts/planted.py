@@ -21,6 +21,7 @@ parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--bare", action="store_true")
 parser.add_argument("--by-hand", action="store_true")  # in the place of DDP
 parser.add_argument("--unused", action="store_true")
+parser.add_argument("--gathers-every", type=int, default=0)  # steps, as to log or to evaluate
 arguments = parser.parse_args()
 
 
@@ -68,6 +69,8 @@ for number, batch in enumerate(DataLoader(Samples(), arguments.bs)):
     if (number + 1) % arguments.accumulation == 0:
         optimizer.step()
         optimizer.zero_grad()
+    if arguments.gathers_every and number % arguments.gathers_every == 0:
+        dist.all_reduce(torch.zeros(1))
 Path("last.pt").write_text("weights")
 print("trained to the end")
 dist.destroy_process_group()

@@ -96,6 +96,7 @@ def test_equal_sides_are_not_known_or_not_slower(
     assert len(planted.commands) == 4
     said = {0.03: "is not known: ", 0.5: "B is not slower than A by more than 50%: ", None: "B over A: "}
     assert said[limit] in text
+    assert "the least difference that pairs of starts show here: 5 pairs " in text
 
 
 def test_its_lines_are_appended_to_a_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
