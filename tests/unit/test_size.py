@@ -11,14 +11,14 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7813, 56),
+    "analysis": (7827, 56),
     "commands": (2931, 21),
     "driver": (1070, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
     "plan": (1150, 9),
     "records": (1574, 12),
-    "report": (5067, 29),
+    "report": (5073, 29),
     "spec": (1690, 13),
     "worker": (5500, 44),
     "workloads": (2350, 22),
