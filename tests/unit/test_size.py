@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7827, 56),
+    "analysis": (7825, 56),
     "commands": (2931, 21),
     "driver": (1070, 6),
     "launch": (2065, 17),
