@@ -287,7 +287,7 @@ def draw_required(more: MoreDevices) -> Figure:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(0, 105)
-    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s)")
+    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
     axes.set_ylabel("scaling efficiency (%)")
     last = shown[-1]
     needs = f"need {rate_words(last.bus_bytes_per_s.value)}" if last.bus_bytes_per_s else ""

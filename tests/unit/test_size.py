@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7794, 54),
+    "analysis": (7792, 54),
     "commands": (2890, 20),
     "driver": (1086, 6),
     "launch": (2065, 17),

@@ -323,9 +323,9 @@ class _Seen:
             curve = np.maximum.accumulate([exposed_s(each, number) for each in rates[::-1]])
             found[which == number] = np.interp(allowed[which == number], curve, rates[::-1])
         found[allowed <= 0] = math.inf
-        least, most = np.quantile(found, ENDS, method="inverted_cdf").tolist()
+        least, most = np.exp(np.quantile(found, ENDS, method="inverted_cdf")).tolist()
         value = math.exp(log_rate)
-        bandwidth = Estimate(value, min(math.exp(least), value), max(_exp(most), value), ceiling.n)
+        bandwidth = Estimate(value, min(least, value), max(most, value), ceiling.n)
         around = np.linspace(log_rate - math.log(30), log_rate + math.log(30), CURVE_POINTS).tolist()
         curve_points = tuple((math.exp(each), efficiency(each)) for each in around)
         presets = LINKS[self._config.device]
@@ -411,10 +411,6 @@ ENDS = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
 def _between(worst: float, best: float, towards: float) -> float:
     """On a logarithmic scale."""
     return float(worst ** (1 - towards) * best**towards)
-
-
-def _exp(log: float) -> float:
-    return math.inf if math.isinf(log) else math.exp(log)
 
 
 def _drawn(over: Array) -> dict[Input, Array]:

@@ -126,11 +126,18 @@ def test_predict_simulates_the_headline_over_a_network(tmp_path: Path) -> None:
         "predict", directory(tmp_path), "--network", "1x10Gbit/s", "--world-sizes", "4,8", "--output", output
     )
     assert code == 0, text
-    assert "Simulated: from the gradients and buckets of 2 devices" in text
+    assert "Simulated: from the gradients and buckets of 2 devices" in " ".join(text.split())
     table = pd.read_csv(output)
     assert list(table.world_size) == [4, 8]
     assert set(table.how) == {"simulated"}
     assert (table.step_time_low_s < table.step_time_s).all()
+
+
+def test_what_has_most_of_the_width_is_named_with_the_measurement_that_narrows_it(tmp_path: Path) -> None:
+    code, text = invoke("predict", directory(tmp_path), "--network", "1x200Mbit/s", "--world-sizes", "8")
+    assert code == 0, text
+    words = " ".join(text.split())
+    assert "of the interval's variance is from the network's bandwidth: `communication` on two nodes" in words
 
 
 def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path) -> None:
@@ -150,7 +157,9 @@ def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path
 def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> None:
     code, text = invoke("predict", directory(tmp_path), "--world-sizes", "8")
     assert code == 0, text
-    assert "8 devices can reach at most" in text
+    words = " ".join(text.split())
+    assert "8 devices can reach at most" in words
+    assert "To measure it as if: `--as-if 8 --network 2xtcp-25`." in words
 
 
 def test_a_report_has_what_was_measured_as_if(tmp_path: Path) -> None:

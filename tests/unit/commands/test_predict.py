@@ -252,7 +252,8 @@ def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_pat
     few = results(tmp_path / "few", (1, 2))
     answer("report", few)
     text = (few / "report" / "report.md").read_text(encoding="utf-8")
-    assert "a prediction takes measurements on 3 numbers of devices" in text
+    assert "law 4 devices would train" in text
+    assert "To measure it as if: `--as-if 4,8,16 --network 2xtcp-100`" in text
 
 
 def test_a_results_directory_without_a_trial(tmp_path: Path) -> None:

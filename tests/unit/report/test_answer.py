@@ -56,7 +56,7 @@ def test_a_whole_search() -> None:
         "% of each step is lost: ",
         ": it makes 2 devices ",
         " times as fast as the default. By Gustafson's law 4 devices would train 3.",
-        " times as fast as one; what the network between more devices costs is not in it. They are not ",
+        " times as fast as one; what the network between more devices costs is not in it. To measure it ",
         "% efficiency if you run it again.",
     ):
         assert words in answer

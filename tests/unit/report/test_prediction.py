@@ -131,6 +131,7 @@ def test_two_numbers_of_devices_have_a_table_by_a_law() -> None:
     """80% on two devices: Amdahl's f is 1/4, so 2.29, 2.91 and 3.37 times as fast; Gustafson's is 2/5."""
     table = by_law(planted({(128,): exactly_strong(0.8)}, "batch_size", scaling={"mode": "strong"}))
     assert table.rows[0][:4] == ("4", "law", "", "32")
+    assert all(" [" in row[-1] for row in table.rows)  # the time of a run
     assert [row[5].split("x")[0] for row in table.rows] == ["2.29", "2.91", "3.37"]
     assert table.caption.startswith("By Amdahl's law, not predicted: f = 25%")
     assert "more than 4.00 (1/f)" in table.caption
