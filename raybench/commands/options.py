@@ -179,8 +179,23 @@ Sources = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the answer only.")]
-
-
+BatchMode = Annotated[
+    Literal["weak", "strong"] | None,
+    typer.Option(
+        "--scaling",
+        help="Whether batches are per device (weak) or global.  [default: as measured, or weak]",
+    ),
+]
+Communication = Annotated[
+    Path | None,
+    option(
+        "--communication",
+        "PATH",
+        path,
+        "What the network can do: results of the command communication, or logs of nccl-tests (a file or a "
+        "folder).",
+    ),
+]
 PricePerDevice = Annotated[float | None, option("--price-per-device-hour", "P", amount, "In any currency.")]
 PricePerNode = Annotated[float | None, option("--price-per-node-hour", "P", amount, "Beside the devices'.")]
 
@@ -227,11 +242,11 @@ class FieldOption:
         info = _field_of(model, self.field)
         text = f"{str(info.description)[0].upper()}{str(info.description)[1:]}."
         kind: Any = info.annotation
-        if kind is bool or get_origin(kind) is Literal:
-            made = typer.Option(self.name, help=text, envvar=self.envvar)
-            kind = kind if kind is bool else kind | None
+        if kind is bool:
+            made = typer.Option(self.name, help=text)
         else:
-            kind, made = Any, option(self.name, self.example, self.parse, text)
+            example = "|".join(get_args(kind)) if get_origin(kind) is Literal else self.example
+            kind, made = Any, option(self.name, example, self.parse, text)
             made.envvar = self.envvar
         return _parameter(self.key, Annotated[kind, made], False if kind is bool else None)
 

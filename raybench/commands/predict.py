@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from pydantic import AfterValidator, Field
 
 from raybench.commands.networks import parse_network
 from raybench.commands.options import (
+    BatchMode,
+    Communication,
     PricePerDevice,
     PricePerNode,
     Sources,
@@ -82,12 +84,7 @@ class PredictOptions:
             "Of each world size, as 4,8,16: workers stand evenly.",
         ),
     ] = None
-    scaling: Annotated[
-        Literal["weak", "strong"] | None,
-        typer.Option(
-            help="Whether batches are per device (weak) or global.  [default: as measured, or weak]"
-        ),
-    ] = None
+    scaling: BatchMode = None
     setting: Annotated[
         Mapping[str, str],
         option(
@@ -97,15 +94,7 @@ class PredictOptions:
             "Knobs to predict for, as precision=bf16.  [default: the headline's]",
         ),
     ] = field(default_factory=dict)
-    communication: Annotated[
-        Path | None,
-        option(
-            "--communication",
-            "PATH",
-            path,
-            "The network: results of the command communication, or logs of nccl-tests (a file or a folder).",
-        ),
-    ] = None
+    communication: Communication = None
     network: Annotated[
         Network | None,
         option(

@@ -12,13 +12,14 @@ import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import (
+    BatchMode,
+    Communication,
     PricePerDevice,
     PricePerNode,
     Quiet,
     Sources,
     option,
     parse_new_folder,
-    path,
 )
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
@@ -38,22 +39,9 @@ def report(
         Path | None,
         option("--output", "DIR", parse_new_folder, "Of files: where the report goes; new or empty."),
     ] = None,
-    scaling: Annotated[
-        Literal["weak", "strong"] | None,
-        typer.Option(
-            help="Of files: batches are per device (weak) or global.  [default: as measured, or weak]"
-        ),
-    ] = None,
+    scaling: BatchMode = None,
     quiet: Quiet = False,
-    communication: Annotated[
-        Path | None,
-        option(
-            "--communication",
-            "PATH",
-            path,
-            "What the same devices' link can do: results of a sweep, or logs of nccl-tests (file or folder).",
-        ),
-    ] = None,
+    communication: Communication = None,
     price_per_device_hour: PricePerDevice = None,
     price_per_node_hour: PricePerNode = None,
     format_: Annotated[

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
     "analysis": (7792, 54),
-    "commands": (2890, 20),
+    "commands": (2884, 20),
     "driver": (1086, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),

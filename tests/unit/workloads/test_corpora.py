@@ -24,6 +24,7 @@ def alone(tmp_path, monkeypatch):
     """No network, and a cache of one's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(hub, "reachable", lambda: False)
+    corpora._load.cache_clear()
 
 
 def write(file, content):
