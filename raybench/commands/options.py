@@ -287,7 +287,7 @@ PricePerDevice = Annotated[
     float | None, option("--price-per-device-hour", "P", parse_above_0, "In any currency.")
 ]
 PricePerNode = Annotated[
-    float | None, option("--price-per-node-hour", "P", parse_above_0, "Beside the devices'.")
+    float | None, option("--price-per-node-hour", "P", parse_above_0, "In addition to the devices'.")
 ]
 
 

@@ -117,9 +117,8 @@ def _scaling(results: StudyResults) -> list[str]:
         return [*steps, rate, "no smaller number of devices was measured to compare with"]
     base = scaling.baseline.world_size
     few = "one" if base == 1 else f"{base:,}"
-    how = "train" if speedup.high >= 1 else f"are slower than {few}: they train"
-    than = f" as {few}" if speedup.high >= 1 else ""
-    fast = f"{many} {how} {speedup.value:.2f} times as fast{than} {at}"
+    only = "only " if speedup.high < 1 else ""
+    fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few} {at}"
     return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency", *_other_batches(results)]
 
 
@@ -139,7 +138,7 @@ def _other_batches(results: StudyResults) -> list[str]:
         return [f"below a batch between {below} and {above} they are slower than one{with_what}"]
     if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
         least, most = curve.points[0].batch_size, curve.points[-1].batch_size
-        return [f"they are slower than one at every batch from {least:,} to {most:,}{with_what}"]
+        return [f"they are slower at every batch from {least:,} to {most:,}{with_what}"]
     return []
 
 
@@ -175,10 +174,9 @@ def _why(results: StudyResults) -> list[str]:
         smaller = "smaller parts and unknown causes" if rest >= LEAST_SHARE else "smaller parts"
         parts.append(f"the rest to {smaller}")
     elif rest >= LEAST_SHARE:
-        parts.append("the rest to unknown causes")
-    named = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+        parts.append("the rest unexplained")
     offset = ", partly offset by other parts" if rest <= -LEAST_SHARE else ""
-    return [f"{lost}: {named}{offset}", *more]
+    return [f"{lost}: {', '.join(parts)}{offset}", *more]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
@@ -187,7 +185,7 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
     is_script = isinstance(results.study.workload, ScriptSpec)  # which no time divides further
     if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script:
         return []
-    return ["a larger --time-budget or measure.max_seconds would separate them"]
+    return ["a larger --time-budget would separate them"]
 
 
 # --- what to change
@@ -218,8 +216,10 @@ def _choice(results: StudyResults) -> list[str]:
     best, use = results.best, results.recommendation
     if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
         many = devices(use.config.world_size, use.config)
-        ratio = 1 + use.gain.gain.value
-        return [f"use {use.label}: it makes {many} {ratio:.2f} times as fast as the default"]
+        fast = f"use {use.label}: it makes {many} {1 + use.gain.gain.value:.2f} times as fast"
+        trained = results.training.groups if results.training else ()
+        is_trained = any(use.config.same_setting(each.config) for each in trained)
+        return [f"{fast}, but its accuracy was not measured" if trained and not is_trained else fast]
     if best is None:
         return []
     size = best.record.config.world_size
@@ -249,8 +249,8 @@ def one_device_words(results: StudyResults) -> list[str]:
         return [USE_ONE]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
-    many = devices(advice.record.config.world_size, advice.record.config)
-    return [f"better still, use one device: {many} train only {speedup.value:.2f} times as fast"]
+    many = advice.record.config.world_size
+    return [f"better, use one device: {many} train {speedup.value:.2f} times as fast"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -316,12 +316,12 @@ def _trust(results: StudyResults) -> list[str]:
         return []
     again, words = scaling.efficiency.again if scaling.efficiency else None, []
     if again is not None:
-        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency if you run it again"]
+        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency in another run"]
     elif scaling.throughput_samples_per_s.again is not None:
         rate = scaling.throughput_samples_per_s
         assert rate.again is not None
         _, low, high = aligned(rate.value, *rate.again)
-        words = [f"expect {low} to {high} samples/s if you run it again"]
+        words = [f"expect {low} to {high} samples/s in another run"]
     return [*words, *_under_load(results, headline, scaling.speedup)]
 
 
@@ -334,12 +334,13 @@ def _under_load(results: StudyResults, headline: TrialRecord, speedup: Estimate 
             share = each.values["lost_ratio"]
             if each.explains is not None and each.step_s is not None:
                 share = each.explains.value / each.step_s
-            many = devices(headline.config.world_size, headline.config)
             turns = speedup is not None and speedup.high < 1 and speedup.value > 1 - share
-            yield (
-                f"other processes took {taken:.2f} of {cores:.0f} cores: without them a step may be up to "
-                f"{share:.0%} shorter{f', and {many} faster than one' if turns else ''}"
+            without = (
+                f"{headline.config.world_size} may be faster than one"
+                if turns
+                else f"a step may be up to {share:.0%} shorter"
             )
+            yield f"other processes took {taken:.2f} of {cores:.0f} cores: without them {without}"
 
 
 # --- what was trained
@@ -352,9 +353,7 @@ def _goodput(results: StudyResults) -> list[str]:
     """
     training = results.training
     most = training.most_goodput if training is not None else None
-    if training is None or most is None:
-        return []
-    if not training.is_scaled:  # then there are bounds only, in the table
+    if training is None or most is None or not training.is_scaled:  # else there are bounds only
         return []
     rate = f"{figures(most.goodput_samples_per_s.value)} useful samples/s"
     many = devices(most.record.config.world_size, most.record.config)

@@ -33,7 +33,7 @@ from raybench.report.pages import (
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import draw_prediction, prediction_plot
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import buckets_table, model_buckets_table, overlap_table
+from raybench.report.sections.overlap import buckets_table, buckets_words, model_buckets_table, overlap_table
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
     draw_scaling,
@@ -177,7 +177,7 @@ def make_tables(results: StudyResults) -> ReportTables:
     scaling = scaling_table(results)
     later: Level = "folded" if results.complete else "first"
     sections = {
-        "scaling": Section("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
+        "scaling": Section("Scaling", ("scaling", "waterfall"), (scaling,), level="first"),
         "predictions": Section(
             "More devices",
             ("required", "prediction"),
@@ -221,6 +221,7 @@ def make_tables(results: StudyResults) -> ReportTables:
             "What if",
             tables=(model_buckets_table(results), buckets_table(results)),
             level="folded",
+            sentence=buckets_words(results),
         ),
         "steps": Section("Step times", ("step_times",), level="folded"),
     }

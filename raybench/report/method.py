@@ -21,7 +21,6 @@ from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
-NAMED = ("torch", "ray")  # packages, beside raybench
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
 
@@ -73,7 +72,7 @@ BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
 def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str:
-    """ "mlp on 2 CPU workers on AMD EPYC, gloo · raybench 0.1.0, torch 2.14.1 · 2026-11-22".
+    """ "mlp on 2 CPU workers on AMD EPYC, gloo · torch 2.14.1 · 2026-11-22".
 
     ``environment`` is what environment.json holds, as far as it is known. Empty where nothing was measured.
     """
@@ -89,12 +88,12 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
 def on_words(
     what: str, record: TrialRecord, records: Iterable[TrialRecord], environment: Mapping[str, Any]
 ) -> str:
-    """``what`` on the devices of ``record``, with versions, and when the first of ``records`` began."""
+    """``what`` on the devices of ``record``, torch's version, and when the first of ``records`` began."""
     config = record.request.config
     where = hardware_words(record, str(environment.get("cpu_model") or ""))
-    packages = environment.get("packages") or {}
-    versions = [f"{name} {packages[name]}" for name in ("raybench", *NAMED) if name in packages]
-    parts = [f"{what} on {where}, {BACKENDS[config.device]}", ", ".join(versions), began_words(records)]
+    version = (environment.get("packages") or {}).get("torch")
+    torch = f"torch {version}" if version else ""
+    parts = [f"{what} on {where}, {BACKENDS[config.device]}", torch, began_words(records)]
     return " · ".join(part for part in parts if part)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.cost import Work, cost_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.objectives import Prices
-from raybench.analysis.simulate.as_if import MoreDevices, OnMore, Requirement
+from raybench.analysis.simulate.as_if import OF_CEILING, MoreDevices, OnMore, Requirement
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
     aligned,
@@ -28,7 +28,7 @@ from raybench.report.prediction import (
     refusals_words,
     step_columns,
 )
-from raybench.report.table import Column, Table, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.plural import plural
 
@@ -98,8 +98,8 @@ def _nodes_like_here(more: MoreDevices, each: OnMore) -> int:
 
 
 HOW_WORDS = {
-    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as so many "
-    "devices need, and whose steps waited for the slowest of so many.",
+    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as that many "
+    "devices need, and whose steps waited for the slowest of them.",
     "simulated": "Simulated: from the gradients and buckets of {here}; stragglers among more devices are not "
     "in it (`scaling --as-if` measures them).",
     "fit": "Fit: a model of the step, to all measured numbers of devices; intervals of a new run.",
@@ -140,21 +140,31 @@ def how_words(more: MoreDevices) -> str:
 
 
 def required_table(more: MoreDevices | None) -> Table:
-    """What efficiency a free network would give, and the bandwidth that comes near it."""
+    """What efficiency a free network would give, and the bandwidth that comes near it, next to today's."""
     if more is None or not more.requirements:
         return empty_table(REQUIRED)
+    today = more.bus_bytes_per_s
+
+    def over_today(each: Requirement) -> str:
+        return f"{figures(each.bus_bytes_per_s / today)}x" if each.bus_bytes_per_s and today else NONE
+
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
         Column("ceiling", lambda each: percent(each.ceiling), right=True),
-        Column("target", lambda each: known(each.target, lambda target: f"{target:.0%}"), right=True),
-        Column("bus bandwidth", lambda each: known(each.bus_bytes_per_s, rate_words), right=True),
+        Column(
+            f"for {OF_CEILING:.0%} of it", lambda each: known(each.bus_bytes_per_s, rate_words), right=True
+        ),
         Column("in bits", lambda each: known(each.bus_bytes_per_s, bit_rate_words), right=True),
+        Column("over today's", over_today, right=True),
     ]
     caption = (
         "Ceiling: efficiency over a network that takes no time; stragglers, DDP's copies and contention "
-        "remain. Target: a round figure below it. Bus bandwidth as nccl-tests counts it, without latency: "
-        "what all links of a node carry together."
+        f"remain. Then what all links of a node must carry together for {OF_CEILING:.0%} of it, counted as "
+        "nccl-tests does, without latency."
     )
+    if today is not None:
+        here = devices_words(more.record.config.world_size)
+        caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
     return make_table(REQUIRED, caption, columns, more.requirements)
 
 
@@ -187,11 +197,12 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if surely and surely[0].how == "fit":
         return [_point_words(surely[0], more)]
     if required is not None and required.bus_bytes_per_s is not None:
-        many, rate = _many(required.world_size, more), required.bus_bytes_per_s
+        many, today = _many(required.world_size, more), more.bus_bytes_per_s
+        rate = bit_rate_words(required.bus_bytes_per_s)
+        reach = f", and these reach {bit_rate_words(today)}" if today else ""
         return [
-            f"{many} can reach at most {required.ceiling.value:.0%} efficiency on any network",
-            f"for {required.target:.0%}, the links of each node must carry {rate_words(rate)} "
-            f"({bit_rate_words(rate)}) together",
+            f"{many} reach at most {required.ceiling.value:.0%} efficiency on any network",
+            f"for {OF_CEILING:.0%} of that each node needs {rate}{reach}",
         ]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
@@ -245,15 +256,20 @@ def draw_required(more: MoreDevices) -> Figure:
         )
         if each.bus_bytes_per_s and each.target:
             axes.plot(each.bus_bytes_per_s / GIGA, 100 * each.target, color=color, marker="o", markersize=6)
-    axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    if more.bus_bytes_per_s is not None:
+        axes.axvline(more.bus_bytes_per_s / GIGA, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+        axes.annotate(
+            "today", (more.bus_bytes_per_s / GIGA, 1), xycoords=("data", "axes fraction"), xytext=(4, -4),
+            textcoords="offset points", va="top", color=GREY,
+        )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_ylim(0, 105)
+    axes.set_ylim(0, 100)
     axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s)")
     axes.set_ylabel("scaling efficiency (%)")
     last = shown[-1]
     needed = f"need {rate_words(last.bus_bytes_per_s or 0.0)} over each node's links"
-    write_title(figure, f"{last.world_size:,} devices at {last.target:.0%} efficiency {needed}")
+    write_title(figure, f"{last.world_size:,} devices {needed} for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
     return figure
 

@@ -74,7 +74,7 @@ class ScalingSpec(Model):
     ] = Field(
         (),
         description="further numbers of devices, measured in the rounds of the target world size as if there "
-        "were so many: collectives last as long as on them",
+        "were that many: collectives last as long as on them",
     )
 
     @field_validator("world_sizes", mode="before")
@@ -245,7 +245,7 @@ class Study(Model):
     data: str | None = Field(None, description="directory with the data sets")
     code_folder: str | None = Field(
         None,
-        description="where a function of your own is looked for first; unset: beside the study's file",
+        description="where a function of your own is looked for first; unset: next to the study's file",
     )
     seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
@@ -305,7 +305,7 @@ class Study(Model):
             if name not in known:
                 meant = difflib.get_close_matches(name, known, 1)
                 hint = f", did you mean {{{meant[0]}}}?" if meant else f"; there are {', '.join(known)}"
-                raise ValueError(f"workload.args: {{{name}}} is no knob{hint}")
+                raise ValueError(f"workload.args: {{{name}}} is not a knob{hint}")
         reached = {*script.placeholders, *script.DDP_KNOBS, "num_threads"}
         reached |= {"batch_size"} if "global_batch_size" in reached else set()
         for name, each in Setting.model_fields.items():

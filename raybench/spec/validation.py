@@ -167,7 +167,7 @@ def _variables(environment: Mapping[str, Any]) -> list[str]:
     faults = []
     for name in environment:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            faults.append(f"environment: {received(name)} is no name of an environment variable")
+            faults.append(f"environment: {received(name)} is not a name of an environment variable")
         elif name in RESERVED_VARIABLES:
             faults.append(f"environment.{name}: not a study's to set: {RESERVED_VARIABLES[name]}")
     return faults

@@ -31,8 +31,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import AsIf
 from raybench.spec.network import Line, Network
 
-TARGET_STEP = 0.05  # of the efficiency that is required
-NEAR_CEILING = 0.02  # nearer to a free network's none is required: any bandwidth would be needed
+OF_CEILING = 0.95  # what is required of the efficiency over a free network: all of it no bandwidth brings
 CURVE_POINTS = 25
 LOG_RATES = math.log(1e6), math.log(1e13)  # of a network, in bytes/s: the least, and the most
 
@@ -62,7 +61,7 @@ class Requirement:
 
     world_size: int
     ceiling: Estimate  # efficiency over a free network: the slowest device alone
-    target: float | None  # efficiency below it; None: communication leaves nothing to require
+    target: float | None  # OF_CEILING of it; None: communication leaves nothing to require
     bus_bytes_per_s: float | None  # that reaches it, of all links of a node; None: none does, or any
     curve: tuple[tuple[float, float], ...]  # bus bandwidth in bytes/s, and efficiency; around what is needed
 
@@ -76,6 +75,7 @@ class MoreDevices:
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # that of the points, where nothing better is known
     fitted: Outlook | None = None
+    bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
 
 
 def more_devices(
@@ -116,7 +116,8 @@ def more_devices(
             points += [seen.by_law(*each) for each in law.speedups] if law else []
     if not points and not requirements and fitted is None:
         return None
-    return MoreDevices(headline, tuple(points), requirements, law, fitted)
+    here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
+    return MoreDevices(headline, tuple(points), requirements, law, fitted, here.value if here else None)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -217,7 +218,7 @@ class _Seen:
         local_s = self._pool.time(slowest).value
         share = local_s / (local_s + waited_s)
         ceiling = self._pool.contrast({self._base: 1.0, slowest: -1.0}).ratio(share)
-        target = math.floor((ceiling.value - NEAR_CEILING) / TARGET_STEP + 1e-9) * TARGET_STEP
+        target = OF_CEILING * ceiling.value
         base_s, factor = self._pool.time(self._base).value, bus_factor("all_reduce", world_size)
         free_s, simulated_free_s = base_s / ceiling.value, self._step_s(((0.0, 0.0),))
 
@@ -226,7 +227,7 @@ class _Seen:
             return base_s / (free_s + max(exposed_s, 0.0))
 
         log_rate = crossing(lambda tried: efficiency(tried) - target, *LOG_RATES)
-        if target <= 0 or log_rate in LOG_RATES:
+        if log_rate in LOG_RATES:
             return Requirement(world_size, ceiling, None, None, ())
         around = np.linspace(log_rate - math.log(30), log_rate + math.log(30), CURVE_POINTS).tolist()
         curve = tuple((math.exp(each), efficiency(each)) for each in around)

@@ -31,7 +31,8 @@ def cost_table(results: StudyResults) -> Table:
     ]
     at = f"At {' and '.join(prices)}." if prices else "No price is set (`--price-per-device-hour`)."
     made_of = (
-        "By the epochs trained, without evaluation; fewer than three seeds have no interval."
+        "By the epochs trained, else by the mean step; without evaluation. Fewer than three seeds have no "
+        "interval."
         if any(each.is_trained for each in shown)
         else "By the mean step, without start-up and evaluation."
     )
@@ -67,18 +68,18 @@ def _columns(results: StudyResults) -> list[Column[CostPoint]]:
 
 
 def _shown(results: StudyResults) -> list[CostPoint]:
-    """The default's curve, and that of the best suggestion; without one on a curve, of the fastest setting.
+    """The default's curve, and that of the setting to use; without one on a curve, of the fastest setting.
 
     None where no trial is on several devices: there is no choice.
     """
     if not any(point.speedup for point in results.costs):
         return []
-    best = results.reference(results.best.record).trial_id if results.best else None
-    of_best = (curve for curve in results.curves if any(each.trial_id == best for each in curve.records))
+    use = results.recommendation
+    of_use = (each for each in results.curves if use and each.records[-1].config.same_question(use.config))
     fastest = max(
         results.curves, key=lambda curve: results.scaling(curve.records[-1]).throughput_samples_per_s.value
     )
-    curves = results.curves[0], next(of_best, fastest)
+    curves = results.curves[0], next(of_use, fastest)
     shown = {record.trial_id for curve in curves for record in curve.records}
     return [each for each in results.costs if each.record.trial_id in shown]
 
@@ -112,7 +113,11 @@ def when_to_use(results: StudyResults) -> str:
         few, least = devices_words(advice.cheapest[0].config.world_size), advice.cheapest[1]
         cheap = f" Use {few} where cost counts, at {percent(least, sign=True)}."
     where = " where time counts" if cheap else ""
-    return f"Use {many} {here}{where}: {fast}, {extra}.{cheap}{_no_faster_words(results, advice)}"
+    words = f"Use {many} {here}{where}: {fast}, {extra}.{cheap}{_no_faster_words(results, advice)}"
+    use = results.recommendation
+    if use is None or advice.asked.config.same_question(use.config):
+        return words
+    return f"{words} One device was not measured with {use.label}."
 
 
 def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean, median
 
@@ -93,12 +93,28 @@ _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
 
 
 def buckets_table(results: StudyResults) -> Table:
-    """What the default's trial alone says of the buckets; empty where it says nothing."""
+    """What the default's trial alone says of other buckets; empty where it says nothing for certain."""
+    chosen = study_what_if(results)
+    decided = [each for each in chosen.points if _decides(each)] if chosen else []
+    if chosen is None or not decided:
+        return empty_table(WHAT_IF_TITLE)
+    own = [each for each in chosen.points if _is_own(each, chosen)]
+    return what_if_table(results, replace(chosen, points=(*own, *decided)))
+
+
+def _decides(row: Predicted) -> bool:
+    """Whether it is faster or slower with its whole interval."""
+    return row.gain.low > 0 or row.gain.high < 0
+
+
+def buckets_words(results: StudyResults) -> str:
+    """What bucket the study would choose, and which ones the prediction cannot judge; empty without one."""
     chosen = study_what_if(results)
     if chosen is None:
-        return empty_table(WHAT_IF_TITLE)
-    table = what_if_table(results, chosen)
-    return Table(table.title, f"{sentence(choice_words(chosen))} {table.caption}", table.columns, table.rows)
+        return ""
+    unknown = [each for each in chosen.points if not _decides(each) and each.gain.low < each.gain.high]
+    more = f" {plural(len(unknown), 'size')} left out: faster or slower is not known." if unknown else ""
+    return f"{sentence(choice_words(chosen))}{more}"
 
 
 def what_if_table(results: Facts, found: WhatIf) -> Table:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from raybench.analysis.labels import devices_words, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
@@ -26,7 +24,6 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import (
-    CHARACTER_IN,
     COLORS,
     GREY,
     Line,
@@ -48,6 +45,7 @@ from raybench.report.table import Column, Table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MFU = "MFU: of the peak of large matrix products (of the data sheet's)."
@@ -56,7 +54,7 @@ STATUS = (
     f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: slower than one."
 )
 # bars: of one device; of more where they are slower than one, and where neither is shown
-ONE_DEVICE, SLOWER, UNSURE = "#9aa4b0", "#B5442E", "#8fb8d4"
+ONE_DEVICE, SLOWER, UNSURE, IDEAL = "#9aa4b0", "#B5442E", "#8fb8d4", "#e6e6e6"
 WIDTH_IN = 7.5
 MOST_NAMED = 3  # settings in a title
 
@@ -334,41 +332,56 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
 
 
 def _draw_bars(plot: ScalingPlot) -> Figure:
-    """Throughput of one device and of more, setting by setting, with the ideal and the speed-up."""
-    figure, (axes,) = make_figure(WIDTH_IN, 3.9)
-    highest = max(
-        *shown_ends(e for each in plot.settings for e in each.throughput),
-        *(end for each in plot.settings for end in each.ideal),
-    )
+    """A row for each setting: throughput of one device and of more, and the speed-up before its ideal."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, (left, right) = make_figure(WIDTH_IN, 1.5 + 0.62 * len(plot.settings), columns=2)
     for place, each in enumerate(plot.settings):
         color = SLOWER if each.is_slower else COLORS[0] if each.is_faster else UNSURE
-        bars = list(zip(each.world_sizes, each.throughput, each.speedup, strict=True))
-        for index, (size, rate, speedup) in enumerate(bars):
-            at = place + 0.4 * (index - (len(bars) - 1) / 2)
-            axes.bar(at, rate.value, width=0.36, color=color if index else ONE_DEVICE)
-            error = np.array([[rate.value - rate.low], [rate.high - rate.value]])
-            axes.errorbar(at, rate.value, yerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
-            words = f"{size}" if not index or speedup is None else f"{size}\n{speedup.value:.2f}x"
-            # a label that the ideal would cross stands above it
-            is_crossed = index and rate.high <= each.ideal[index] < rate.high + highest / 7
-            foot = each.ideal[index] if is_crossed else rate.high
-            axes.annotate(
-                words, (at, foot), xytext=(0, 3), textcoords="offset points",
-                ha="center", va="bottom", fontsize=9, fontweight="bold" if index else "normal",
-            )  # fmt: skip
-            if index:
-                axes.hlines(each.ideal[index], at - 0.18, at + 0.18, color=GREY, linestyle=":", linewidth=1.6)
-    axes.set_ylim(0, highest * 1.2)
-    axes.set_xlim(-0.6, len(plot.settings) - 0.4)
-    room = int(0.85 * WIDTH_IN / max(len(plot.settings), 2) / CHARACTER_IN)
-    axes.set_xticks(range(len(plot.settings)), [in_lines(each.label, room) for each in plot.settings])
-    axes.tick_params(axis="x", length=0)
-    axes.grid(visible=False, axis="x")
-    axes.set_ylabel("throughput (samples/s)")
-    with_separators(axes.yaxis)
-    axes.set_xlabel("above each bar: its devices and the speed-up; dotted: ideal", fontsize=9, color=GREY)
+        for index, (size, rate) in enumerate(zip(each.world_sizes, each.throughput, strict=True)):
+            at = place + 0.4 * (index - (len(each.world_sizes) - 1) / 2)
+            _draw_bar(left, at, rate, color if index else ONE_DEVICE, 0.36)
+            _write_after(left, at, rate.high, f"{size}")
+        speedup = each.main_speedup
+        if speedup is not None:
+            right.barh(place, each.main, height=0.6, color=IDEAL)
+            _draw_bar(right, place, speedup, color, 0.6)
+            _write_after(right, place, max(each.main, speedup.high), f"{speedup.value:.2f}x", weight="bold")
+    rates = shown_ends(rate for each in plot.settings for rate in each.throughput)
+    ratios = shown_ends(each.main_speedup for each in plot.settings if each.main_speedup is not None)
+    for axes, highest in ((left, max(rates)), (right, max([*plot.world_sizes, *ratios]))):
+        axes.set_xlim(0, highest * 1.25)
+        axes.set_ylim(len(plot.settings) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    left.set_yticks(range(len(plot.settings)), [in_lines(each.label, 24) for each in plot.settings])
+    with_separators(left.xaxis)
+    left.set_xlabel("throughput (samples/s), by devices")
+    right.set_yticks([])
+    right.axvline(1, color="black", linewidth=0.9)
+    right.set_xlabel("speed-up over one device (pale: ideal)")
     write_title(figure, in_lines(plot.title, 80))
     return figure
+
+
+def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float) -> None:
+    """A bar to the right, with its interval."""
+    axes.barh(at, value.value, height=height, color=color)
+    error = [[value.value - value.low], [value.high - value.value]]
+    axes.errorbar(value.value, at, xerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
+
+
+def _write_after(axes: Axes, at: float, end: float, words: str, weight: str = "normal") -> None:
+    axes.annotate(
+        words,
+        (end, at),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+        fontweight=weight,
+    )
 
 
 def _line(setting: PlottedSetting, values: Sequence[Estimate | None]) -> Line:

@@ -278,27 +278,20 @@ def _to_target(group: TrainedGroup, mean: Estimate | None) -> str:
 
 
 def goodput_table(results: StudyResults) -> Table:
-    """Throughput and goodput of every measured batch; empty where no noise scale was measured."""
+    """Throughput and goodput of every measured batch; empty where no noise scale was measured.
+
+    Or where the learning rate did not grow with the batch, as its formula assumes: there are bounds only.
+    """
     training = results.training
-    if training is None or training.noise_scale is None:
+    if training is None or training.noise_scale is None or not training.is_scaled:
         return empty_table("Goodput")
-    bounds = "" if training.is_scaled else ", bounds"
-
-    def share(each: Goodput) -> str:
-        found = each.statistical_efficiency
-        return f"{found.low:.0%} to {found.high:.0%}" if bounds else plain_percent(found)
-
-    def useful(each: Goodput) -> str:
-        found = each.goodput_samples_per_s
-        return f"{figures(found.low)} to {figures(found.high)}" if bounds else interval(found)
-
     columns: list[Column[Goodput]] = [
         Column("devices", lambda each: devices(each.record), right=True),
         Column("setting", lambda each: results.label(each.record)),
         Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
         Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
-        Column(f"statistical efficiency{bounds}", share, right=True),
-        Column(f"goodput, samples/s{bounds}", useful, right=True),
+        Column("statistical efficiency", lambda each: plain_percent(each.statistical_efficiency), right=True),
+        Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
     ]
     scale = training.noise_scale
     caption = (
@@ -307,8 +300,6 @@ def goodput_table(results: StudyResults) -> Table:
         f"Statistical efficiency: (scale + {training.reference_batch:,}) / (scale + batch), Qiao et al. "
         "2021; goodput: throughput times this."
     )
-    if bounds:
-        caption += " The learning rate did not grow with the batch, as the formula assumes: bounds."
     if any(each.statistical_efficiency.n < LEAST_VALUES for each in training.goodput):
         caption += " Intervals are the throughput's: the noise scale was measured fewer than three times."
     return make_table("Goodput", caption, columns, training.goodput)

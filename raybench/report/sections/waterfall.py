@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,7 +80,8 @@ def waterfall_table(results: StudyResults) -> Table:
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
     many = devices_words(waterfall.world_size)
     words = [
-        f"One step on {many} ({results.headline_label}), n rounds; parts are differences, also below 0.",
+        f"One step on {many} ({results.headline_label}), n rounds. Ideal: what one device needs for its "
+        "share of the samples; the other parts are differences, also below 0.",
         *(
             f"Not measured: {UNMEASURED[variant]}{f' ({why})' if why else ''}; its part is in the next one."
             for variant, why in waterfall.missing.items()
@@ -144,22 +145,24 @@ def phases_table(results: StudyResults) -> Table:
     if phases is None:
         return empty_table("Phases")
     many = devices_words(phases.world_size)
+    is_weak = results.study.scaling.mode == "weak"  # one device takes several steps for the same samples
+    one = f"one device, {phases.world_size} steps" if is_weak else "one device"
     gain = "share of the loss" if phases.is_gain is False else "share of the gain"
     columns: list[Column[PhaseRow]] = [
         Column("phase", lambda row: row.name),
-        Column("one device, ms", lambda row: known(row.one_s, milliseconds), right=True),
+        Column(f"{one}, ms", lambda row: known(row.one_s, milliseconds), right=True),
         Column(f"{many}, ms", lambda row: known(row.many_s, milliseconds), right=True),
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
         Column(gain, lambda row: known(row.share_of_gain, plain_percent), right=True),
     ]
     caption = (
-        f"In ms: the {phases.samples:,.0f} samples of one step on {many} "
-        f"({results.headline_label}){'' if phases.is_gain is not None else '; no gain is certain'}."
+        f"Both columns do the {phases.samples:,.0f} samples of one step on {many} ({results.headline_label})"
+        f"{'' if phases.is_gain is not None else '; no gain is certain'}."
     )
     if results.epoch_samples and results.headline:
         steps = results.epoch_samples / phases.samples
         several = results.scaling(results.headline)
-        one = one_device(results.headline, several) or several
+        alone = one_device(results.headline, several) or several
 
         def an_epoch(step_s: Estimate, by: Scaling) -> str:
             """A total is made of the mean step, not of the typical one."""
@@ -167,7 +170,9 @@ def phases_table(results: StudyResults) -> Table:
 
         columns += [
             Column(
-                "one device, s an epoch", lambda row: known(row.one_s, lambda s: an_epoch(s, one)), right=True
+                "one device, s an epoch",
+                lambda row: known(row.one_s, lambda s: an_epoch(s, alone)),
+                right=True,
             ),
             Column(
                 f"{many}, s an epoch",
@@ -228,8 +233,9 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
         )
         for words, (_, found) in zip(labels, shown, strict=True)
     )
-    which = f", {bars[0].label}" if len(bars) > 1 else ""
-    return WaterfallPlot(_seen_words(bars[0], f"{devices_words(shown[0][1].world_size)}{which}"), bars)
+    sizes = {found.world_size for _, found in shown}
+    where = f"on {devices_words(*sizes)}" if len(sizes) == 1 else "on the most devices"
+    return WaterfallPlot(_seen_words(bars, where), bars)
 
 
 def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
@@ -243,15 +249,16 @@ def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
         yield REST, left
 
 
-def _seen_words(bar: Bar, many: str) -> str:
-    shares = dict(bar.shares)
-    ideal = shares.pop(PART_WORDS["ideal"], 0.0)
-    lost = {name: share for name, share in shares.items() if name != REST}
-    words = f"{many}: {ideal:.0%} of a step is what computing needs"
-    if not lost:
-        return words
+def _seen_words(bars: Sequence[Bar], where: str) -> str:
+    """What holds of every bar; of one alone its largest loss too."""
+    ideals = sorted(dict(bar.shares)[PART_WORDS["ideal"]] for bar in bars)
+    ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (ideals[0], ideals[-1])))
+    words = f"Computing takes {ends} of a step {where}"
+    lost = {name: share for name, share in bars[0].shares if name not in (PART_WORDS["ideal"], REST)}
+    if len(bars) > 1 or not lost:
+        return f"{words}, the rest is lost"
     most = max(lost, key=lambda name: lost[name])
-    return f"{words}, {lost[most]:.0%} {most}"
+    return f"{words}, {most} {lost[most]:.0%}"
 
 
 def draw_waterfall(plot: WaterfallPlot) -> Figure:

@@ -101,7 +101,7 @@ def _may_differ(model: nn.Module, setting: Setting) -> tuple[str, ...]:
     drops = any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
     if drops and (setting.strategy == "dp" or setting.compile):
         what = "compiled code" if setting.compile else "each device of dp"
-        reasons.append(f"{what} draws dropout's masks anew")
+        reasons.append(f"{what} draws its own dropout masks")
     if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
         reasons.append("SyncBatchNorm takes its statistics over all devices")
     return tuple(reasons)

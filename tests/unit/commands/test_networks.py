@@ -129,7 +129,7 @@ def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path
 def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> None:
     code, text = invoke("predict", directory(tmp_path), "--world-sizes", "8")
     assert code == 0, text
-    assert "8 devices can reach at most" in text
+    assert "8 devices reach at most" in text
 
 
 def test_a_report_has_what_was_measured_as_if(tmp_path: Path) -> None:

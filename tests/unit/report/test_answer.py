@@ -54,9 +54,9 @@ def test_a_whole_search() -> None:
         "% efficiency. Below about batch",
         "% of each step is lost: ",
         ": it makes 2 devices ",
-        " times as fast as the default. By Gustafson's law 4 devices would train 3.",
+        " times as fast. By Gustafson's law 4 devices would train 3.",
         " times as fast as one; what the network between more devices costs is not in it. They are not ",
-        "% efficiency if you run it again.",
+        "% efficiency in another run.",
     ):
         assert words in answer
     assert len(re.findall(r"[.:] ", answer)) <= 9
@@ -208,7 +208,7 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
     assert results.diagnosis[0].change == {"batch_size": 512}
     clauses = {each.question: each.words for each in answer(results)}
     assert clauses["What to change"].lower().count("batch 512") == 1
-    assert clauses["What to change"].endswith("times as fast as the default.")
+    assert clauses["What to change"].endswith("times as fast.")
     code = use_it(results)
     assert code is not None
     assert not any("Not in this code" in sentence for sentence in code.sentences)
@@ -261,15 +261,13 @@ def test_of_one_batch_the_rates_tell_useful_samples_apart() -> None:
 
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
-    assert "They are slower than one at every batch from 8 to 16." in answer_of(
-        analyse(spec, grid(spec, [1, 2])[0])
-    )
+    assert "They are slower at every batch from 8 to 16." in answer_of(analyse(spec, grid(spec, [1, 2])[0]))
 
 
 def test_slower_with_one_batch() -> None:
     spec = study(knobs={"batch_size": [8]})
     answer = answer_of(analyse(spec, grid(spec, [1, 2])[0]))
-    assert answer.startswith("2 devices are slower than one: they train ")
+    assert answer.startswith("2 devices train only ")
 
 
 def test_nothing_lost() -> None:
@@ -297,7 +295,7 @@ def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
     ]
     told = answer_of(analyse(spec, records))
     assert untold in told
-    assert ("A larger --time-budget or measure.max_seconds would separate them." in told) is is_said
+    assert ("A larger --time-budget would separate them." in told) is is_said
 
 
 def test_parts_that_add_up_to_more_than_is_lost() -> None:
@@ -411,7 +409,7 @@ def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() ->
     use = results.recommendation
     assert use is not None
     assert use.label == "batch 64"
-    assert "Better still, use one device: 2 devices train only 0.80 times as fast." in answer_of(results)
+    assert "Better, use one device: 2 train 0.80 times as fast." in answer_of(results)
     slower = planted({(32,): exactly(0.4)}, "batch_size")
     assert "Use one device." in answer_of(slower)
     faster = planted({(32,): exactly(0.8)}, "batch_size")
