@@ -16,7 +16,7 @@ from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.more_devices import more_sentences
 from raybench.report.sections.cost import opposite
-from raybench.report.sections.training import changed_words, parity_words, trained_words
+from raybench.report.sections.training import changed_words, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.verification import verdict_words
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
@@ -74,8 +74,7 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
         "Why": _why(results),
         "What to change": _to_change(results)[:MOST_SENTENCES],
         "More devices": more_sentences(results.more_devices),
-        "Training": _training(results),
-        "Goodput": _goodput(results),
+        "Training": [*_training(results), *_goodput(results)],
         "Trust": _trust(results),
         "Failed": [failures_words(failed)] if failed else [],
     }
@@ -347,33 +346,14 @@ def _under_load(results: StudyResults, headline: TrialRecord, speedup: Estimate 
 
 
 def _goodput(results: StudyResults) -> list[str]:
-    """Useful samples: the most of any batch, and the headline's.
-
-    Empty where no noise scale was measured.
-    """
-    training = results.training
-    most = training.most_goodput if training is not None else None
-    if training is None or most is None or not training.is_scaled:  # else there are bounds only
+    """That the setting to use teaches less in a time than the default, however fast its steps are."""
+    use, found = results.recommendation, results.used_goodput
+    if use is None or found is None or found.ratio is None or found.ratio.high >= 1:
         return []
-    rate = f"{figures(most.goodput_samples_per_s.value)} useful samples/s"
-    many = devices(most.record.config.world_size, most.record.config)
-    equal = ""
-    if training.num_as_good:
-        others = plural(len(training.goodput) - 1, "other")
-        equal = f", and {training.num_as_good:,} of {others} may be as good"
-    words = [f"the best goodput is {rate}, of {results.label(most.record)} on {many}{equal}"]
-    use, of_use = results.recommendation, results.used_goodput
-    if use is not None and of_use is not None and of_use.used is not most and of_use.ratio is not None:
-        slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
-        words.append(f"that of {use.label} is {of_use.ratio.value:.2f} times the default's{slower}")
-    return words
-
-
-def _trained_otherwise(results: StudyResults) -> Iterator[str]:
-    """Epochs of the headline that took another time than its steps say."""
-    for each in results.trained_times:
-        if each.record is results.headline and each.differs:
-            yield f"{trained_words(results, each)}: time and cost of a run are those of the training"
+    if results.training is None or not results.training.is_scaled:  # then there are bounds only
+        return []
+    times = f"{use.label} has {found.ratio.value:.2f} times the default's goodput"
+    return [f"{times}: faster steps that teach less"]
 
 
 def _training(results: StudyResults) -> list[str]:
@@ -381,14 +361,13 @@ def _training(results: StudyResults) -> list[str]:
     training = results.training
     if training is None:
         return []
-    otherwise = [*_trained_otherwise(results)]
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
         changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
         learned = [changed_words(each) for each in changed if each.group.stopped_by is None]
-        return [parity_words(most), *[*otherwise, *learned][: MOST_SENTENCES - 1]]
+        return [parity_words(most), *learned[: MOST_SENTENCES - 1]]
     group = training.groups[0]
     accuracy = group.final_accuracy
     many = devices(group.world_size, group.runs[0].record.config)
     words = f"{many} trained {plural(group.num_epochs, 'epoch')}"
-    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}", *otherwise]
+    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]

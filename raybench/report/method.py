@@ -9,14 +9,13 @@ from typing import Any
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
-from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.records.results import StopReason
-from raybench.report.format import duration_words, number_words, over_few, timing
+from raybench.report.format import number_words, timing
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
@@ -228,7 +227,7 @@ def _input_words(results: StudyResults) -> list[str]:
         many = devices_words(headline.config.world_size)
         words += (
             " In training it starts again in each epoch, which adds "
-            f"{restart_words(restart_s)} to the epoch's "
+            f"{timing(restart_s)} to the epoch's "
             f"steps on {many} ({results.headline_label}), measured separately; n = {restart_s.n}."
         )
     return [words]
@@ -251,8 +250,3 @@ def _end_words(record: TrialRecord, study: Study) -> str:
     if stop == "max_seconds" and record.request.measure.max_seconds < study.measure.max_seconds:
         return "by the time budget"
     return STOP_WORDS[stop]
-
-
-def restart_words(estimate: Estimate) -> str:
-    """What a restart of the loader costs an epoch, a time in s, with its unit."""
-    return over_few(estimate, timing, duration_words(estimate.value))

@@ -16,7 +16,6 @@ from raybench.report.format import (
     figures,
     interval,
     percent,
-    plain_interval,
     sentence,
     time_unit,
 )
@@ -69,11 +68,11 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
 
     def run_time(each: OnMore) -> str:
-        return known(runs.get(each), lambda run: plain_interval(run.time_s.scaled(1 / run_unit_s)))
+        return known(runs.get(each), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
 
     def cost(each: OnMore) -> str:
         run = runs.get(each)
-        return known(run.money if run else None, plain_interval)
+        return known(run.money if run else None, interval)
 
     columns: list[Column[OnMore]] = [
         Column("devices", lambda each: f"{each.asked.world_size:,}", right=True),
@@ -145,15 +144,16 @@ def required_table(more: MoreDevices | None) -> Table:
         return empty_table(REQUIRED)
     today = more.bus_bytes_per_s
 
+    def needed(each: Requirement) -> str:
+        return known(each.bus_bytes_per_s, rate_words)
+
     def over_today(each: Requirement) -> str:
         return f"{figures(each.bus_bytes_per_s / today)}x" if each.bus_bytes_per_s and today else NONE
 
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
-        Column("ceiling", lambda each: percent(each.ceiling), right=True),
-        Column(
-            f"for {OF_CEILING:.0%} of it", lambda each: known(each.bus_bytes_per_s, rate_words), right=True
-        ),
+        Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
+        Column(f"for {OF_CEILING:.0%} of it", needed, right=True),
         Column("in bits", lambda each: known(each.bus_bytes_per_s, bit_rate_words), right=True),
         Column("over today's", over_today, right=True),
     ]

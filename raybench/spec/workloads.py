@@ -57,8 +57,7 @@ class VisionSpec(Model):
     )
     augment: Switch = Field(True, description="random crop and flip of training images (real input)")
     samples: PositiveInt | None = Field(
-        None,
-        description="the number of training images to use: the first ones, of folders evenly spread ones",
+        None, description="training images to use: the first ones, of folders evenly spread ones"
     )
     test_samples: PositiveInt | None = Field(None, description="the same for the test images")
 
@@ -122,12 +121,8 @@ class _TextModelSpec(Model):
         description="a directory (absolute, or under --data) or a name on huggingface.co; unset: the "
         "checkpoint's, else a WordPiece trained on the training texts",
     )
-    samples: PositiveInt | None = Field(
-        None, description="the number of training samples to use, evenly spread"
-    )
-    test_samples: PositiveInt | None = Field(
-        None, description="the number of test samples to use, evenly spread"
-    )
+    samples: PositiveInt | None = Field(None, description="training samples to use, evenly spread")
+    test_samples: PositiveInt | None = Field(None, description="test samples to use, evenly spread")
 
     @property
     def sizes(self) -> Sizes:
@@ -140,9 +135,7 @@ class _TextModelSpec(Model):
     def _heads_divide(self) -> _TextModelSpec:
         sizes = self.sizes  # TOML has no order: checked when all are known
         if sizes.hidden_dim % sizes.num_heads:
-            raise ValueError(
-                f"hidden_dim {sizes.hidden_dim} is not a multiple of num_heads {sizes.num_heads}"
-            )
+            raise ValueError(f"hidden_dim {sizes.hidden_dim} must divide by num_heads {sizes.num_heads}")
         return self
 
 

@@ -10,10 +10,9 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.format import (
     figures,
+    interval,
     percent,
-    plain_interval,
     plain_lasting,
-    plain_times,
     sentence,
     times,
 )
@@ -43,12 +42,12 @@ def _columns(results: StudyResults) -> list[Column[CostPoint]]:
     """Money takes the place of device time where the study has a price; energy where it was measured."""
     runs = f"saved in {results.study.cost.runs} runs"
     device_time = Column[CostPoint]("device-time", lambda each: plain_lasting(each.cost.device_s), right=True)
-    money = Column[CostPoint]("cost", lambda each: known(each.cost.money, plain_interval), right=True)
+    money = Column[CostPoint]("cost", lambda each: known(each.cost.money, interval), right=True)
     ratio = Column[CostPoint](
-        "device-time over one's", lambda each: known(each.device_time_ratio, plain_times), right=True
+        "device-time over one's", lambda each: known(each.device_time_ratio, times), right=True
     )
     saved_money = Column[CostPoint](
-        f"money {runs}", lambda each: known(each.saved_money, plain_interval), right=True
+        f"money {runs}", lambda each: known(each.saved_money, interval), right=True
     )
     energy = Column[CostPoint](
         "energy, kJ", lambda each: known(each.cost.energy_joules, lambda j: figures(j / 1e3)), right=True
@@ -100,7 +99,7 @@ def when_to_use(results: StudyResults) -> str:
     fast, extra = f"{times(speedup)} as fast", f"at {percent(advice.extra, sign=True)} {unit} a sample"
     if (trained := opposite(results, record)) is not None:
         return (
-            f"Whether to use {many} or one {here} is not known: {plain_times(trained)} as fast in "
+            f"Whether to use {many} or one {here} is not known: {times(trained)} as fast in "
             f"the epochs trained, {times(speedup)} by steps."
         )
     if speedup.low <= 1:

@@ -22,7 +22,6 @@ from raybench.report.format import (
     mebibytes,
     milliseconds,
     percent,
-    plain_percent,
     sentence,
 )
 from raybench.report.table import NONE, Column, Table, devices, empty_table, known, make_table
@@ -86,7 +85,7 @@ _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
     Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True, stays=True),
     Column("communication not hidden, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
     Column("samples/s", lambda row: f"{row.throughput_samples_per_s.value:,.0f}", right=True),
-    Column("faster by", lambda row: plain_percent(row.gain), right=True, stays=True),
+    Column("faster by", lambda row: percent(row.gain), right=True, stays=True),
     Column("measured step, ms", lambda row: known(row.measured_s, milliseconds), right=True),
     Column("error", lambda row: f"{row.error:+.1%}" if row.error else NONE, right=True),
 ]

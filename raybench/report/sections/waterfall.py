@@ -19,12 +19,12 @@ from raybench.report.format import (
     gigabytes_per_s,
     interval,
     milliseconds,
-    plain_percent,
+    percent,
     plain_share,
     times,
 )
-from raybench.report.plot import in_lines, legend_below, make_figure, write_title
-from raybench.report.table import Column, Table, empty_table, known, make_table
+from raybench.report.plot import in_lines, label_lines, legend_below, make_figure, write_title
+from raybench.report.table import Column, Heading, Table, empty_table, known, make_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,53 +90,37 @@ def waterfall_table(results: StudyResults) -> Table:
     return make_table(title, " ".join(words), columns, [*parts, ("step time", step_s)])
 
 
-@dataclass(frozen=True)
-class _Quantity:
-    """One thing that is known of the all-reduces."""
-
-    name: str
-    value: Estimate | None
-    words: Callable[[Estimate], str]
-    meaning: str
-
-
-_QUANTITY_COLUMNS: list[Column[_Quantity]] = [
-    Column("quantity", lambda each: each.name),
-    Column("value", lambda each: known(each.value, each.words), right=True),
-    Column("n", lambda each: known(each.value, count), right=True),
-    Column("what it is", lambda each: each.meaning),
-]
-
-
 def communication_table(results: StudyResults) -> Table:
-    """What the all-reduces of the headline are by themselves; empty where none were measured."""
+    """What the all-reduces of the headline are on their own; empty where none were measured."""
     waterfall, title = results.waterfall, "Other measures of communication"
     if waterfall is None or waterfall.world_size == 1:
         return empty_table(title)
-    quantities = (
-        _Quantity("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
-        _Quantity(
+    quantities: tuple[tuple[str, Estimate | None, Callable[[Estimate], str], str], ...] = (
+        ("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
+        (
             "hidden by overlap, ms",
             waterfall.hidden_communication_s,
             milliseconds,
             "all-reduces alone less communication; negative: what interference adds",
         ),
-        _Quantity(
+        (
             "compute / all-reduces alone",
             waterfall.compute_to_communication,
             interval,
             "steps of all devices at once over all-reduces alone",
         ),
-        _Quantity(
+        (
             "bus bandwidth, GB/s",
             waterfall.bus_bandwidth_bytes_per_s,
             gigabytes_per_s,
             "of all-reduces alone, as nccl-tests counts it",
         ),
     )
+    rows = [(name, words(value), count(value), what) for name, value, words, what in quantities if value]
     many = devices_words(waterfall.world_size)
     caption = f"All-reduces of one step on {many} ({results.headline_label}), n rounds."
-    return make_table(title, caption, _QUANTITY_COLUMNS, [each for each in quantities if each.value])
+    columns = Heading("quantity"), Heading("value", True), Heading("n", True), Heading("what it is")
+    return Table(title, caption, columns, tuple(rows))
 
 
 def phases_table(results: StudyResults) -> Table:
@@ -153,7 +137,7 @@ def phases_table(results: StudyResults) -> Table:
         Column(f"{one}, ms", lambda row: known(row.one_s, milliseconds), right=True),
         Column(f"{many}, ms", lambda row: known(row.many_s, milliseconds), right=True),
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
-        Column(gain, lambda row: known(row.share_of_gain, plain_percent), right=True),
+        Column(gain, lambda row: known(row.share_of_gain, percent), right=True),
     ]
     caption = (
         f"Both columns do the {phases.samples:,.0f} samples of one step on {many} ({results.headline_label})"
@@ -280,7 +264,7 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
                 )  # fmt: skip
             seen[name] = None
             left += share
-    labels = [f"{in_lines(bar.label, 30)}\n{duration_words(bar.step_time_s)}" for bar in plot.bars]
+    labels = [f"{label_lines(bar.label, 30)}\n{duration_words(bar.step_time_s)}" for bar in plot.bars]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(visible=False)

@@ -25,10 +25,10 @@ def test_bars_are_the_settings_of_the_table_from_one_device_on(results: StudyRes
     assert default.throughput[1] == results.scaling(results.curves[0].records[1]).throughput_samples_per_s
     assert default.ideal == (default.throughput[0].value, 2 * default.throughput[0].value)
     left, right = draw_scaling(plot).axes
-    assert left.get_xlabel().startswith("throughput (samples/s)")
-    assert right.get_xlabel() == "speed-up over one device (pale: ideal)"
-    assert len(left.patches) == 2 * len(plot.settings)
-    assert [each.get_width() for each in right.patches[:2]] == [2, default.speedup[1].value]
+    assert left.get_xlabel() == "speed-up over one device (pale: ideal)"
+    assert right.get_xlabel().startswith("throughput (samples/s)")
+    assert [each.get_width() for each in left.patches[:2]] == [2, default.speedup[1].value]
+    assert len(right.patches) == 2 * len(plot.settings)
 
 
 def test_a_title_says_where_more_devices_are_faster_and_where_slower() -> None:
