@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from raybench.analysis.attribution import Effect, combined_effect, effects
+from raybench.analysis.attribution import Effect, effects
 from raybench.analysis.cost import (
     CostPoint,
     TrainedTime,
@@ -53,7 +53,6 @@ class StudyResults(Facts):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     effects: Mapping[str, Effect]  # of each setting at the target on the efficiency, by trial id
-    combined_effect: Effect | None  # of an ablation: all its changes together
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     phases: PhaseTable | None  # of the headline
     restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
@@ -117,7 +116,6 @@ def analyse(
         verifications=verified,
         configurations=diagnosis.configurations,
         effects=found,
-        combined_effect=combined_effect(base, found),
         settings=shown_settings(base, use.config if use else None),
         phases=phases,
         restart_s=restart_time(base.headline) if base.headline else None,

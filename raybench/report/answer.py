@@ -37,7 +37,6 @@ LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
-LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
 
 
 @dataclass(frozen=True)
@@ -195,20 +194,7 @@ def _to_change(results: StudyResults) -> list[str]:
     chosen, one = _choice(results), one_device_words(results)
     if one == [USE_ONE]:
         chosen, one = one, [f"on several {each}" for each in chosen]
-    return [*chosen, *one, *_together(results), *_proposal(results)]
-
-
-def _together(results: StudyResults) -> list[str]:
-    """What an ablation was asked: what all of its changes bring."""
-    together, default = results.combined_effect, results.default
-    if together is None or default is None:
-        return []
-    ratio = together.efficiency_ratio
-    if not ratio.excludes(1.0):
-        return ["all changes together do not change the efficiency measurably"]
-    words = f"all changes together have {ratio.value:.2f} times the default's efficiency"
-    times = together.record.config.global_batch_size / default.config.global_batch_size
-    return [f"{words}, with {times:,.3g} times the samples in a step" if times >= LARGER_BATCH else words]
+    return [*chosen, *one, *_proposal(results)]
 
 
 def _choice(results: StudyResults) -> list[str]:
@@ -289,13 +275,8 @@ def _proposal(results: StudyResults) -> list[str]:
         return [f"to try: {next_step(finding)}{_tested(test)}"]
     if gained or results.best is not None or headline is None or headline.config.world_size == 1:
         return []
-    broken = [test for _, test in tests if test is not None and test.verdict is Verified.FAILED]
-    if broken:
-        return [f"the changes that the causes propose could not be measured: {broken[0].reason}"]
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]
-    if results.headline_scaling is None or results.headline_scaling.efficiency is None:
-        return ["not known: no efficiency was measured"]
     return ["nothing: no loss is large and certain enough to act on"]
 
 

@@ -11,14 +11,14 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7707, 56),
+    "analysis": (7700, 56),
     "commands": (2915, 21),
     "driver": (1073, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
     "plan": (1125, 9),
     "records": (1550, 11),
-    "report": (4848, 29),
+    "report": (4832, 29),
     "spec": (1678, 13),
     "worker": (5500, 44),
     "workloads": (2350, 22),

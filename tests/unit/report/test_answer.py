@@ -280,14 +280,14 @@ def test_base_of_several_devices() -> None:
     )
 
 
-def test_without_an_efficiency_what_to_change_is_not_known() -> None:
+def test_without_an_efficiency_there_is_nothing_to_change() -> None:
     spec = study(scaling={"world_sizes": [2]}, knobs={"batch_size": [64]})
     costs = StepCosts(plain_s=0.01, missing={"plain": "out of memory"})
     results = analyse(spec, grid(spec, [2], FakeRunner(lambda request, setting: costs, QUIET))[0])
     assert results.headline_scaling is not None
     assert results.headline_scaling.efficiency is None
     clauses = {each.question: each.words for each in answer(results)}
-    assert clauses["What to change"].startswith("Not known: ")
+    assert clauses["What to change"].startswith("Nothing: ")
 
 
 def test_oversubscribed_recommends_nothing() -> None:
