@@ -338,18 +338,6 @@ class TrainingResults:
         """Samples of an optimizer step to which the study's learning rate belongs."""
         return self.groups[0].runs[0].result.reference_batch
 
-    @property
-    def most_goodput(self) -> Goodput | None:
-        """The trial with the most useful samples/s; None where no noise scale was measured."""
-        return max(self.goodput, key=lambda each: each.goodput_samples_per_s.value, default=None)
-
-    @property
-    def num_as_good(self) -> int:
-        """Other trials whose intervals overlap with its."""
-        most = self.most_goodput
-        pairs = [_comparable(each, most) for each in self.goodput if most and each is not most]
-        return sum(one.low <= two.high and two.low <= one.high for one, two in pairs)
-
     def comparison(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against one device; None of one device itself, or without it."""
         return next((each for each in self.comparisons if each.group is group), None)
@@ -362,11 +350,11 @@ class TrainingResults:
 def goodput_ratio(base: Facts, training: TrainingResults, config: Configuration) -> Estimate | None:
     """What ``config``, recommended for its samples/s, does to useful samples/s: over the headline's.
 
-    None where one of them is not known, of the headline's own setting, and of the one with the most.
+    None where one of them is not known, and of the headline's own setting.
     """
     record, known = base.reference_of(config), {id(each.record): each for each in training.goodput}
     used, own = known.get(id(record)), known.get(id(base.headline))
-    if used is None or own is None or used is own or used is training.most_goodput:
+    if used is None or own is None or used is own:
         return None
     return unpaired_ratio(*_comparable(used, own))
 

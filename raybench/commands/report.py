@@ -188,7 +188,6 @@ def _of_study(
     quiet: bool,
     stopped: bool,
 ) -> _Report:
-    from raybench.records.store import SAMPLES
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
     from raybench.report.document import write_report
@@ -200,9 +199,7 @@ def _of_study(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not stopped),
-        lambda: write_report(
-            store.path, results, found.environment, store.path / SAMPLES, missing, found.spreads
-        ),
+        lambda: write_report(store.path, results, found.environment, missing, found.spreads),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from raybench.analysis.findings.verifications import Verified
 from raybench.analysis.recommendation import Basis, Recommendation
@@ -20,7 +22,6 @@ from raybench.spec.knobs import KnobValue, bucket_sizes_mb
 from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
-FRAMEWORKS = ("Ray Train", "Lightning", "Accelerate", "transformers")
 
 # What torch does where an argument is left out: the signatures of DistributedDataParallel and DataLoader, 2.0
 # to 2.14. The knobs that are not here have no such value: the batch, the strategy, the number of threads.
@@ -44,12 +45,11 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "persistent_workers": False,
     "pin_memory": False,
 }
-# how many of FRAMEWORKS hand them on to DDP, the first ones; several sizes are a list, another argument
-LIST = "bucket_cap_mb_list"
-DDP_KNOBS = {
-    "bucket_cap_mb": 4, LIST: 2, "static_graph": 4, "find_unused_parameters": 4, "gradient_as_bucket_view": 3,
-    "broadcast_buffers": 4, "batched_grad_copy": 2, "skip_all_reduce_unused_params": 2,
-}  # fmt: skip
+LIST = "bucket_cap_mb_list"  # of several sizes
+DDP_KNOBS = (
+    "bucket_cap_mb", "static_graph", "find_unused_parameters", "gradient_as_bucket_view",
+    "broadcast_buffers", "batched_grad_copy", "skip_all_reduce_unused_params",
+)  # fmt: skip
 LOADER_KNOBS = {
     "workers": "num_workers",
     "persistent_workers": "persistent_workers",
@@ -58,99 +58,14 @@ LOADER_KNOBS = {
 GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
 
-def _torch(argument: str) -> tuple[str, ...]:
-    """What is torch's own in all but transformers."""
-    return (argument,) * 3
-
-
-def _ddp(name: str, frameworks: int) -> tuple[str, ...]:
-    every = (
-        f"prepare_model(parallel_strategy_kwargs={{'{name}': VALUE}})",
-        f"DDPStrategy({name}=VALUE)",
-        f"DistributedDataParallelKwargs({name}=VALUE)",
-        f"TrainingArguments(ddp_{name}=VALUE)",
-    )
-    return tuple(each if place < frameworks else "" for place, each in enumerate(every))
-
-
-def _loader(name: str) -> tuple[str, ...]:
-    return (*_torch(f"DataLoader({name}=VALUE)"), f"TrainingArguments(dataloader_{name}=VALUE)")
+def _arguments() -> dict[str, tuple[str, ...]]:
+    with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as file:
+        return {knob: tuple(names) for knob, *names in csv.reader(file)}
 
 
 # By knob, or by knob and value: what it is called in each of FRAMEWORKS; empty: there is no such argument.
-ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    "batch_size": (
-        *_torch("DataLoader(batch_size=VALUE)"),
-        "TrainingArguments(per_device_train_batch_size=VALUE)",
-    ),
-    "world_size": ("ScalingConfig(num_workers=VALUE)", "Trainer(devices=VALUE)", "", ""),
-    "strategy=fsdp": (
-        "fully_shard(model)",
-        "ModelParallelStrategy(data_parallel_size='auto', tensor_parallel_size=1)",
-        "FullyShardedDataParallelPlugin(fsdp_version=2)",
-        "TrainingArguments(fsdp=True, fsdp_config={'version': 2})",
-    ),
-    "fsdp_reshard": (
-        "fully_shard(model, reshard_after_forward=VALUE)",
-        "fully_shard(model, reshard_after_forward=VALUE)",
-        "FullyShardedDataParallelPlugin(reshard_after_forward=VALUE)",
-        "TrainingArguments(fsdp_config={'reshard_after_forward': VALUE})",
-    ),
-    "precision=bf16": (
-        "torch.autocast(device, dtype=torch.bfloat16)",
-        "Trainer(precision='bf16-mixed')",
-        "Accelerator(mixed_precision='bf16')",
-        "TrainingArguments(bf16=True)",
-    ),
-    "precision=fp16": (
-        "torch.autocast(device, dtype=torch.float16)",
-        "Trainer(precision='16-mixed')",
-        "Accelerator(mixed_precision='fp16')",
-        "TrainingArguments(fp16=True)",
-    ),
-    "precision=tf32": (
-        *_torch("torch.set_float32_matmul_precision('high')"),
-        "TrainingArguments(tf32=True)",
-    ),
-    "precision=fp32": (
-        *_torch("torch.set_float32_matmul_precision('highest')"),
-        "TrainingArguments(tf32=False)",
-    ),
-    "gradient_accumulation": (
-        "model.no_sync()",
-        "Trainer(accumulate_grad_batches=VALUE)",
-        "Accelerator(gradient_accumulation_steps=VALUE)",
-        "TrainingArguments(gradient_accumulation_steps=VALUE)",
-    ),
-    **{
-        f"gradient_compression={kind}": (
-            f"model.register_comm_hook(None, {kind}_compress_hook)",
-            f"DDPStrategy(ddp_comm_hook={kind}_compress_hook)",
-            f"DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.{kind.upper()})",
-            "",
-        )
-        for kind in AUTOCAST
-    },
-    **{name: _ddp(name, frameworks) for name, frameworks in DDP_KNOBS.items()},
-    **{
-        f"optimizer_kernels={kernels}": (*_torch(f"torch.optim.AdamW(..., {kernels}=True)"), transformers)
-        for kernels, transformers in (
-            ("foreach", "TrainingArguments(optim='adamw_torch')"),
-            ("fused", "TrainingArguments(optim='adamw_torch_fused')"),
-        )
-    },
-    "activation_checkpointing": (
-        *_torch("apply_activation_checkpointing(model)"),
-        "TrainingArguments(gradient_checkpointing=VALUE)",
-    ),
-    "compile": (*_torch("model.compile(dynamic=False)"), "TrainingArguments(torch_compile=VALUE)"),
-    "cudnn_benchmark": (
-        "torch.backends.cudnn.benchmark = True",
-        "Trainer(benchmark=VALUE)",
-        *("torch.backends.cudnn.benchmark = True",) * 2,
-    ),
-    **{knob: _loader(name) for knob, name in LOADER_KNOBS.items()},
-}  # fmt: skip
+ARGUMENTS = _arguments()
+FRAMEWORKS = ARGUMENTS.pop("knob")
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,17 @@ from raybench.analysis.cost import restart_time
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
-from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.records.results import StopReason
-from raybench.report.format import duration_words, number_words, over_few, timing
+from raybench.report.format import number_words, timing
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
-NAMED = ("torch", "ray")  # packages, beside raybench
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
 
@@ -74,7 +72,7 @@ BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
 def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str:
-    """ "mlp on 2 CPU workers on AMD EPYC, gloo · raybench 0.1.0, torch 2.14.1 · 2026-11-22".
+    """ "mlp on 2 CPU workers on AMD EPYC, gloo · torch 2.14.1 · 2026-11-22".
 
     ``environment`` is what environment.json holds, as far as it is known. Empty where nothing was measured.
     """
@@ -90,12 +88,12 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
 def on_words(
     what: str, record: TrialRecord, records: Iterable[TrialRecord], environment: Mapping[str, Any]
 ) -> str:
-    """``what`` on the devices of ``record``, with versions, and when the first of ``records`` began."""
+    """``what`` on the devices of ``record``, torch's version, and when the first of ``records`` began."""
     config = record.request.config
     where = hardware_words(record, str(environment.get("cpu_model") or ""))
-    packages = environment.get("packages") or {}
-    versions = [f"{name} {packages[name]}" for name in ("raybench", *NAMED) if name in packages]
-    parts = [f"{what} on {where}, {BACKENDS[config.device]}", ", ".join(versions), began_words(records)]
+    version = (environment.get("packages") or {}).get("torch")
+    torch = f"torch {version}" if version else ""
+    parts = [f"{what} on {where}, {BACKENDS[config.device]}", torch, began_words(records)]
     return " · ".join(part for part in parts if part)
 
 
@@ -234,7 +232,7 @@ def _input_words(results: StudyResults) -> list[str]:
         many = devices_words(headline.config.world_size)
         words += (
             " In training it starts again in each epoch, which adds "
-            f"{restart_words(restart_s)} to the epoch's "
+            f"{timing(restart_s)} to the epoch's "
             f"steps on {many} ({results.headline_label}), measured separately; n = {restart_s.n}."
         )
     return [words]
@@ -257,8 +255,3 @@ def _end_words(record: TrialRecord, study: Study) -> str:
     if stop == "max_seconds" and record.request.measure.max_seconds < study.measure.max_seconds:
         return "by the time budget"
     return STOP_WORDS[stop]
-
-
-def restart_words(estimate: Estimate) -> str:
-    """What a restart of the loader costs an epoch, a time in s, with its unit."""
-    return over_few(estimate, timing, duration_words(estimate.value))

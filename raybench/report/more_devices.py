@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 from raybench.analysis.cost import Work, cost_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.objectives import Prices
-from raybench.analysis.simulate.as_if import LINKS, Input, MoreDevices, OnMore, Requirement
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.simulate.as_if import (
+    LINKS,
+    OF_CEILING,
+    Input,
+    MoreDevices,
+    OnMore,
+    Requirement,
+)
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
     aligned,
@@ -19,7 +25,6 @@ from raybench.report.format import (
     gigabytes_per_s,
     interval,
     percent,
-    plain_interval,
     sentence,
     time_unit,
 )
@@ -74,11 +79,11 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
 
     def run_time(each: OnMore) -> str:
-        return known(runs.get(each), lambda run: plain_interval(run.time_s.scaled(1 / run_unit_s)))
+        return known(runs.get(each), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
 
     def cost(each: OnMore) -> str:
         run = runs.get(each)
-        return known(run.money if run else None, plain_interval)
+        return known(run.money if run else None, interval)
 
     columns: list[Column[OnMore]] = [
         Column("devices", lambda each: f"{each.asked.world_size:,}", right=True),
@@ -96,10 +101,10 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
 
 
 HOW_WORDS = {
-    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as so many "
-    "devices need, and whose steps waited for the slowest of so many.",
-    "simulated": "Simulated: from the gradients and buckets of {here}, with a wait for the slowest of so "
-    "many (`scaling --as-if` measures it).",
+    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as that many "
+    "devices need, and whose steps waited for the slowest of them.",
+    "simulated": "Simulated: from the gradients and buckets of {here}, with a wait for the slowest of them "
+    "(`scaling --as-if` measures it).",
     "fit": "Fit: a model of the step, to all measured numbers of devices; intervals of a new run.",
 }
 SWEEP = "`communication` on two nodes of it measures it"
@@ -156,23 +161,38 @@ def _width_words(points: Sequence[OnMore]) -> Iterator[str]:
 
 
 def required_table(more: MoreDevices | None) -> Table:
-    """What efficiency a free network would give, and the bandwidth that comes near it."""
+    """What efficiency a free network would give, and the bandwidth that comes near it, next to today's."""
     if more is None or not more.requirements:
         return empty_table(REQUIRED)
+    today = more.bus_bytes_per_s
+
+    def in_bits(each: Requirement) -> str:
+        return known(each.bus_bytes_per_s, lambda rate: bit_rate_words(rate.value))
+
+    def over_today(each: Requirement) -> str:
+        return f"{figures(each.bus_bytes_per_s.value / today)}x" if each.bus_bytes_per_s and today else NONE
+
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
-        Column("ceiling", lambda each: percent(each.ceiling), right=True),
-        Column("target", lambda each: known(each.target, lambda target: f"{target:.0%}"), right=True),
-        Column("bus bandwidth, GB/s", lambda each: known(each.bus_bytes_per_s, gigabytes_per_s), right=True),
-        Column("in bits", lambda each: known(each.bus_bytes_per_s, bit_rate_words), right=True),
+        Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
+        Column(
+            f"for {OF_CEILING:.0%} of it, GB/s",
+            lambda each: known(each.bus_bytes_per_s, gigabytes_per_s),
+            right=True,
+        ),
+        Column("in bits", in_bits, right=True),
+        Column("over today's", over_today, right=True),
         Column("links of a node", lambda each: links_words(each) or NONE),
     ]
     caption = (
         "Ceiling: efficiency over a network that takes no time; stragglers, DDP's copies and contention "
-        "remain. Target: a round figure below its interval. Bus bandwidth as nccl-tests counts it, without "
-        "latency: what all links of a node carry together. Links: as many of a preset as carry it in the "
-        "middle of its range."
+        f"remain. Then what all links of a node must carry together for {OF_CEILING:.0%} of it, counted as "
+        "nccl-tests does, without latency; and as many links of a preset as carry that in the middle of its "
+        "range."
     )
+    if today is not None:
+        here = devices_words(more.record.config.world_size)
+        caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
     return make_table(REQUIRED, caption, columns, more.requirements)
 
 
@@ -188,9 +208,9 @@ def rate_words(rate: float, unit: str = "B") -> str:
     return f"{figures(rate / 1e6)} M{unit}/s"
 
 
-def bit_rate_words(bytes_per_s: Estimate) -> str:
+def bit_rate_words(bytes_per_s: float) -> str:
     """144 Gbit/s."""
-    return rate_words(8 * bytes_per_s.value, "bit")
+    return rate_words(8 * bytes_per_s, "bit")
 
 
 def more_sentences(more: MoreDevices | None) -> list[str]:
@@ -210,11 +230,12 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if surely and surely[0].how == "fit":
         return [_point_words(surely[0], more)]
     if required is not None and required.bus_bytes_per_s is not None:
-        many, rate = _many(required.world_size, more), required.bus_bytes_per_s
+        many, today = _many(required.world_size, more), more.bus_bytes_per_s
+        rate = bit_rate_words(required.bus_bytes_per_s.value)
+        reach = f", and these reach {bit_rate_words(today)}" if today else ""
         return [
-            f"{many} can reach at most {required.ceiling.value:.0%} efficiency on any network",
-            f"for {required.target:.0%}, the links of each node must carry {rate_words(rate.value)} "
-            f"({bit_rate_words(rate)}) together",
+            f"{many} reach at most {required.ceiling.value:.0%} efficiency on any network",
+            f"for {OF_CEILING:.0%} of that each node needs {rate}{reach}",
             _command_words(more, [each.world_size for each in more.requirements], required.links),
         ]
     if surely:
@@ -278,22 +299,9 @@ def draw_required(more: MoreDevices) -> Figure:
             linewidth=1.6,
             label=f"{each.world_size:,} devices",
         )
-        needed = each.bus_bytes_per_s
-        if needed and each.target:
-            value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
-            ends = [[value - low], [max(high - value, 0.0)]]
-            axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)
-    axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_ylim(0, 105)
-    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
-    axes.set_ylabel("scaling efficiency (%)")
-    last = shown[-1]
-    needs = f"need {rate_words(last.bus_bytes_per_s.value)}" if last.bus_bytes_per_s else ""
-    write_title(
-        figure, f"{last.world_size:,} devices at {last.target:.0%} efficiency {needs} over each node's links"
-    )
+        rate = known(last.bus_bytes_per_s, lambda rate: rate_words(rate.value))
+    words = f"{last.world_size:,} devices need {rate} over each node's links"
+    write_title(figure, f"{words} for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
     return figure
 

@@ -81,8 +81,8 @@ class ScalingSpec(Model):
     ) = Field(
         None,
         description="further numbers of devices, measured in the rounds of the target world size as if there "
-        "were so many: collectives last as long as on them; unset: in a last visit the next two doublings of "
-        "several nodes, whose network is measured with them",
+        "were that many: collectives last as long as on them; unset: in a last visit the next two doublings "
+        "of several nodes, whose network is measured with them",
     )
 
     @field_validator("placement", mode="before")
@@ -242,7 +242,7 @@ class Study(Model):
     data: str | None = Field(None, description="directory with the data sets")
     code_folder: str | None = Field(
         None,
-        description="where a function of your own is looked for first; unset: beside the study's file",
+        description="where a function of your own is looked for first; unset: next to the study's file",
     )
     seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
@@ -301,7 +301,7 @@ class Study(Model):
         for name in script.placeholders:
             if name not in known:
                 hint = did_you_mean(name, known, "{{{}}}") or f"; there are {', '.join(known)}"
-                raise ValueError(f"workload.args: {{{name}}} is no knob{hint}")
+                raise ValueError(f"workload.args: {{{name}}} is not a knob{hint}")
         reached = {*script.placeholders, *script.DDP_KNOBS, "num_threads"}
         reached |= {"batch_size"} if "global_batch_size" in reached else set()
         for name, each in Setting.model_fields.items():

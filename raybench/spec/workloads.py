@@ -57,7 +57,7 @@ class VisionSpec(Model):
     )
     augment: Switch = Field(True, description="random crop and flip of training images (real input)")
     samples: PositiveInt | None = Field(
-        None, description="use only so many training images: the first ones, of folders evenly spread ones"
+        None, description="training images to use: the first ones, of folders evenly spread ones"
     )
     test_samples: PositiveInt | None = Field(None, description="the same for the test images")
 
@@ -121,8 +121,8 @@ class _TextModelSpec(Model):
         description="a directory (absolute, or under --data) or a name on huggingface.co; unset: the "
         "checkpoint's, else a WordPiece trained on the training texts",
     )
-    samples: PositiveInt | None = Field(None, description="use only so many training samples, evenly spread")
-    test_samples: PositiveInt | None = Field(None, description="use only so many test samples, evenly spread")
+    samples: PositiveInt | None = Field(None, description="training samples to use, evenly spread")
+    test_samples: PositiveInt | None = Field(None, description="test samples to use, evenly spread")
 
     @property
     def sizes(self) -> Sizes:
@@ -135,7 +135,7 @@ class _TextModelSpec(Model):
     def _heads_divide(self) -> _TextModelSpec:
         sizes = self.sizes  # TOML has no order: checked when all are known
         if sizes.hidden_dim % sizes.num_heads:
-            raise ValueError(f"hidden_dim {sizes.hidden_dim} is no multiple of num_heads {sizes.num_heads}")
+            raise ValueError(f"hidden_dim {sizes.hidden_dim} must divide by num_heads {sizes.num_heads}")
         return self
 
 
@@ -267,7 +267,7 @@ class ScriptSpec(Model):
     is_module: Switch = Field(False, description="whether script is a module")
     args: str = Field(
         "",
-        description="its arguments, quoted as in a shell; {batch_size} and every other knob stands for the "
+        description="its arguments, quoted as in a shell; {batch_size} and every other knob become the "
         "setting's value, {world_size}, {global_batch_size} and {seed} for theirs",
     )
     samples_per_step: PositiveInt | None = Field(
@@ -277,7 +277,7 @@ class ScriptSpec(Model):
     )
     links: Annotated[tuple[str, ...], ListOrValue, AfterValidator(no_repeats)] = Field(
         (),
-        description="files and folders, absolute, beside the script or in the current directory, that the "
+        description="files and folders, absolute, next to the script or in the current directory, that the "
         "script finds in the empty one in which it runs",
     )
     ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(

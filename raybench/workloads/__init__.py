@@ -51,7 +51,7 @@ def build(spec: WorkloadSpec, data: str | None, seed: int = 0) -> Workload:
         from raybench.workloads.causal_lm import CausalLM
 
         return CausalLM(spec, Path(data) if data else None)
-    assert not isinstance(spec, ScriptSpec), "a script is no workload in this process"
+    assert not isinstance(spec, ScriptSpec), "a script is not a workload in this process"
     return _of_factory(spec) if isinstance(spec, FactorySpec) else _adapted(spec, seed)
 
 

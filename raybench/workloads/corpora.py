@@ -203,7 +203,7 @@ def _load(name: str, data: Path | None) -> Any:
                 raise FileNotFoundError("no such file or directory, or neither absolute nor under --data")
             if place.is_file() and is_here:
                 if place.suffix not in FORMATS:
-                    raise ValueError(f"a file that is none of {', '.join(FORMATS)}")
+                    raise ValueError(f"a file whose suffix is not among {', '.join(FORMATS)}")
                 return datasets.load_dataset(
                     FORMATS[place.suffix], data_files=str(place), **_separator(place)
                 )

@@ -150,7 +150,7 @@ def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, int],
                 with Image.open(file):
                     pass
             except OSError as error:
-                raise RequestError(f"data: {file} is no image: {_reason(error)}") from error
+                raise RequestError(f"data: {file} is not an image: {_reason(error)}") from error
     return tuple(images.classes), tuple(images.samples)
 
 

@@ -11,21 +11,21 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7792, 54),
-    "commands": (2884, 20),
+    "analysis": (7779, 54),
+    "commands": (2882, 20),
     "driver": (1086, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
     "plan": (1150, 9),
-    "records": (1607, 12),
-    "report": (5121, 29),
+    "records": (1583, 11),
+    "report": (4902, 29),
     "spec": (1715, 13),
     "worker": (5685, 44),
     "workloads": (2217, 22),
 }
 ALONE = 14  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
-DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
+DOCUMENTS_KB = {"README.md": 14, "CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 
 
 def code_lines(text: str) -> int:

@@ -37,8 +37,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import AsIf
 from raybench.spec.network import Line, Network, links_needed
 
-TARGET_STEP = 0.05  # of the efficiency that is required
-NEAR_CEILING = 0.02  # nearer to a free network's none is required: any bandwidth would be needed
+OF_CEILING = 0.95  # what is required of the efficiency over a free network: all of it no bandwidth brings
 CURVE_POINTS, RATES = 25, 32
 LOG_RATES = math.log(1e6), math.log(1e13)  # of a network, in bytes/s: the least, and the most
 # of a range, from worst to best: where it is drawn, and how often; the ends are within a 95% interval
@@ -76,7 +75,7 @@ class Requirement:
 
     world_size: int
     ceiling: Estimate  # efficiency over a free network: the slowest device alone
-    target: float | None  # efficiency below it; None: communication leaves nothing to require
+    target: float | None  # OF_CEILING of it; None: communication leaves nothing to require
     # that reaches it, of all links of a node; its interval is open where none may; None: none does, or any
     bus_bytes_per_s: Estimate | None
     curve: tuple[tuple[float, float], ...]  # bus bandwidth in bytes/s, and efficiency; around what is needed
@@ -92,6 +91,7 @@ class MoreDevices:
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # that of the points, where nothing better is known
     fitted: Outlook | None = None
+    bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
 
     @property
     def devices_per_node(self) -> int:
@@ -137,7 +137,8 @@ def more_devices(
             points += [seen.by_law(*each) for each in law.speedups] if law else []
     if not points and not requirements and fitted is None:
         return None
-    return MoreDevices(headline, tuple(points), requirements, law, fitted)
+    here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
+    return MoreDevices(headline, tuple(points), requirements, law, fitted, here.value if here else None)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -300,8 +301,7 @@ class _Seen:
         free = free * shares[random.choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)]
         best = max(self._pool.contrasts(over_base), key=lambda each: each.mean)
         ceiling = _estimate(best.ratio(shares[MIDDLE]), np.log(free) - math.log(shares[MIDDLE]) - best.mean)
-        reached = min(ceiling.value - NEAR_CEILING, ceiling.low)
-        target = math.floor(reached / TARGET_STEP + 1e-9) * TARGET_STEP
+        target = OF_CEILING * ceiling.value
         factor = bus_factor("all_reduce", world_size)
 
         free_s = [self._step_s(((0.0, 0.0),), model) for model in self._models]
@@ -314,7 +314,7 @@ class _Seen:
             return 1 / (1 / ceiling.value + exposed_s(log_rate, 0) / base_s)
 
         log_rate = crossing(lambda tried: efficiency(tried) - target, *LOG_RATES)
-        if target <= 0 or log_rate in LOG_RATES:
+        if log_rate in LOG_RATES:
             return Requirement(world_size, ceiling, None, None, ())
         rates = np.linspace(*LOG_RATES, RATES)
         allowed = base_s * (1 / target - 1 / free)

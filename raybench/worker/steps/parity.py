@@ -102,9 +102,9 @@ def _may_differ(model: nn.Module, setting: Setting, kinds: Collection[str]) -> t
     drops = any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
     if drops and (setting.strategy == "dp" or setting.compile):
         what = "compiled code" if setting.compile else "each device of dp"
-        reasons.append(f"{what} draws dropout's masks anew")
+        reasons.append(f"{what} draws its own dropout masks")
     if drops and len(kinds) > 1:  # a GPU's masks depend on its number of multiprocessors
-        reasons.append("dropout's masks are others on another kind of device")
+        reasons.append("dropout masks are others on another kind of device")
     if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
         reasons.append("SyncBatchNorm takes its statistics over all devices")
     return tuple(reasons)

@@ -388,7 +388,7 @@ class Variants:
         failure, _ = self._tried(lambda: self._step_alone(self._models.bare))
         if failure:
             self._models.drop_bare()
-            self.missing["plain"] = f"no memory for a whole model beside the shards: {failure}"
+            self.missing["plain"] = f"no memory for a whole model next to the shards: {failure}"
         return not failure
 
     def _base(self) -> list[VariantRun]:

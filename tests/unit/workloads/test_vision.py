@@ -271,7 +271,7 @@ def test_damaged_folders_are_refused(folders):
     spec = VisionSpec(name="vision", data_set="image_folder", input="real", num_classes=3)
     assert "eel" in refusal(lambda: check(spec, str(folders)))
     (folders / "train" / "eel" / "0.png").write_bytes(b"")
-    assert "0.png is no image" in refusal(lambda: check(spec, str(folders)))
+    assert "0.png is not an image" in refusal(lambda: check(spec, str(folders)))
 
 
 def test_an_image_that_cannot_be_decoded_is_named_while_training(folders):
