@@ -299,7 +299,24 @@ def draw_required(more: MoreDevices) -> Figure:
             linewidth=1.6,
             label=f"{each.world_size:,} devices",
         )
-        rate = known(last.bus_bytes_per_s, lambda rate: rate_words(rate.value))
+        needed = each.bus_bytes_per_s
+        if needed and each.target:
+            value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
+            ends = [[value - low], [max(high - value, 0.0)]]
+            axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)
+    if more.bus_bytes_per_s is not None:
+        axes.axvline(more.bus_bytes_per_s / GIGA, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+        axes.annotate(
+            "today", (more.bus_bytes_per_s / GIGA, 1), xycoords=("data", "axes fraction"), xytext=(4, -4),
+            textcoords="offset points", va="top", color=GREY,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
+    axes.set_ylabel("scaling efficiency (%)")
+    last = shown[-1]
+    rate = known(last.bus_bytes_per_s, lambda rate: rate_words(rate.value))
     words = f"{last.world_size:,} devices need {rate} over each node's links"
     write_title(figure, f"{words} for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
