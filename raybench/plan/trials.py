@@ -440,7 +440,7 @@ class Plan:
             return ("plain",)
         if isinstance(self.study.workload, ScriptSpec):
             return SCRIPT_VARIANTS
-        whole = role != "search" and strategy == "ddp"  # the others have no wrapper, buckets or hooks
+        whole = role != "search" and strategy != "dp"  # whose transfers cannot be left out
         variants = ALL_VARIANTS if whole else SEARCH_VARIANTS
         return ("base", *variants) if self.study.scaling.mode == "strong" else variants
 
