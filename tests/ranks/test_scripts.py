@@ -62,7 +62,6 @@ ASKED = {
     "each alone": _request("planted.py", "--bare --base-ms 5"),
     "unused": _request("planted.py", "--unused --base-ms 5"),
     "gathers now and then": _request("planted.py", "--gathers-every 4 --base-ms 5"),
-    "gathers always": _request("planted.py", "--gathers-every 1 --base-ms 5"),
     "none unused": _request(
         "planted.py", "--unused --base-ms 5", script={"ddp_knobs": ["find_unused_parameters"]}
     ),
@@ -171,7 +170,6 @@ def test_what_a_script_cannot_tell_is_missing_with_the_reason(served: dict[str, 
     assert {block.variant for each in bare.rounds for block in each.blocks} == {"ddp"}
     assert "DistributedDataParallel" in bare.missing["local"]
     assert "find_unused_parameters" in complete(served["unused"]).missing["local"]
-    assert "sends in every step" in complete(served["gathers always"]).missing["local"]
     assert "local" not in complete(served["gathers now and then"]).missing
 
 

@@ -367,6 +367,15 @@ def test_a_load_that_was_beside_every_trial_is_said() -> None:
         assert ("Other processes" in said) is is_said
 
 
+def test_a_load_that_explains_nothing_of_the_step_promises_nothing() -> None:
+    """Two devices train more than twice as fast as one, while others took a core."""
+    spec = study(knobs={"batch_size": [32]})
+    costs = StepCosts(0.03, contention_s=-0.002, other_cores=1.0, host_cores=2)
+    results = analyse(spec, grid(spec, (1, 2), FakeRunner(lambda *_: costs, QUIET))[0])
+    (said,) = _clauses(results, "Trust")
+    assert said.endswith("Other processes took 1.00 of 2 cores.")
+
+
 def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() -> None:
     costs = {(32,): exactly(0.2, 0.010), (64,): exactly(0.4, 0.012)}
     results = planted(costs, "batch_size")
