@@ -197,7 +197,9 @@ Communication = Annotated[
     ),
 ]
 PricePerDevice = Annotated[float | None, option("--price-per-device-hour", "P", amount, "In any currency.")]
-PricePerNode = Annotated[float | None, option("--price-per-node-hour", "P", amount, "Beside the devices'.")]
+PricePerNode = Annotated[
+    float | None, option("--price-per-node-hour", "P", amount, "In addition to the devices'.")
+]
 
 
 @dataclass(frozen=True)

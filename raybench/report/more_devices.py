@@ -186,13 +186,16 @@ def required_table(more: MoreDevices | None) -> Table:
     ]
     caption = (
         "Ceiling: efficiency over a network that takes no time; stragglers, DDP's copies and contention "
-        f"remain. Then what all links of a node must carry together for {OF_CEILING:.0%} of it, counted as "
-        "nccl-tests does, without latency; and as many links of a preset as carry that in the middle of its "
-        "range."
+        f"remain. Then what all links of a node must carry together for {OF_CEILING:.0%} of it, as "
+        "nccl-tests counts it; links of a node: as many of a preset as carry that."
     )
     if today is not None:
         here = devices_words(more.record.config.world_size)
         caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
+    links = next((each.links for each in more.requirements if each.links), ())
+    if links:
+        sizes = [each.world_size for each in more.requirements]
+        caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
 
 
@@ -236,7 +239,6 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
         return [
             f"{many} reach at most {required.ceiling.value:.0%} efficiency on any network",
             f"for {OF_CEILING:.0%} of that each node needs {rate}{reach}",
-            _command_words(more, [each.world_size for each in more.requirements], required.links),
         ]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"

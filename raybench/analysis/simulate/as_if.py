@@ -76,8 +76,7 @@ class Requirement:
     world_size: int
     ceiling: Estimate  # efficiency over a free network: the slowest device alone
     target: float | None  # OF_CEILING of it; None: communication leaves nothing to require
-    # that reaches it, of all links of a node; its interval is open where none may; None: none does, or any
-    bus_bytes_per_s: Estimate | None
+    bus_bytes_per_s: Estimate | None  # that reaches it, of all links of a node; None: none does, or any
     curve: tuple[tuple[float, float], ...]  # bus bandwidth in bytes/s, and efficiency; around what is needed
     links: tuple[tuple[str, int], ...] = ()  # presets, and how many of each a node needs
 
@@ -317,12 +316,11 @@ class _Seen:
         if log_rate in LOG_RATES:
             return Requirement(world_size, ceiling, None, None, ())
         rates = np.linspace(*LOG_RATES, RATES)
-        allowed = base_s * (1 / target - 1 / free)
+        allowed = base_s / free * (1 / OF_CEILING - 1)  # each draw has its own ceiling
         found, which = np.empty(NUM_DRAWS), random.choice(len(self._models), NUM_DRAWS)
         for number in range(len(self._models)):
             curve = np.maximum.accumulate([exposed_s(each, number) for each in rates[::-1]])
             found[which == number] = np.interp(allowed[which == number], curve, rates[::-1])
-        found[allowed <= 0] = math.inf
         least, most = np.exp(np.quantile(found, ENDS, method="inverted_cdf")).tolist()
         value = math.exp(log_rate)
         bandwidth = Estimate(value, min(least, value), max(most, value), ceiling.n)

@@ -94,8 +94,11 @@ _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
 def buckets_table(results: StudyResults) -> Table:
     """What the default's trial alone says of other buckets; empty where it says nothing for certain."""
     chosen = study_what_if(results)
-    decided = [each for each in chosen.points if _decides(each)] if chosen else []
-    if chosen is None or not decided:
+    if chosen is None:
+        return empty_table(WHAT_IF_TITLE)
+    listed = chosen.listed.point.setting if chosen.listed and chosen.listed.is_proposed else None
+    decided = [each for each in chosen.points if _decides(each) or each.setting == listed]
+    if not decided:
         return empty_table(WHAT_IF_TITLE)
     own = [each for each in chosen.points if _is_own(each, chosen)]
     return what_if_table(results, replace(chosen, points=(*own, *decided)))

@@ -543,12 +543,12 @@ def test_single_alone_has_one_device():
     assert line == 'scaling.world_sizes: 1 where knobs.strategy is "single" alone (received 1, 2)'
 
 
-def test_only_ddp_has_the_variants_of_a_wrapper():
+def test_ddp_and_fsdp_have_the_variants_of_a_wrapper():
     planned = plan(2, knobs={"strategy": ["ddp", "fsdp"]}, scaling={"mode": "strong"})
     found = {r.config.setting.strategy: r.variants for r in requested(planned) if r.config.world_size == 2}
     assert found == {
         "ddp": ("base", "plain", "concurrent", "local", "ddp", "replay"),
-        "fsdp": ("base", "plain", "ddp", "anchor"),
+        "fsdp": ("base", "plain", "concurrent", "local", "ddp", "replay", "anchor"),
     }
 
 

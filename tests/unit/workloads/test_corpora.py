@@ -321,7 +321,7 @@ def test_a_damaged_file_of_a_data_set(tmp_path, hub_cache):
     write(tmp_path / "mine.parquet", b"PAR1")
     assert "mine.parquet" in refusal(lambda: read({"data_set": "mine.parquet"}, tmp_path))
     write(tmp_path / "mine.txt", "x")
-    assert "none of .csv" in refusal(lambda: read({"data_set": "mine.txt"}, tmp_path))
+    assert "not among .csv" in refusal(lambda: read({"data_set": "mine.txt"}, tmp_path))
 
 
 @pytest.mark.parametrize("name", ["here/mine", "./here/mine", "/nowhere/mine"])

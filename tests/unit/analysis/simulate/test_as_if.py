@@ -166,12 +166,12 @@ def test_simulated_over_a_known_network_it_is_the_step_in_closed_form(bytes_per_
 def test_the_required_bandwidth_reaches_the_efficiency() -> None:
     (required,) = found(trial(), None, (8,)).requirements
     assert required.ceiling.value == pytest.approx(1.0, rel=1e-3)
-    assert required.target == pytest.approx(0.90)
+    assert required.target == pytest.approx(0.95, rel=1e-3)
     needed = required.bus_bytes_per_s
     assert needed is not None
     assert needed.low < needed.value < needed.high
     step_s = LOCAL_S + exposed_s("default", 2 * 7 / 8 / needed.value)
-    assert LOCAL_S / step_s == pytest.approx(0.90, rel=0.02)
+    assert LOCAL_S / step_s == pytest.approx(0.95, rel=0.02)
     name, number = required.links[0]
     assert name == "tcp-25"
     assert number * 1.9e9 > needed.value > (number - 1) * 1.9e9
@@ -180,7 +180,7 @@ def test_the_required_bandwidth_reaches_the_efficiency() -> None:
     assert list(efficiencies) == sorted(efficiencies)
 
 
-def test_a_noisy_ceiling_asks_for_less_and_its_requirement_is_wide() -> None:
+def test_of_a_noisy_ceiling_the_requirement_is_wide() -> None:
     signs = iter(range(1000))
 
     def noisy(block: Block) -> Block:
@@ -190,12 +190,9 @@ def test_a_noisy_ceiling_asks_for_less_and_its_requirement_is_wide() -> None:
         found(record, None, (8,)).requirements
         for record in (trial(), changed(trial(), {"local": noisy, "ddp": noisy}))
     )
-    assert exactly.target is not None
-    assert required.target is not None
     assert exactly.bus_bytes_per_s is not None
     assert required.bus_bytes_per_s is not None
     assert required.ceiling.log_half_width > 2 * exactly.ceiling.log_half_width
-    assert required.target < exactly.target <= exactly.ceiling.low
     assert required.bus_bytes_per_s.log_half_width > exactly.bus_bytes_per_s.log_half_width
 
 
