@@ -1,8 +1,9 @@
 """Steps as if on 4 and 8 nodes, measured on 2, against real steps on 4 and 8.
 
-    python -m benchmarks.as_if                       # as root, an hour and a half
-    python -m benchmarks.as_if --rates 50mbit        # half an hour
+    python -m benchmarks.as_if                                                  # as root, 36 cases
+    python -m benchmarks.as_if --rates 300mbit --buckets 25 --ranks even        # two of them
 
+It says first how long it will take. The machine should do nothing else: a rank that waits for a core is late.
 Nodes are network namespaces, links are shaped by tc, and the workload waits where others compute, so that
 eight nodes need no more cores than two. A straggler is a rank that is slower in every step, and exponential
 waits on every rank. Between nodes the as-if steps know what the two have shown: no network is named.
@@ -10,8 +11,9 @@ waits on every rank. Between nodes the as-if steps know what the two have shown:
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -39,6 +41,8 @@ KIB = (512,) * 8  # 4 MiB of gradients
 LAYER_S = 0.006
 BURST_BYTES = 32 * 1024  # a bucket of tokens that fills while nothing is sent is no property of networks
 HERE, MORE = 2, (4, 8)
+ROUNDS, STEPS, MAX_S = 6, 4, 90
+NODES_S, SET_UP_S = 25.0, 5.0  # to make nodes and start ranks; of a trial
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,14 @@ class Case:
         return self.as_if_s.value / self.real_s.value - 1
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """Of the as-if step in another run, in s."""
+        return self.as_if_s.again or (self.as_if_s.low, self.as_if_s.high)
+
+    @property
     def holds(self) -> bool:
-        """Whether the as-if step's interval for another run holds the real one."""
-        low, high = self.as_if_s.again or (self.as_if_s.low, self.as_if_s.high)
+        """Whether the interval holds the real step."""
+        low, high = self.interval
         return low <= self.real_s.value <= high
 
 
@@ -76,29 +85,56 @@ def _request(
         placement="spread",
         variants=variants,
         as_if=as_if,
-        measure=MeasureSpec(min_rounds=6, steps=4, warmup_steps=3, max_seconds=90, timeout_seconds=600),
+        measure=MeasureSpec(
+            min_rounds=ROUNDS, steps=STEPS, warmup_steps=3, max_seconds=MAX_S, timeout_seconds=600
+        ),
     )
 
 
-def _outcomes(rate: str, size: int) -> dict[tuple[float, str], tuple[StepsRequest, Outcome]]:
+@dataclass(frozen=True)
+class Chosen:
+    """What is measured at each rate."""
+
+    caps_mb: Sequence[float]
+    ranks: Sequence[str]
+
+    @property
+    def keys(self) -> list[tuple[float, str]]:
+        """A trial for each of them, on each number of nodes."""
+        return [(cap, late) for cap in self.caps_mb for late in self.ranks]
+
+
+def expected_s(rate: str, chosen: Chosen) -> float:
+    """What the cases of a rate take, were a step its waits and a ring's transfers one after the other."""
+    waits_s, bits = 2 * len(KIB) * LAYER_S, 8 * 1024 * sum(KIB)
+    total_s = 0.0
+    for size in (HERE, *MORE):
+        # here without transfers, with them, and as if on more; there with them alone
+        sizes = [1, size, *MORE] if size == HERE else [size]
+        sent_s = [2 * (n - 1) / n * bits / (1e6 * float(rate.removesuffix("mbit"))) for n in sizes]
+        rounds_s = ROUNDS * (STEPS + 1) * sum(waits_s + each for each in sent_s)
+        total_s += NODES_S + len(chosen.keys) * (min(rounds_s, MAX_S) + SET_UP_S)
+    return total_s
+
+
+def _outcomes(rate: str, size: int, chosen: Chosen) -> dict[tuple[float, str], tuple[StepsRequest, Outcome]]:
     here = size == HERE
     asked = tuple(AsIf(world_size=more) for more in MORE) if here else ()
     variants: tuple[Variant, ...] = ("local", "ddp", *AS_IF[: len(asked)]) if here else ("ddp",)
-    keys = [(cap, late) for cap in CAPS_MB for late in LATE]
-    requests = [_request(size, cap, late, variants, asked) for cap, late in keys]
+    requests = [_request(size, cap, late, variants, asked) for cap, late in chosen.keys]
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalNodes(size, rate=rate, has_ray=False, burst_bytes=BURST_BYTES) as nodes,
     ):
         found = run_on(nodes, requests, Path(folder))
-    return dict(zip(keys, zip(requests, found, strict=True), strict=True))
+    return dict(zip(chosen.keys, zip(requests, found, strict=True), strict=True))
 
 
-def cases(rate: str) -> Iterator[Case]:
+def cases(rate: str, chosen: Chosen) -> Iterator[Case]:
     """Every case of one rate."""
-    here = _outcomes(rate, HERE)
+    here = _outcomes(rate, HERE, chosen)
     for size in MORE:
-        for key, (request, outcome) in _outcomes(rate, size).items():
+        for key, (request, outcome) in _outcomes(rate, size, chosen).items():
             record, seen = to_record(request, outcome), to_record(*here[key])
             fit = Measured([seen])
             unit = as_if_unit(seen.config, fit.buckets, AsIf(world_size=size))
@@ -106,30 +142,38 @@ def cases(rate: str) -> Iterator[Case]:
             yield Case(rate, *key, size, fit.pool.time(unit), real.pool.time(real.unit(record)))
 
 
-def _table(found: Iterable[Case]) -> str:
-    lines = [
-        "| rate | bucket, MiB | ranks | nodes | as if, ms | real, ms | error |",
-        "| --- | ---: | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for each in found:
-        cells = (each.rate, f"{each.cap_mb:g}", each.late, str(each.size))
-        times = (f"{1e3 * step.value:.1f}" for step in (each.as_if_s, each.real_s))
-        held = "" if each.holds else " (outside)"
-        lines.append(f"| {' | '.join((*cells, *times))} | {each.error:+.1%}{held} |")
-    return "\n".join(lines)
+HEAD = (
+    "| rate | bucket, MiB | ranks | nodes | as if, ms | in another run | real, ms | error |\n"
+    "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |"
+)
+
+
+def _row(each: Case) -> str:
+    cells = (each.rate, f"{each.cap_mb:g}", each.late, str(each.size))
+    low, high = each.interval
+    times = (f"{1e3 * each.as_if_s.value:.1f}", f"{1e3 * low:.0f} to {1e3 * high:.0f}")
+    held = "" if each.holds else " (outside)"
+    return f"| {' | '.join((*cells, *times))} | {1e3 * each.real_s.value:.1f} | {each.error:+.1%}{held} |"
 
 
 def main(
     rates: Annotated[str, typer.Option(help="Of the links, with commas between them.")] = ",".join(RATES),
+    buckets: Annotated[str, typer.Option(help="In MiB.")] = ",".join(map(str, CAPS_MB)),
+    ranks: Annotated[str, typer.Option(help="Of even, straggler.")] = ",".join(LATE),
 ) -> None:
-    """Print a line for each case, and how well all of them were met."""
+    """Print a row for each case as it is known, and how well all of them were met."""
+    chosen = Chosen([float(each) for each in buckets.split(",")], ranks.split(","))
+    asked, number = rates.split(","), len(rates.split(",")) * len(chosen.keys) * len(MORE)
+    minutes = math.ceil(sum(expected_s(rate, chosen) for rate in asked) / 60)
+    print(f"{number} cases, about {minutes} min on two idle cores\n\n{HEAD}", flush=True)
     found = list[Case]()
-    for rate in rates.split(","):
-        found += cases(rate)
-        print(_table(found[-len(MORE) * len(CAPS_MB) * len(LATE) :]), flush=True)
+    for rate in asked:
+        for case in cases(rate, chosen):
+            found.append(case)
+            print(_row(case), flush=True)
     errors = [abs(each.error) for each in found]
     print(
-        f"{len(found)} cases: error {median(errors):.1%} in the median, {max(errors):.1%} at most; "
+        f"\n{len(found)} cases: error {median(errors):.1%} in the median, {max(errors):.1%} at most; "
         f"{sum(each.holds for each in found)} intervals hold"
     )
 

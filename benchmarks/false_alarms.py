@@ -22,9 +22,9 @@ from tempfile import TemporaryDirectory
 from scipy.stats import chi2
 
 from raybench.analysis import analyse
-from raybench.analysis.comparison import Side, same_trials, slower_by
+from raybench.analysis.comparison import Side, same_trials
 from raybench.analysis.stats.statistics import Estimate, t_quantile
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.records.store import ResultsDirectory
 from raybench.spec.study import MOST_STARTS
 

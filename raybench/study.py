@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import NoReturn
 
@@ -9,9 +10,7 @@ import typer
 
 from raybench.commands.communication import communication
 from raybench.commands.compare import compare
-from raybench.commands.console import usable_streams
-from raybench.commands.doctor import doctor
-from raybench.commands.listing import list_, show
+from raybench.commands.doctor import doctor, list_, show
 from raybench.commands.predict import predict
 from raybench.commands.process import WRONG_REQUEST, leave_without
 from raybench.commands.report import report
@@ -19,6 +18,7 @@ from raybench.commands.scaling import scaling
 from raybench.errors import RequestError
 
 MOST_TOLD = 20  # lines of a wrong request; further ones are counted
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,7 +46,8 @@ def main() -> NoReturn:
 
     So does a disk that is full or gone, wherever that is found.
     """
-    usable_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what an output cannot encode is a question mark there
     try:
         app()
     except RequestError as error:

@@ -7,7 +7,7 @@ is left: together over the product of the single effects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.resolve import Facts
@@ -77,11 +77,3 @@ def _factors(config: Configuration, default: Configuration) -> set[Factor]:
         (name, passes if name == "batch_size" else value)
         for name, value in config.differences(default).items()
     }
-
-
-def combined_effect(results: Facts, found: Mapping[str, Effect]) -> Effect | None:
-    """All changes of an ablation together; None of another search, and where they were not measured."""
-    several = [each for each in found.values() if len(each.changes) > 1]
-    if results.study.search.method != "ablation":
-        return None
-    return max(several, key=lambda each: len(each.changes), default=None)

@@ -14,17 +14,15 @@ from raybench.analysis.stats.statistics import (
     of_log,
     ratio_of_runs,
     student,
-    t_quantile,
     unpaired_ratio,
 )
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values_to_tell
 from raybench.machine.environment import Environment, comparable
 from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.user_input import flat
 
-MOST_STARTS = 1000  # nobody makes more to tell
 NAMES_ONLY = ("question", "name", "data", "code_folder", "time_budget_seconds")  # change no measurement
 
 
@@ -54,18 +52,7 @@ class SameTrial:
 
         None: too many.
         """
-        room = abs(math.log(self.speed.value / (1 - share)))
-        if room == 0:
-            return None
-        starts = math.ceil(min(self.starts) * (self.speed.log_half_width / room) ** 2)
-        return starts if starts < MOST_STARTS else None
-
-
-def slower_by(speed: Estimate, share: float) -> Verdict:
-    """Whether a speed, 1 for equal, has lost more than this share: worse, as good, or unknown."""
-    if speed.high < 1 - share:
-        return Verdict.WORSE
-    return Verdict.AS_GOOD if speed.low >= 1 - share else Verdict.UNKNOWN
+        return times_to_tell(self.speed.scaled(1 / (1 - share)).logarithm(), 0.0, min(self.starts))
 
 
 def paired_speed(first: Sequence[Estimate], second: Sequence[Estimate]) -> Estimate:
@@ -87,10 +74,15 @@ def pairs_to_tell(speed: Estimate, share: float) -> int | None:
 
     None: more than anyone makes.
     """
-    room = abs(math.log(speed.value / (1 - share)))
-    spread = speed.log_half_width * math.sqrt(speed.n) / t_quantile(speed.n - 1)
-    enough = (n for n in range(speed.n + 1, MOST_STARTS) if t_quantile(n - 1) * spread < room * math.sqrt(n))
-    return next(enough, None)
+    return values_to_tell(speed.scaled(1 / (1 - share)).logarithm(), 0.0)
+
+
+def shown_by_pairs(speed: Estimate, pairs: int) -> float:
+    """The smallest difference, relative, that so many pairs of starts show: half their 95% interval.
+
+    ``speed``: of ``paired_speed``, whose spread between pairs others are taken to have.
+    """
+    return math.expm1(half_width_of(speed.logarithm(), pairs))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ steps is their sum, and the rare slow ones that an estimator of the typical step
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from raybench.analysis.labels import label
@@ -36,7 +36,6 @@ class Work:
     name: str
     samples: float
     epochs: float = 0.0  # in each of which the loader starts again
-    is_run: bool = False  # a whole training: what savings are counted in
 
 
 @dataclass(frozen=True)
@@ -93,34 +92,23 @@ def epochs_time(
     return within(sum_of(steps_s, restart_s.scaled(epochs)), POSITIVE)  # few restarts have a wide interval
 
 
-def works(epoch_samples: float | None = None, epochs: float | None = None) -> tuple[Work, ...]:
-    """A million samples, and an epoch and a run where their samples are known; else a run is the million."""
-    known_run = bool(epoch_samples and epochs)
-    found = [Work("a million samples", MILLION, is_run=not known_run)]
-    if epoch_samples:
-        found.append(Work(f"an epoch of {epoch_samples:,.0f} samples", epoch_samples, 1))
-    if epoch_samples and epochs:
-        number = "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
-        found.append(Work(f"a run of {number}", epoch_samples * epochs, epochs, is_run=True))
-    return tuple(found)
+def run_of(epoch_samples: float | None = None, epochs: float | None = None) -> Work:
+    """A whole training, in which savings are counted; a million samples where its length is not known."""
+    if not epoch_samples or not epochs:
+        return Work("a million samples", MILLION)
+    number = "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
+    return Work(f"a run of {number}", epoch_samples * epochs, epochs)
 
 
-def run_of(work: Sequence[Work]) -> Work:
-    """The one that is a whole training."""
-    return next(each for each in work if each.is_run)
-
-
-def costs(results: Facts, work: Sequence[Work], training: TrainingResults | None) -> tuple[CostPoint, ...]:
+def costs(results: Facts, run: Work, training: TrainingResults | None) -> tuple[CostPoint, ...]:
     """What a run costs at every point of every curve, in the curves' order; nothing of oversubscribed trials.
 
     One device that has no trial of its own stands there as it was in the rounds of the most devices. Runs
     that were trained stand in the place of those by steps; of one device only where several were trained too.
     """
-    run = run_of(work)
     training = training if run.epochs else None
     found, seen = list[CostPoint](), set[str]()
-    for curve in results.curves:
-        there = curve.records
+    for there in results.curves:
         if there[0].config.world_size > 1 and not there[-1].config.oversubscribed:
             found += _one_alongside(results, there[-1], run)
         for record in there:
@@ -160,7 +148,7 @@ def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
 
         By the paired ratio: several devices' time x (speed-up - 1).
         """
-        found = less(speedup, price_ratio).scaled(steps_s)
+        found = speedup.plus(-price_ratio).scaled(steps_s)
         if one_s is None or many_s is None or not run.epochs:
             return found
         return sum_of(found, sum_of(one_s, many_s.scaled(-price_ratio)).scaled(run.epochs))
@@ -169,7 +157,7 @@ def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
     return replace(
         point,
         speedup=speedup,
-        device_time_ratio=_device_time_ratio(speedup, size),
+        device_time_ratio=inverse(speedup).scaled(size),  # paired as the speed-up is
         saved_s=saved(1.0).scaled(runs),
         saved_money=saved(price / one_price).scaled(runs * one_price) if price and one_price else None,
     )
@@ -230,7 +218,7 @@ def extra_cost(results: Facts, record: TrialRecord) -> Estimate | None:
         return None
     size = record.config.world_size
     one, many = prices.of_second(1, 1), prices.of_second(size, record.nodes or 1)
-    return less(inverse(speedup).scaled(many / one if many and one else size), 1.0)
+    return inverse(speedup).scaled(many / one if many and one else size).plus(-1)
 
 
 def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
@@ -239,11 +227,6 @@ def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
     if record.config.world_size == 1 or found.baseline is None or found.baseline.world_size != 1:
         return None
     return found.mean_speedup
-
-
-def _device_time_ratio(speedup: Estimate, world_size: int) -> Estimate:
-    """Device time over one device's: n / speed-up, paired as the speed-up is."""
-    return inverse(speedup).scaled(world_size)
 
 
 def _joules_a_sample(record: TrialRecord) -> float | None:
@@ -284,12 +267,6 @@ def _restarts(results: Facts, record: TrialRecord) -> tuple[Estimate | None, Est
     )
     many_s = restart_time(record)
     return next((each for each in alone if each is not None), many_s), many_s
-
-
-def less(estimate: Estimate, amount: float) -> Estimate:
-    """The difference to a number."""
-    value, low, high = (each - amount for each in (estimate.value, estimate.low, estimate.high))
-    return Estimate(value, low, high, estimate.n, estimate.starts)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from raybench.analysis.choice import is_default
-from raybench.analysis.labels import label, label_without_batch
+from raybench.analysis.labels import label
 from raybench.analysis.reference import of_first_role, without_batch
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
@@ -24,14 +25,10 @@ class Crossover:
     """Where the speed-up passes 1, interpolated between two measured batches."""
 
     batch: float
-    low: float | None  # where the upper ends of the intervals pass 1; None: below what was measured
-    high: float | None  # where the lower ends do; None: above it
     below: int  # the measured neighbours
     above: int
-    brackets: tuple[tuple[int, int], ...]  # every two neighbours on both sides of 1, whichever way
+    is_only: bool  # no other two neighbours lie on both sides of 1, whichever way
     is_slower: bool  # at a batch below, with the whole interval
-    least: int  # of the batches measured
-    most: int
 
     @property
     def is_wide(self) -> bool:
@@ -43,51 +40,21 @@ def crossover(points: Sequence[tuple[int, Estimate]]) -> Crossover | None:
     """The last passage of the speed-up from below 1 to 1, over the batch.
 
     ``points`` has the batch and the speed-up there, in any order. Between neighbours log(speed-up) is a
-    straight line over log(batch). The interval is where the ends of the speed-ups' intervals pass 1.
-    None where no two neighbours lie on both sides of 1.
+    straight line over log(batch). None where no two neighbours lie on both sides of 1.
     """
     ordered = sorted(points, key=lambda point: point[0])
-    batches, values = [batch for batch, _ in ordered], [speedup.value for _, speedup in ordered]
-    found = _passage(batches, values)
-    if found is None:
+    neighbours = list(itertools.pairwise(ordered))
+    passages = [pair for pair in neighbours if (pair[0][1].value < 1) != (pair[1][1].value < 1)]
+    upwards = [pair for pair in passages if pair[0][1].value < 1]
+    if not upwards:
         return None
-    batch, index = found
-    optimistic = _passage(batches, [speedup.high for _, speedup in ordered])
-    pessimistic = _passage(batches, [speedup.low for _, speedup in ordered])
-    return Crossover(
-        batch,
-        optimistic[0] if optimistic else None,
-        pessimistic[0] if pessimistic else None,
-        batches[index],
-        batches[index + 1],
-        tuple(
-            (batches[place], batches[place + 1])
-            for place in range(len(batches) - 1)
-            if (values[place] < 1) != (values[place + 1] < 1)
-        ),
-        any(speedup.high < 1 for _, speedup in ordered[: index + 1]),
-        batches[0],
-        batches[-1],
-    )
+    (below, lower), (above, upper) = upwards[-1]
+    share = -math.log(lower.value) / math.log(upper.value / lower.value)
+    is_slower = any(speedup.high < 1 for batch, speedup in ordered if batch <= below)
+    return Crossover(below * (above / below) ** share, below, above, len(passages) == 1, is_slower)
 
 
-def _passage(batches: Sequence[int], speedups: Sequence[float]) -> tuple[float, int] | None:
-    for index in range(len(batches) - 2, -1, -1):
-        lower, upper = speedups[index], speedups[index + 1]
-        if lower < 1 <= upper:
-            share = -math.log(lower) / math.log(upper / lower)
-            batch = batches[index] * (batches[index + 1] / batches[index]) ** share
-            return batch, index
-    return None
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One setting over the world sizes, the smallest first."""
-
-    label: str
-    records: tuple[TrialRecord, ...]
-    is_default: bool
+Curve = tuple[TrialRecord, ...]  # one setting over the world sizes, the smallest first
 
 
 class BatchPoint(NamedTuple):
@@ -126,12 +93,8 @@ def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
             groups.append([record])
             for each in (key, key[1]):
                 alike.setdefault(each, []).append(groups[-1])
-    found = []
-    for group in groups:
-        largest = group[0].config
-        records = tuple(sorted(group, key=lambda record: record.config.world_size))
-        found.append(Curve(label(study, largest), records, is_default(study, largest)))
-    return sorted(found, key=lambda curve: not curve.is_default)
+    found = [tuple(sorted(group, key=lambda record: record.config.world_size)) for group in groups]
+    return sorted(found, key=lambda curve: not is_default(study, curve[-1].config))
 
 
 def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
@@ -162,7 +125,7 @@ def batch_curves(
     for config, points in groups.values():
         if len(points) > 1:
             ordered = tuple(sorted(points, key=lambda point: point.batch_size))
-            words = label_without_batch(study, config)
+            words = label(study, config, ["batch_size"])
             found.append(BatchCurve(words, ordered, crossover(ordered), config == here))
     return sorted(found, key=_order)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
@@ -15,51 +15,29 @@ from raybench.spec.workloads import ScriptSpec, TextSpec
 NOTHING_EXPLORED = "default"  # what a setting is called whose knobs all have one value
 
 
-def label(study: Study, config: Configuration) -> str:
-    """The knobs and variables that the study explores, and the placement where it has several."""
-    knobs = study.knobs.explored() or _always_shown(study, "batch_size", "precision")
-    knobs = shown_knobs(config.setting, knobs, config.world_size) or ["batch_size"]
-    words = setting_words(config.setting, knobs, _explored_variables(study, config))
-    return ", ".join([words, *_placement(study, config)])
+def label(study: Study, config: Configuration, ignore: Collection[str] = ()) -> str:
+    """The knobs and variables that the study explores, and the placement where it has several.
+
+    ``ignore``: knobs and variables that are not named, and "placement".
+    """
+    explored = study.knobs.explored() or _always_shown(study, "batch_size", "precision")
+    knobs = [name for name in shown_knobs(config.setting, explored, config.world_size) if name not in ignore]
+    if not knobs and "batch_size" not in ignore:
+        knobs = ["batch_size"]
+    variables = {
+        name: value for name, value in _explored_variables(study, config).items() if name not in ignore
+    }
+    place = [] if "placement" in ignore else _placement(study, config)
+    return setting_words(config.setting, knobs, variables, place)
 
 
 def short_labels(study: Study, configs: Sequence[Configuration]) -> list[str]:
     """What tells ``configs`` from one another: the explored knobs, variables and places that differ."""
-    knobs = [
-        name
-        for name in study.knobs.explored()
-        if len({getattr(config.setting, name) for config in configs}) > 1
-    ]
-    variables = [_explored_variables(study, config) for config in configs]
-    differ = [name for name in variables[0] if len({each[name] for each in variables}) > 1] if configs else []
-    if not knobs and not differ and len(study.scaling.placement) == 1:
-        return [label(study, config) for config in configs]
-    return [
-        ", ".join(
-            [
-                setting_words(
-                    config.setting,
-                    shown_knobs(config.setting, knobs, config.world_size),
-                    {name: values[name] for name in differ},
-                ),
-                *_placement(study, config),
-            ]
-        )
-        for config, values in zip(configs, variables, strict=True)
-    ]
-
-
-def label_without_batch(study: Study, config: Configuration) -> str:
-    """The same but for the batch; "default" where nothing else is explored."""
-    words, placement = label_wherever(study, config), _placement(study, config)
-    return ", ".join(placement if words == NOTHING_EXPLORED and placement else [words, *placement])
-
-
-def label_wherever(study: Study, config: Configuration) -> str:
-    """The same but for the batch and the placement."""
-    knobs = [name for name in study.knobs.explored() if name != "batch_size"]
-    knobs = shown_knobs(config.setting, knobs, config.world_size)
-    return setting_words(config.setting, knobs, _explored_variables(study, config))
+    values = [config.setting.model_dump() | config.environment for config in configs]
+    names = {"batch_size", *study.knobs.explored(), *study.environment}
+    same = {name for name in names if len({each.get(name) for each in values}) < 2}
+    differ = same != names or len(study.scaling.placement) > 1
+    return [label(study, config, same if differ else ()) for config in configs]
 
 
 def _placement(study: Study, config: Configuration) -> list[str]:
@@ -147,7 +125,7 @@ def knob_words(name: str, value: KnobValue) -> str:
     if name == "batch_size":
         return f"batch {value:,}"
     if name == "bucket_cap_mb":
-        return "default buckets" if isinstance(value, str) else f"{value:g} MiB buckets"
+        return "default buckets" if value == "default" else f"{bucket_words(value)} MiB buckets"
     if name == "precision" and value == "default":
         return "torch's own precision"
     if name in ("precision", "strategy"):
@@ -159,6 +137,11 @@ def knob_words(name: str, value: KnobValue) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
     return f"{name} {value}"
+
+
+def bucket_words(cap: KnobValue) -> str:
+    """A bucket size or several without a unit: "25", "1/5/25", "default"."""
+    return f"{cap:g}" if isinstance(cap, float) else str(cap)
 
 
 def changes_words(changes: Mapping[str, KnobValue]) -> str:
@@ -177,12 +160,15 @@ def shown_knobs(setting: Setting, knobs: Iterable[str], world_size: int) -> list
 
 
 def setting_words(
-    setting: Setting, knobs: Iterable[str], environment: Mapping[str, str | None] | None = None
+    setting: Setting,
+    knobs: Iterable[str],
+    environment: Mapping[str, str | None] | None = None,
+    place: Sequence[str] = (),
 ) -> str:
-    """The named knobs of a setting, and variables, separated by commas; "default" without any."""
+    """The named knobs of a setting, variables and place, separated by commas; "default" without any."""
     words = [knob_words(name, getattr(setting, name)) for name in knobs]
     words += [f"{name}={value}" for name, value in (environment or {}).items()]
-    return ", ".join(words) or NOTHING_EXPLORED
+    return ", ".join([*words, *place]) or NOTHING_EXPLORED
 
 
 def weights_words(study: Study) -> str:

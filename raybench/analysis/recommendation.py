@@ -91,25 +91,23 @@ def _chosen(base: Facts) -> Found | None:
     if default is None or gain is None:
         return best.record, Basis.ALONE, None
     if gain.verdict is Verdict.BETTER:
-        record = _simplest(base, best.record, default)
+        known = ((each, base.gain(each)) for each in base.rivals)
+        better = [each for each, its in known if its is not None and its.verdict is Verdict.BETTER]
+        record = _simplest(base, best.record, better, default)
         return record, Basis.BETTER, base.gain(record)
     return default, Basis.AS_GOOD if gain.verdict is Verdict.AS_GOOD else Basis.UNKNOWN, gain
 
 
-def _simplest(base: Facts, fastest: TrialRecord, default: TrialRecord) -> TrialRecord:
-    """Of the settings that are better than the default that with the fewest changes of it.
+def _simplest(
+    base: Facts, fastest: TrialRecord, better: Sequence[TrialRecord], default: TrialRecord
+) -> TrialRecord:
+    """Of ``better``, settings that are better than the default, that with the fewest changes of it.
 
-    Among those than which the fastest is not shown to be faster, whichever of them is asked.
+    Among those than which the fastest of them is not shown to be faster, whichever is asked.
     """
-    better = [
-        record
-        for record in base.rivals
-        if (found := base.gain(record)) is not None
-        and found.verdict is Verdict.BETTER
-        and record is not fastest
-    ]
-    ratios = base.fit.rate_ratios([(fastest, record) for record in better])
-    as_fast = [record for record, ratio in zip(better, ratios, strict=True) if ratio.low <= 1]
+    others = [record for record in better if record is not fastest]
+    ratios = base.fit.rate_ratios([(fastest, record) for record in others])
+    as_fast = [record for record, ratio in zip(others, ratios, strict=True) if ratio.low <= 1]
 
     def changes(record: TrialRecord) -> tuple[bool, int, float]:
         names = record.config.differences(default.config)
@@ -120,27 +118,28 @@ def _simplest(base: Facts, fastest: TrialRecord, default: TrialRecord) -> TrialR
 
 
 def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Found | None:
-    """The tested change of the largest gain, where no better setting stands against it.
+    """The simplest tested change than which the fastest is not shown to be faster; None without one.
 
-    A change is of the headline, so that it speaks for the study only where that is its default; a better
-    setting it replaces only where its whole interval is above.
+    A change is of the headline, so that it is the study's only where that is its default; a better setting it
+    replaces only where its whole interval is above.
     """
     headline, (_, basis, gain) = base.headline, found
     if headline is None or not is_default(base.study, headline.config):
         return None
     if basis in (Basis.CHOSEN, Basis.ALONE) or not OF_SPEED.issuperset(base.study.search.objectives):
         return None
-    better = [
-        (each.record, each.gain)
+    least = gain.gain.high if basis is Basis.BETTER and gain is not None else 0.0
+    better = {
+        each.record.trial_id: (each.record, each.gain)
         for each in verified
         if each.verdict is Verified.CONFIRMED and each.is_paired and each.record and each.gain
-    ]
+        if each.gain.gain.low > least
+    }
     if not better:
         return None
-    record, most = max(better, key=lambda one: one[1].gain.value)
-    if basis is Basis.BETTER and gain is not None and most.gain.low <= gain.gain.high:
-        return None
-    return record, Basis.VERIFIED, most
+    fastest, _ = max(better.values(), key=lambda one: one[1].gain.value)
+    record = _simplest(base, fastest, [each for each, _ in better.values()], headline)
+    return record, Basis.VERIFIED, better[record.trial_id][1]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
 from raybench.analysis.labels import label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.reference import KnownBuckets, known_buckets, of_first_role, one_of_equal
-from raybench.analysis.scaling import Measured, Scaling, says_less
+from raybench.analysis.reference import KnownBuckets, known_buckets, of_first_role
+from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.pool import Pool, Spreads
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
@@ -33,12 +33,13 @@ ALIKE = 0.05  # relative, of batches that are one
 class Facts:
     """What the records of a study say; of records with one id the last counts.
 
-    ``study`` has numbers in the place of ``batch_size = "max"``. The probes that found them are not among
-    ``records``. ``scalings`` and ``waterfalls`` are by trial id, and the same for every visit of a setting.
+    ``study`` has numbers in the place of ``batch_size = "max"``. ``scalings`` and ``waterfalls`` are by trial
+    id, and the same for every visit of a setting.
     """
 
     study: Study
-    records: tuple[TrialRecord, ...]
+    everything: tuple[TrialRecord, ...]
+    records: tuple[TrialRecord, ...]  # without the probes of ``batch_size = "max"``
     measured: tuple[TrialRecord, ...]  # with step times, every visit: what is complete and no training
     references: tuple[TrialRecord, ...]  # of each setting at a world size and place one, with most beside it
     target_world_size: int
@@ -122,25 +123,21 @@ class Facts:
 
     # --- the best
 
-    @cached_property
+    @property
     def compared_at(self) -> int:
-        """The world size whose settings are compared: the target, else the headline's."""
-        if self.headline is None or any(
-            record.config.world_size == self.target_world_size for record in self.references
-        ):
-            return self.target_world_size
-        return self.headline.config.world_size
+        """The world size whose settings are compared: the headline's, which is the target where it can be."""
+        return self.headline.config.world_size if self.headline else self.target_world_size
+
+    @property
+    def compared(self) -> tuple[TrialRecord, ...]:
+        """Of each setting and placement that was measured there the trial that stands for it."""
+        return tuple(each for each in self.references if each.config.world_size == self.compared_at)
 
     @cached_property
     def rivals(self) -> tuple[TrialRecord, ...]:
-        """Of each setting that is compared with others the trial that stands for it."""
-        size = self.compared_at
-        placement = choice.default_placement(self.study, size)
-        return tuple(
-            record
-            for record in self.references
-            if record.config.world_size == size and record.config.placement == placement
-        )
+        """Those of the placement of suggestions."""
+        placement = choice.default_placement(self.study, self.compared_at)
+        return tuple(record for record in self.compared if record.config.placement == placement)
 
     @cached_property
     def default(self) -> TrialRecord | None:
@@ -196,21 +193,24 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
     ``known``: what is known of the spreads of this machine; typical ones by default.
     """
     everything = tuple({record.trial_id: record for record in records}.values())
-    study, everything = as_counted(study, everything)
+    study, everything = _as_counted(study, everything)
     study, largest = _in_numbers(study, everything)
     measured = [record for record in everything if record.steps is not None]
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
     fit = Measured(measured, buckets, known)
-    compared = [record for record in measured if record.request.role in COMPARED_ROLES]
-    chosen = {id(record) for record in one_of_equal(sorted(compared, key=says_less), buckets)}
-    references = [record for record in compared if id(record) in chosen]
+    references = [
+        record
+        for record in measured
+        if record.request.role in COMPARED_ROLES and fit.reference(record) is record
+    ]
     figures = {record.trial_id: fit.figures(record) for record in measured}
     scalings = {trial_id: scaled for trial_id, (scaled, _) in figures.items()}
     headline = choice.headline(study, references, target)
     return Facts(
         study=study,
+        everything=everything,
         records=tuple(record for record in everything if record.request.kind != "probe"),
         measured=tuple(measured),
         references=tuple(references),
@@ -226,7 +226,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
     )
 
 
-def as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:
+def _as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:
     """Of a script that takes no batch size from the study: with the one that it was seen to have.
 
     Strong scaling where that of all devices stays the same and that of each does not. Its precision is its

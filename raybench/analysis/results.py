@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from raybench.analysis.attribution import Effect, combined_effect, effects
+from raybench.analysis.attribution import Effect, effects
 from raybench.analysis.cost import (
     CostPoint,
     TrainedTime,
     Work,
     costs,
-    restart_time,
     run_of,
     trained_times,
-    works,
 )
 from raybench.analysis.findings.case import Around, WholeStudy
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
@@ -25,16 +23,14 @@ from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
 from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
-from raybench.analysis.resolve import Facts, as_counted, resolve
+from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.settings import ShownSetting, shown_settings
 from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import outlook_of_study
 from raybench.analysis.stats.pool import Spreads
-from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.strategies import StrategyRow, compare_strategies
 from raybench.analysis.summary import Summary, summarize, summarize_trials
-from raybench.analysis.training import TrainingResults, UsedGoodput, analyse_training, used_goodput
+from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Study
 
@@ -53,19 +49,15 @@ class StudyResults(Facts):
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
     effects: Mapping[str, Effect]  # of each setting at the target on the efficiency, by trial id
-    combined_effect: Effect | None  # of an ablation: all its changes together
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     phases: PhaseTable | None  # of the headline
-    restart_s: Estimate | None  # what a restart of the headline's loader adds to an epoch's steps
-    work: tuple[Work, ...]  # a run, which ``costs`` are of, among them
+    run: Work  # a whole training
     costs: tuple[CostPoint, ...]  # of a run, as it was trained where it was
     device_advice: DeviceAdvice | None  # what is compared with one device
     trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     more_devices: MoreDevices | None  # the same at the headline's batch, whatever says it
-    strategies: tuple[StrategyRow, ...]  # side by side, where the study has several
     training: TrainingResults | None
-    used_goodput: UsedGoodput | None  # of what is recommended, where it is not the headline's setting
 
 
 def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) -> StudyResults:
@@ -90,25 +82,22 @@ def analyse(
     ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
     ``around``: the machine, and the links of a sweep, where they are known; ``known``: as ``resolve``.
     """
-    study, records = as_counted(study, records)
     base = resolve(study, records, known)
     around = around or Around()
     epochs = base.study.training.epochs if base.study.training else None
-    work = works(base.epoch_samples, epochs)
+    run = run_of(base.epoch_samples, epochs)
     training = analyse_training(base)
     diagnosis = diagnose_study(base, around)
     verified = verifications(base, diagnosis.first)
-    found = effects(base)
     use = recommendation(base, verified)
     phases = None
     if base.headline and base.headline_scaling:
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
-    fitted = outlook_of_study(base, run_of(work), devices_per_node)
-    every = list({record.trial_id: record for record in records}.values())
+    fitted = outlook_of_study(base, run, devices_per_node)
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
-        summaries=tuple(summarize(every, base.fit)),
-        trials=tuple(summarize_trials(every, base.fit)),
+        summaries=tuple(summarize(base.everything, base.fit)),
+        trials=tuple(summarize_trials(base.everything, base.fit)),
         best_label=difference_words(base.study, base.best.record.config) if base.best else "",
         recommendation=use,
         findings=diagnosis.findings,
@@ -116,18 +105,14 @@ def analyse(
         not_examined=diagnosis.not_examined,
         verifications=verified,
         configurations=diagnosis.configurations,
-        effects=found,
-        combined_effect=combined_effect(base, found),
+        effects=effects(base),
         settings=shown_settings(base, use.config if use else None),
         phases=phases,
-        restart_s=restart_time(base.headline) if base.headline else None,
-        work=work,
-        costs=costs(base, work, training),
+        run=run,
+        costs=costs(base, run, training),
         device_advice=device_advice(base, use),
         trained_times=trained_times(base, training),
         outlook=fitted,
         more_devices=more_devices(base, fitted=fitted),
-        strategies=compare_strategies(base),
         training=training,
-        used_goodput=used_goodput(base, training.goodput if training else (), use.config if use else None),
     )

@@ -11,9 +11,9 @@ from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import TYPICAL, Pool, Spreads, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, step_unit, visits, with_setting
-from raybench.analysis.waterfall import Waterfall
-from raybench.analysis.waterfall import waterfall as pooled_waterfall
+from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.records.record import TrialRecord
+from raybench.records.requests import COMPARED_ROLES
 
 EXCELLENT = 0.9
 GOOD = 0.75
@@ -101,13 +101,6 @@ class Efficiency:
     base_unit: Unit
 
 
-def says_less(record: TrialRecord) -> tuple[bool, bool]:
-    """A trial of a search does; of a curve's, which have all variants, one has more beside its rounds."""
-    request = record.request
-    beside = request.kind == "steps" and request.measures_beside_rounds
-    return request.role != "scaling", not beside
-
-
 class Measured:
     """The complete trials of steps of a study, and the pool of their visits."""
 
@@ -140,8 +133,22 @@ class Measured:
         return tuple(self._visits.get(self.buckets.key(record.config), ())) if record.steps else ()
 
     def reference(self, record: TrialRecord) -> TrialRecord:
-        """The visit that stands for a record's setting: one with all variants, else the first."""
-        return min(self.visits(record), key=says_less, default=record)
+        """The visit that stands for a record's setting, of equal ones the first.
+
+        One of a curve or a search before a verification, of settings with equal buckets the study's first, a
+        trial of a curve, which has all variants, before one of a search, and one with more beside its rounds.
+        """
+
+        def rank(each: TrialRecord) -> tuple[bool, ...]:
+            request, config = each.request, each.config
+            return (
+                request.role not in COMPARED_ROLES,
+                self.buckets.standing(config.setting, config.world_size) != config.setting,
+                request.role != "scaling",
+                not (request.kind == "steps" and request.measures_beside_rounds),
+            )
+
+        return min(self.visits(record), key=rank, default=record)
 
     def figures(self, record: TrialRecord) -> tuple[Scaling, Waterfall | None]:
         """How a record's setting scales and where its step goes, worked out once for all of its visits."""
@@ -182,7 +189,7 @@ class Measured:
 
     def waterfall(self, record: TrialRecord) -> Waterfall | None:
         """Where the step of one of the records' settings goes."""
-        return pooled_waterfall(self.pool, record, self.buckets)
+        return waterfall(self.pool, record, self.buckets)
 
     def efficiency(self, record: TrialRecord) -> Efficiency | None:
         """The efficiency of a record's setting on several devices as a contrast; None without a baseline."""
@@ -322,11 +329,6 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
         throughput_samples_per_s=found.throughput_samples_per_s.scaled(1 / factor),
         throughput_tokens_per_s=tokens and tokens.scaled(1 / factor),
     )
-
-
-def waterfall(record: TrialRecord) -> Waterfall | None:
-    """The waterfall of a complete record by itself; None without a step of one device to start from."""
-    return Measured([record]).waterfall(record)
 
 
 def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:

@@ -8,7 +8,7 @@ from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Scaling, one_device
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.requests import COMPARED_ROLES, Configuration
+from raybench.records.requests import Configuration
 
 MOST_SETTINGS = 6
 
@@ -35,16 +35,6 @@ class ShownSetting:
     waterfall: Waterfall | None  # of its step there
 
 
-def settings_there(results: Facts) -> list[TrialRecord]:
-    """A trial of each setting that was measured on the headline's devices."""
-    size = results.headline.config.world_size if results.headline else 0
-    return [
-        record
-        for record in results.references
-        if record.config.world_size == size and record.request.role in COMPARED_ROLES
-    ]
-
-
 def shown_settings(results: Facts, use: Configuration | None = None) -> tuple[ShownSetting, ...]:
     """The default, ``use`` and the best, the fastest at each further batch, the curves, then the fastest.
 
@@ -55,9 +45,9 @@ def shown_settings(results: Facts, use: Configuration | None = None) -> tuple[Sh
     if headline is None:
         return ()
     best = results.best.record.config if results.best else None
-    on_curves = {record.trial_id for curve in results.curves for record in curve.records}
+    on_curves = {record.trial_id for curve in results.curves for record in curve}
     there = sorted(
-        settings_there(results),
+        results.compared,
         key=lambda record: -results.scaling(record).throughput_samples_per_s.value,
     )
     of_batch = {record.config.setting.batch_size: record.trial_id for record in reversed(there)}

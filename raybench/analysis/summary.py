@@ -246,13 +246,8 @@ _KINDS: dict[str, Any] = {
 METRICS = tuple(name for name, kind in _KINDS.items() if kind is float or name.endswith("_bytes"))
 
 
-def model_name(record: TrialRecord) -> str:
+def model_name(workload: WorkloadSpec) -> str:
     """What reports call the model: torchvision's name, the workload's, or the factory's path."""
-    return model_name_of(record.config.workload)
-
-
-def model_name_of(workload: WorkloadSpec) -> str:
-    """The same of a workload."""
     return str(getattr(workload, "model", None) or workload.name)
 
 
@@ -307,7 +302,7 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
     config, setting = record.config, record.config.setting
     return {
         "study": record.study,
-        "model": model_name(record),
+        "model": model_name(config.workload),
         "device_name": record.device_name,
         "input": config.workload.input,
         "trial_id": record.trial_id,

@@ -9,7 +9,7 @@ from statistics import fmean, geometric_mean, median
 from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.labels import difference_words
 from raybench.analysis.resolve import Facts
-from raybench.analysis.stats.noise_scale import by_epoch, efficiency_over_runs
+from raybench.analysis.stats.noise_scale import efficiency_over_runs, mean_scale
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
     LEAST_VALUES,
@@ -23,7 +23,7 @@ from raybench.analysis.stats.statistics import (
     unpaired_ratio,
     within,
 )
-from raybench.analysis.stats.verdict import Verdict, times_to_tell, verdict
+from raybench.analysis.stats.verdict import Verdict, values_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import Epoch, Pruned, TrainingResult, learning_curve
@@ -121,9 +121,9 @@ class TrainedRun:
 
     @property
     def noise_scales(self) -> list[float]:
-        """The gradient noise scale after each epoch in which it can be told, in samples."""
-        found = [each.samples for each in by_epoch(self.epochs) if each is not None]
-        return [samples for samples in found if samples is not None]
+        """The gradient noise scale of each epoch in which it can be told, in samples."""
+        scales = filter(None, (mean_scale(epoch.noise) for epoch in self.epochs))
+        return [scale.samples for scale in scales if scale.samples is not None]
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,6 @@ class TrainedGroup:
         """The highest of any epoch."""
         known = [each.test_accuracy for each in self.epochs if each.test_accuracy is not None]
         return max(known, key=lambda each: each.value, default=None)
-
-    @property
-    def num_test_samples(self) -> int | None:
-        """By which the accuracy after the last epoch was found; None: it was not evaluated."""
-        return self.runs[0].epochs[-1].test_samples
 
     @property
     def num_epochs(self) -> int:
@@ -294,24 +289,6 @@ def _comparable(one: Goodput, other: Goodput) -> tuple[Estimate, Estimate]:
 
 
 @dataclass(frozen=True)
-class UsedGoodput:
-    """What a setting that is recommended for its samples/s does to useful samples/s."""
-
-    used: Goodput
-    ratio: Estimate | None  # over the headline's; None: of that it is not known
-
-
-def used_goodput(base: Facts, known: Sequence[Goodput], config: Configuration | None) -> UsedGoodput | None:
-    """Of the setting ``config``; None where it has none, or is the headline's."""
-    record = base.reference_of(config) if config is not None else None
-    used = next((each for each in known if each.record is record), None)
-    if used is None or record is base.headline:
-        return None
-    own = next((each for each in known if each.record is base.headline), None)
-    return UsedGoodput(used, unpaired_ratio(*_comparable(used, own)) if own is not None else None)
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Several devices against one, or a changed setting against the default, after equally many epochs."""
 
@@ -331,8 +308,8 @@ class Comparison:
 class ScaleOverRuns:
     """The gradient noise scale of some runs, in samples: medians, as one that learns nothing has millions."""
 
-    first: float  # after the first epoch
-    last: float  # after the last one
+    first: float  # in the first epoch
+    last: float  # in the last one
     num_runs: int
 
 
@@ -361,18 +338,6 @@ class TrainingResults:
         """Samples of an optimizer step to which the study's learning rate belongs."""
         return self.groups[0].runs[0].result.reference_batch
 
-    @property
-    def most_goodput(self) -> Goodput | None:
-        """The trial with the most useful samples/s; None where no noise scale was measured."""
-        return max(self.goodput, key=lambda each: each.goodput_samples_per_s.value, default=None)
-
-    @property
-    def num_as_good(self) -> int:
-        """Other trials whose intervals overlap with its."""
-        most = self.most_goodput
-        pairs = [_comparable(each, most) for each in self.goodput if most and each is not most]
-        return sum(one.low <= two.high and two.low <= one.high for one, two in pairs)
-
     def comparison(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against one device; None of one device itself, or without it."""
         return next((each for each in self.comparisons if each.group is group), None)
@@ -380,6 +345,18 @@ class TrainingResults:
     def change(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against the default on as many devices; None of the default itself, or without it."""
         return next((each for each in self.changed if each.group is group), None)
+
+
+def goodput_ratio(base: Facts, training: TrainingResults, config: Configuration) -> Estimate | None:
+    """What ``config``, recommended for its samples/s, does to useful samples/s: over the headline's.
+
+    None where one of them is not known, and of the headline's own setting.
+    """
+    record, known = base.reference_of(config), {id(each.record): each for each in training.goodput}
+    used, own = known.get(id(record)), known.get(id(base.headline))
+    if used is None or own is None or used is own:
+        return None
+    return unpaired_ratio(*_comparable(used, own))
 
 
 def analyse_training(base: Facts) -> TrainingResults | None:
@@ -457,8 +434,12 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         num_seeds=len(pairs),
         difference_points=difference,
         tolerance_points=tolerance,
-        parity=parity(difference, tolerance),
-        seeds_to_tell=_seeds_to_tell(difference, tolerance),
+        parity=(said := parity(difference, tolerance)),
+        seeds_to_tell=(
+            values_to_tell(difference, tolerance)
+            if difference is not None and difference.n >= LEAST_VALUES and said is Verdict.UNKNOWN
+            else None
+        ),
         epoch_speedup=ratio_over_seeds(epoch_speedups) if pairs else None,
         total_speedup=ratio_over_seeds(total_speedups) if pairs else None,
     )
@@ -469,14 +450,6 @@ def parity(difference: Estimate | None, tolerance: float) -> Verdict:
     if difference is None or difference.n < LEAST_VALUES:
         return Verdict.UNKNOWN
     return verdict(difference, tolerance)
-
-
-def _seeds_to_tell(difference: Estimate | None, tolerance: float) -> int | None:
-    """Seeds that would tell, with the difference as it is; None where it is known, or no number would."""
-    if difference is None or difference.n < LEAST_VALUES or verdict(difference, tolerance) != Verdict.UNKNOWN:
-        return None
-    times = times_to_tell(difference, tolerance)
-    return None if times is None else times * difference.n
 
 
 def _groups(study: Study, runs: Sequence[TrainedRun]) -> list[TrainedGroup]:

@@ -22,8 +22,6 @@ from raybench.analysis.units import baseline_unit, level_unit, one_device, step_
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Variant
 
-WITHOUT_WRAPPER = ("dp", "fsdp")  # strategies, which have no buckets either
-
 
 @dataclass(frozen=True)
 class Parts:
@@ -32,7 +30,8 @@ class Parts:
     ideal: Estimate | None = None  # one device alone; strong scaling: at the global batch, over n
     small_batch: Estimate | None = None  # strong scaling: what the smaller batch costs
     contention: Estimate | None = None  # all devices at once, no communication
-    wrapper: Estimate | None = None  # DDP's bucket copies and hooks
+    # DDP's bucket copies and hooks; FSDP's, less what a device saves as it updates its shard alone
+    wrapper: Estimate | None = None
     skew: Estimate | None = None  # the slowest rank over the mean rank, step by step
     exposed_communication: Estimate | None = None  # transfers that nothing hides
     undivided: Estimate | None = None  # lost, but the trial did not measure to what
@@ -51,7 +50,7 @@ class Waterfall:
     step_time_s: Estimate
     parts: Parts
     missing: Mapping[Variant, str] = field(default_factory=dict)  # levels, and why they were not measured
-    replay_s: Estimate | None = None  # the all-reduces alone, with no compute beside them
+    replay_s: Estimate | None = None  # what is sent alone, with no compute beside it
     hidden_communication_s: Estimate | None = None  # replay - exposed; negative: interference adds
     bus_bandwidth_bytes_per_s: Estimate | None = None
     t_comm_s: Estimate | None = None  # T(n) - T(1)
@@ -160,15 +159,18 @@ def _missing(record: TrialRecord, has: Collection[Variant]) -> dict[Variant, str
     """The levels that were not measured, and why, where the trial has a reason."""
     reasons, config = record.steps.missing if record.steps else {}, record.config
     wanted: list[Variant] = ["base"] if config.scaling == "strong" else []
-    if config.setting.strategy not in WITHOUT_WRAPPER:
+    if config.setting.strategy != "dp":
         wanted += ["concurrent", "local"]
     return {variant: reasons.get(variant, "") for variant in wanted if variant not in has}
 
 
 def _bus_bandwidth(record: TrialRecord, replay_s: Estimate) -> Estimate | None:
-    """Bytes that each link carries in a ring all-reduce, 2(n-1)/n of the gradients, over the replay.
+    """Bytes that each link carries over the replay: 2(n-1)/n of the gradients in a ring all-reduce, under
+    FSDP (n-1)/n of what is gathered or scattered.
 
-    The factor is that of nccl-tests, doc/PERFORMANCE.md.
+    The factors are those of nccl-tests, doc/PERFORMANCE.md.
     """
-    sent, n = record.steps.gradient_bytes if record.steps else None, record.config.world_size
-    return inverse(replay_s).scaled(sent * 2 * (n - 1) / n) if sent else None
+    steps, n = record.steps, record.config.world_size
+    assert steps is not None
+    sent = sum(steps.collective_bytes) or 2 * (steps.gradient_bytes or 0)
+    return inverse(replay_s).scaled(sent * (n - 1) / n) if sent else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -10,20 +9,17 @@ from typing import Any
 from raybench.commands import options as parsed
 from raybench.commands.options import FieldOption, Options, with_options
 from raybench.commands.process import leave
-from raybench.spec.sweep import COLLECTIVES, NODE_PLACEMENTS, Sweep
+from raybench.spec.sweep import Sweep
 
 TIMEOUT_FACTOR = 10.0  # of the seconds that rounds may take: as many as by default
 
 
-def _words(known: tuple[str, ...]) -> Callable[[str, str], tuple[str, ...]]:
-    return lambda text, option: parsed.parse_words(text, known, option)
-
-
 FIELDS = (
-    FieldOption("--collectives", "collectives", "all_reduce,broadcast", _words(COLLECTIVES)),
+    FieldOption("--collectives", "collectives", "all_reduce,broadcast"),
     FieldOption("--sizes", "message_bytes", "1KiB,...,64MiB", parsed.parse_sizes),
-    FieldOption("--world-sizes", "world_sizes", "2,4", parsed.parse_world_sizes),
-    FieldOption("--placement", "placement", "pack,spread", _words(NODE_PLACEMENTS)),
+    FieldOption("--world-sizes", "world_sizes", "2,4"),
+    FieldOption("--placement", "placement", "pack,spread"),
+    FieldOption("--loopback-nic", "loopback_nic"),
     FieldOption("--max-seconds", "measure.max_seconds", "60s", parsed.parse_duration),
     FieldOption("--device", "resources.device"),
     FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),

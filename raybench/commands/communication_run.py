@@ -33,7 +33,7 @@ from raybench.report.format import share
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import received
+from raybench.spec.validation import fields, from_validation
 
 
 def run_communication(options: Options, console: Console) -> int:
@@ -45,6 +45,11 @@ def run_communication(options: Options, console: Console) -> int:
         sweep = sweep.model_copy(update={"resources": resources})
         plan = make_sweep_plan(sweep, resources_there(cluster, sweep, options, tell))
         now = of_nodes(cluster.environments(needs_of(resources)))
+        if sweep.loopback_nic and not now.rdma_devices:
+            raise RequestError(
+                "--loopback-nic: of adapters of InfiniBand, RoCE or EFA; over sockets the kernel hands "
+                "messages on without an adapter (received a node without one)"
+            )
         with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
             return measure_and_report(
                 store,
@@ -67,13 +72,7 @@ def sweep_of(options: Options) -> Sweep:
     try:
         return Sweep.model_validate(data)
     except ValidationError as error:
-        raise RequestError(
-            *(
-                f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')} "
-                f"(received {received(each['input'])})"
-                for each in error.errors(include_url=False)
-            )
-        ) from None
+        raise RequestError(*from_validation(error, data, fields(Sweep))) from None
 
 
 def _measure(

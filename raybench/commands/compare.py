@@ -7,18 +7,25 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field
 
 from raybench.commands.options import (
     argument,
     option,
     parse_new_folder,
-    parse_path,
     parse_percent,
-    parse_starts,
+    path,
+    typed,
     with_options,
 )
 from raybench.commands.process import leave
 from raybench.errors import RequestError
+
+MOST_STARTS = 1000  # of each side
+starts = typed(
+    Annotated[int, Field(ge=2, le=MOST_STARTS, strict=True)],  # with fewer there is no spread, so no interval
+    f"a whole number from 2 to {MOST_STARTS}",
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Interleaved:
         typer.Option(metavar="STUDY", help="With --interleave: whose default, at its largest world size."),
     ] = None
     starts: Annotated[
-        int | None, option("--starts", "N", parse_starts, "With --interleave: of each DIR; default 5.")
+        int | None, option("--starts", "N", starts, "With --interleave: of each DIR; default 5.")
     ] = None
     smoke: Annotated[
         bool, typer.Option("--smoke", help="With --interleave: the study's own small sizes.")
@@ -87,7 +94,7 @@ def compare(
         option(
             "--summary",
             "FILE",
-            parse_path,
+            path,
             "Append what was found as Markdown, for a CI job: $GITHUB_STEP_SUMMARY.",
         ),
     ] = None,

@@ -25,13 +25,13 @@ from raybench.analysis.comparison import (
     headline_in_common,
     paired_speed,
     pairs_to_tell,
-    slower_by,
+    shown_by_pairs,
     work_of,
 )
 from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.commands.compare import Interleaved
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_there
@@ -147,7 +147,8 @@ def _told(console: Console, first: Side, other: Side, limit: float) -> Verdict:
             "world size too (received a directory without that trial)"
         )
     claim = f"{other.name} is slower than {first.name}"
-    measured = f"{times(headline.speed)} ({headline.label}; {starts_words(headline)})"
+    load = ", measured under load" if headline.is_under_load else ""
+    measured = f"{times(headline.speed)} ({headline.label}; {starts_words(headline)}{load})"
     starts = headline.starts_to_tell(limit)
     how = "measure.starts, or --interleave"
     return _verdict(console, claim, headline.speed, limit, measured, starts, how)
@@ -180,6 +181,7 @@ def _side(directory: Path, name: str, console: Console) -> Side:
 # --- starts that take turns
 
 DEFAULT_STARTS = 5  # of each side
+SHOWN_FOR = (5, 10, 20, 40)  # pairs
 DATA_VARIABLE = "RAYBENCH_DATA"
 LAST_LINES = 12  # of what a start that failed has printed
 KEEPING_S = 90.0  # for a start that is interrupted: it writes its report and ends Ray
@@ -428,6 +430,8 @@ def _conclude(console: Console, pairs: Sequence[tuple[Started, Started]], limit:
         return DONE
     speed = paired_speed(*([each.throughput for each in side] for side in zip(*pairs, strict=True)))
     measured = f"{times(speed)} ({_described(pairs[0][0])}; {len(pairs)} pairs of starts)"
+    able = [f"{number} pairs {share(shown_by_pairs(speed, number))}" for number in SHOWN_FOR]
+    say(console, f"the least difference that pairs of starts show here: {', '.join(able)}")
     if limit is None:
         say(console, f"B over A: {measured}")
         return DONE

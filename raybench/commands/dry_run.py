@@ -68,6 +68,9 @@ def plan_lines(
         over = f" over {study.network.name}" if study.network else ", joined like those here"
         sizes = ", ".join(f"{size:,}" for size in study.scaling.as_if)
         yield f"as if on {sizes} devices{over}: a block each in the rounds of the curve at {plan.target}"
+    if plan.next_doublings:
+        sizes = ", ".join(f"{size:,}" for size in plan.next_doublings)
+        yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
     yield from _training_lines(plan, known)
     if verify:
         limited = study.time_budget_seconds is not None

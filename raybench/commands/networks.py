@@ -8,10 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from raybench.errors import RequestError
-from raybench.records.measured_csv import fault_words
 from raybench.spec.load import read_toml
 from raybench.spec.network import FORM, Network, named_network
-from raybench.spec.user_input import home_path, received
+from raybench.spec.user_input import first_fault, home_path, received
 
 
 def parse_network(text: str, option: str = "--network") -> Network:
@@ -43,7 +42,7 @@ def _of_file(path: Path, option: str) -> Network:
     except RequestError as error:
         raise RequestError(f"{option}: {error}") from None
     except ValidationError as error:
-        raise RequestError(f"{option}: {path}: {fault_words(error)}") from None
+        raise RequestError(f"{option}: {path}: {first_fault(error)}") from None
 
 
 def _of_sweep(path: Path, option: str) -> Network:
@@ -52,10 +51,11 @@ def _of_sweep(path: Path, option: str) -> Network:
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(path) as store:
-        store.sweep()  # a study is refused
-        found = network_of(link(store.latest().values()), path.resolve().name)
+        alone = store.sweep().loopback_nic  # a study is refused
+        found = network_of(link(store.latest().values()), path.resolve().name, through_adapters=alone)
     if found is None:
         raise RequestError(
-            f"{option}: a sweep of all_reduce between nodes, three messages or more (received {path})"
+            f"{option}: a sweep of all_reduce between nodes, or of one with --loopback-nic, three messages "
+            f"or more (received {path})"
         )
     return found

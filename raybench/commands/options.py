@@ -11,29 +11,26 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo
 
 from raybench.errors import RequestError
 from raybench.records.record import State
 from raybench.records.whole_files import cannot
-from raybench.spec.sweep import ELEMENT_BYTES
+from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt
 from raybench.spec.user_input import DEEPEST, parse_toml, received
 
-T = TypeVar("T")
-
-MOST_STARTS = 1000  # of each side of a comparison
-COUNTS = "whole numbers above 0 with commas between them"
 _DURATION = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
 )
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>B|KiB|MiB|GiB|kB|MB|GB)?", re.ASCII)
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>B|KiB|MiB|GiB|kB|MB|GB)?", re.ASCII)
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -64,49 +61,17 @@ def _toml_or_word(text: str, what: str) -> Any:
     return tables["value"] if list(tables) == ["value"] else text
 
 
-def parse_list(
-    text: str, convert: Callable[[str], T], option: str, rule: str, *, once: bool = True
-) -> tuple[T, ...]:
-    """The values between commas, each ``once``.
+def typed(kind: Any, rule: str) -> Callable[[str, str], Any]:
+    """What reads a value of ``kind``, typed as for ``parse_values``; ``rule`` answers what is none."""
+    adapter = TypeAdapter[Any](kind)
 
-    ``convert`` raises ``ValueError`` where one breaks ``rule``.
-    """
-    values: list[T] = []
-    parts = text.split(",")
-    for part in parts:
+    def parse(text: str, option: str) -> Any:
         try:
-            value = convert(part.strip())
-        except ValueError:
-            received_all = "" if part.strip() == text.strip() else f" in {received(text)}"
-            raise RequestError(
-                f"{option}: {rule} (received {received(part.strip())}{received_all})"
-            ) from None
-        if once and value in values:
-            raise RequestError(f"{option}: each value once (received {received(part.strip())} twice)")
-        values.append(value)
-    return tuple(values)
+            return adapter.validate_python(parse_values(text, option))
+        except ValidationError:
+            raise RequestError(f"{option}: {rule} (received {received(text)})") from None
 
-
-def parse_world_sizes(text: str, option: str = "--world-sizes") -> Literal["all"] | tuple[int, ...]:
-    """``1,2,4`` or ``all``."""
-    if text.strip() == "all":
-        return "all"
-    return parse_list(text, whole_above_0, option, f'{COUNTS}, or "all"')
-
-
-def parse_device_counts(text: str, option: str = "--as-if") -> tuple[int, ...]:
-    """``16,64``."""
-    return parse_list(text, whole_above_0, option, COUNTS)
-
-
-def parse_node_counts(text: str, option: str = "--nodes") -> tuple[int, ...]:
-    """``2,4,4``: several world sizes may stand on equally many."""
-    return parse_list(text, whole_above_0, option, COUNTS, once=False)
-
-
-def parse_bucket_sizes(text: str, option: str = "--bucket-cap-mb") -> tuple[float | str, ...]:
-    """``1,25,default``, in MiB."""
-    return parse_list(text, _bucket, option, 'numbers of MiB above 0, or "default"')
+    return parse
 
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:
@@ -123,133 +88,62 @@ def parse_duration(text: str, option: str = "--time-budget") -> float:
 
 def parse_percent(text: str, option: str) -> float:
     """``3%`` as a share, 0.03."""
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None or float(match[1]) >= 100:
+        rule = "percent of at least 0% and below 100%"
+        raise RequestError(f"{option}: {rule} (received {received(text)})")
+    return float(match[1]) / 100
 
-    def share(typed: str) -> float:
-        number, sign, rest = typed.strip().partition("%")
-        return float(number) / 100 if sign and not rest else math.nan
 
-    return _number(text, option, share, lambda each: 0 <= each < 1, "percent of at least 0% and below 100%")
-
-
-def parse_path(text: str, option: str) -> Path:
-    """A path as it was typed, in UTF-8: lines that go on, and the report, have it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise RequestError(f"{option}: a path in UTF-8 (received {received(text)})") from None
+def path(text: str, option: str) -> Path:
+    """A path as it was typed."""
     return Path(text)
-
-
-def parse_whole(text: str, option: str) -> int:
-    """A whole number; typer's own parser does not say what it received."""
-    return _number(text, option, int, lambda each: True, "a whole number")
-
-
-def parse_starts(text: str, option: str) -> int:
-    """Starts of each side: with fewer than two there is no spread, so no interval."""
-    rule = f"a whole number from 2 to {MOST_STARTS}"
-    return _number(text, option, int, lambda each: 2 <= each <= MOST_STARTS, rule)
-
-
-def parse_above_0(text: str, option: str) -> float:
-    """A finite number above 0."""
-    return _number(text, option, float, lambda each: 0 < each < math.inf, "a number above 0")
-
-
-def _number(
-    text: str, option: str, convert: Callable[[str], T], is_right: Callable[[T], bool], rule: str
-) -> T:
-    try:
-        value = convert(text)
-        if is_right(value):
-            return value
-    except ValueError:
-        pass
-    raise RequestError(f"{option}: {rule} (received {received(text)})")
 
 
 def parse_new_folder(text: str, option: str) -> Path:
     """A directory that is new or empty."""
-    path = parse_path(text, option)
+    folder = Path(text)
     try:
-        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+        is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     except OSError as error:
-        raise RequestError(f"{option}: {cannot(path, 'be read', error)}") from None
+        raise RequestError(f"{option}: {cannot(folder, 'be read', error)}") from None
     if not is_free:
-        raise RequestError(f"{option}: a new or empty directory, nothing is overwritten (received {path})")
-    return path
-
-
-def parse_words(text: str, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Words of a closed list, such as ``crashed,timeout`` for ``--retry``."""
-
-    def convert(word: str) -> str:
-        if word not in known:
-            raise ValueError(word)
-        return word
-
-    return parse_list(text, convert, option, ", ".join(known))
+        raise RequestError(f"{option}: a new or empty directory, nothing is overwritten (received {folder})")
+    return folder
 
 
 def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
     """``65536,4KiB,1MiB`` in bytes; ``...`` goes on by the ratio before it, or doubles: ``1KiB,...,1MiB``."""
-    sizes, goes_on = list[int](), False
-    for part in (part.strip() for part in text.split(",")):
-        if part == "..." and sizes and not goes_on:
-            goes_on = True
-            continue
-        size = _size(part, option)
-        if goes_on:
-            sizes += _between(sizes, size, option)
-            goes_on = False
-        if size in sizes:
-            raise RequestError(f"{option}: each value once (received {received(part)} twice)")
-        sizes.append(size)
-    if goes_on:
-        raise RequestError(f"{option}: a size after the dots (received {received(text)})")
+    sizes = list[int]()
+    for part in text.replace(" ", "").split(",...,"):
+        further = [_size(each, option) for each in part.split(",")]
+        if sizes:
+            sizes += _between(sizes, further[0], option)
+        sizes += further
     return tuple(sizes)
 
 
 def _between(sizes: list[int], last: int, option: str) -> list[int]:
     """What the dots between ``sizes`` and ``last`` stand for."""
-    ratio = sizes[-1] / sizes[-2] if len(sizes) > 1 else 2.0
-    if ratio < 2 or ratio != int(ratio) or last <= sizes[-1]:
+    *_, before, first = sizes[0] / 2, *sizes
+    ratio = int(first / before)
+    if ratio < 2 or ratio * before != first or last <= first:
         raise RequestError(
             f"{option}: dots that go on by a whole ratio from 2 on to a larger size "
-            f"(received {sizes[-1]} times {ratio:g} to {last} bytes)"
+            f"(received {first} times {first / before:g} to {last} bytes)"
         )
-    filled, size = list[int](), sizes[-1] * int(ratio)
-    while size < last:
-        filled.append(size)
-        size *= int(ratio)
-    return filled
+    filled = [first]
+    while filled[-1] * ratio < last:
+        filled.append(filled[-1] * ratio)
+    return filled[1:]
 
 
 def _size(text: str, option: str) -> int:
     match = _SIZE.fullmatch(text)
-    number = float(match["number"]) * _BYTES[match["unit"] or "B"] if match else math.nan
-    if not (ELEMENT_BYTES <= number < math.inf and number % ELEMENT_BYTES == 0):
-        raise RequestError(
-            f"{option}: sizes such as 65536, 4KiB or 1MiB, each a multiple of {ELEMENT_BYTES} bytes above 0 "
-            f"(received {received(text)})"
-        )
-    return int(number)
-
-
-def whole_above_0(text: str) -> int:
-    """A whole number above 0; raises ``ValueError`` for anything else."""
-    if not (text.isascii() and text.isdecimal()) or int(text) == 0:
-        raise ValueError(text)
-    return int(text)
-
-
-def _bucket(text: str) -> float | str:
-    if text == "default":
-        return text
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError(text)
-    return value
+    if match is None:
+        rule = "sizes such as 65536, 4KiB or 1MiB"
+        raise RequestError(f"{option}: {rule} (received {received(text)})")
+    return int(float(match["number"]) * _BYTES[match["unit"] or "B"])
 
 
 def option(name: str, metavar: str, parse: Callable[[str, str], Any], text: str) -> Any:
@@ -262,9 +156,13 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, parser=Path, help=text)
 
 
-def parse_states(text: str, option: str = "--retry") -> Any:
-    """The states that ``--retry`` takes."""
-    return parse_words(text, ("oom", "timeout", "crashed", "invalid"), option) if text else ()
+Failed = Literal["oom", "timeout", "crashed", "invalid"]
+states = typed(Annotated[tuple[Failed, ...], ListOrValue], ", ".join(get_args(Failed)))
+counts = typed(
+    Annotated[tuple[PositiveInt, ...], ListOrValue], "whole numbers above 0 with commas between them"
+)
+count = typed(PositiveInt, "a whole number above 0")
+amount = typed(PositiveFloat, "a number above 0")
 
 
 StudyName = Annotated[
@@ -281,13 +179,26 @@ Sources = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the answer only.")]
-
-
-PricePerDevice = Annotated[
-    float | None, option("--price-per-device-hour", "P", parse_above_0, "In any currency.")
+BatchMode = Annotated[
+    Literal["weak", "strong"] | None,
+    typer.Option(
+        "--scaling",
+        help="Whether batches are per device (weak) or global.  [default: as measured, or weak]",
+    ),
 ]
+Communication = Annotated[
+    Path | None,
+    option(
+        "--communication",
+        "PATH",
+        path,
+        "What the network can do: results of the command communication, or logs of nccl-tests (a file or a "
+        "folder).",
+    ),
+]
+PricePerDevice = Annotated[float | None, option("--price-per-device-hour", "P", amount, "In any currency.")]
 PricePerNode = Annotated[
-    float | None, option("--price-per-node-hour", "P", parse_above_0, "Beside the devices'.")
+    float | None, option("--price-per-node-hour", "P", amount, "In addition to the devices'.")
 ]
 
 
@@ -297,14 +208,14 @@ class Options:
 
     output: Annotated[
         Path | None,
-        option("--output", "PATH", parse_path, "Results directory; it must be new or empty."),
+        option("--output", "PATH", path, "Results directory; it must be new or empty."),
     ] = None
     resume: Annotated[bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")] = (
         False
     )
     retry: Annotated[
         tuple[State, ...],
-        option("--retry", "TEXT", parse_states, "With --resume: states to try again, as crashed,timeout."),
+        option("--retry", "TEXT", states, "With --resume: states to try again, as crashed,timeout."),
     ] = ()
     address: Address = None
     quiet: Quiet = False
@@ -333,11 +244,11 @@ class FieldOption:
         info = _field_of(model, self.field)
         text = f"{str(info.description)[0].upper()}{str(info.description)[1:]}."
         kind: Any = info.annotation
-        if kind is bool or get_origin(kind) is Literal:
-            made = typer.Option(self.name, help=text, envvar=self.envvar)
-            kind = kind if kind is bool else kind | None
+        if kind is bool:
+            made = typer.Option(self.name, help=text)
         else:
-            kind, made = Any, option(self.name, self.example, self.parse, text)
+            example = "|".join(get_args(kind)) if get_origin(kind) is Literal else self.example
+            kind, made = Any, option(self.name, example, self.parse, text)
             made.envvar = self.envvar
         return _parameter(self.key, Annotated[kind, made], False if kind is bool else None)
 
@@ -401,7 +312,7 @@ def from_python(options: Iterable[inspect.Parameter], given: Mapping[str, Any]) 
         value = given.get(each.name)
         if value is None and info.envvar:
             value = os.environ.get(info.envvar)
-        if value is None:
+        if value is None or value == ():
             continue
         name = info.param_decls[0] if info.param_decls else f"--{each.name.replace('_', '-')}"
         words = tuple(

@@ -5,34 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
+from pydantic import AfterValidator, Field
 
-from raybench.commands import options as parsed
 from raybench.commands.networks import parse_network
 from raybench.commands.options import (
+    BatchMode,
+    Communication,
     PricePerDevice,
     PricePerNode,
     Sources,
+    amount,
+    count,
+    counts,
     option,
-    parse_path,
+    parse_duration,
+    path,
+    typed,
     with_options,
 )
 from raybench.commands.process import one_blas_thread
 from raybench.errors import RequestError
+from raybench.spec.base import ListOrValue, no_repeats
 from raybench.spec.network import Network
 
 MOST_DEVICES = 10**6
 
 
-def _world_sizes(text: str, option: str) -> tuple[int, ...]:
-    sizes = parsed.parse_world_sizes(text, option)
-    if sizes == "all":
-        raise RequestError(f'{option}: numbers of devices to predict, as 16,32,64 (received "all")')
-    if max(sizes) > MOST_DEVICES:
-        raise RequestError(f"{option}: at most {MOST_DEVICES:,} (received {max(sizes)})")
-    return sizes
+Devices = Annotated[int, Field(gt=0, le=MOST_DEVICES, strict=True)]
+world_sizes = typed(
+    Annotated[tuple[Devices, ...], ListOrValue, AfterValidator(no_repeats)],
+    f"numbers of devices, each once, at most {MOST_DEVICES:,}, as 16,32,64",
+)
 
 
 def _setting(text: str, option: str) -> dict[str, str]:
@@ -56,7 +62,7 @@ class PredictOptions:
         option(
             "--world-sizes",
             "TEXT",
-            _world_sizes,
+            world_sizes,
             "To predict, as 16,32,64.  [default: doublings, up to 8 times the largest measured]",
         ),
     ] = None
@@ -65,7 +71,7 @@ class PredictOptions:
         option(
             "--devices-per-node",
             "N",
-            parsed.parse_whole,
+            count,
             "Devices that fill a node.  [default: the most that one node had]",
         ),
     ] = None
@@ -74,16 +80,11 @@ class PredictOptions:
         option(
             "--nodes",
             "TEXT",
-            parsed.parse_node_counts,
+            counts,
             "Of each world size, as 4,8,16: workers stand evenly.",
         ),
     ] = None
-    scaling: Annotated[
-        Literal["weak", "strong"] | None,
-        typer.Option(
-            help="Whether batches are per device (weak) or global.  [default: as measured, or weak]"
-        ),
-    ] = None
+    scaling: BatchMode = None
     setting: Annotated[
         Mapping[str, str],
         option(
@@ -93,15 +94,7 @@ class PredictOptions:
             "Knobs to predict for, as precision=bf16.  [default: the headline's]",
         ),
     ] = field(default_factory=dict)
-    communication: Annotated[
-        Path | None,
-        option(
-            "--communication",
-            "PATH",
-            parse_path,
-            "The network: results of the command communication, or logs of nccl-tests (a file or a folder).",
-        ),
-    ] = None
+    communication: Communication = None
     network: Annotated[
         Network | None,
         option(
@@ -114,9 +107,9 @@ class PredictOptions:
     price_per_device_hour: PricePerDevice = None
     price_per_node_hour: PricePerNode = None
     samples_per_epoch: Annotated[
-        int | None, option("--samples-per-epoch", "N", parsed.parse_whole, "Of the data set.")
+        int | None, option("--samples-per-epoch", "N", count, "Of the data set.")
     ] = None
-    epochs: Annotated[float | None, option("--epochs", "E", parsed.parse_above_0, "Of a run.")] = None
+    epochs: Annotated[float | None, option("--epochs", "E", amount, "Of a run.")] = None
     what_if: Annotated[
         str,
         typer.Option(
@@ -127,16 +120,14 @@ class PredictOptions:
     ] = ""
     within: Annotated[
         float | None,
-        option(
-            "--within", "TEXT", parsed.parse_duration, "The cheapest way to run in this time, as 2h, 90m."
-        ),
+        option("--within", "TEXT", parse_duration, "The cheapest way to run in this time, as 2h, 90m."),
     ] = None
     for_at_most: Annotated[
         float | None,
-        option("--for-at-most", "AMOUNT", parsed.parse_above_0, "The fastest run for this money."),
+        option("--for-at-most", "AMOUNT", amount, "The fastest run for this money."),
     ] = None
     output: Annotated[
-        Path | None, option("--output", "FILE.csv", parse_path, "Write the predictions; a new file.")
+        Path | None, option("--output", "FILE.csv", path, "Write the predictions; a new file.")
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the sentences only.")] = False
 

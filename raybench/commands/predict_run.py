@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BeforeValidator
 from rich.console import Console
 
 from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
-from raybench.analysis.cost import Work, run_of, trained_times, works
+from raybench.analysis.cost import Work, run_of, trained_times
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.simulate.as_if import more_devices
@@ -26,7 +27,7 @@ from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.analysis.training import analyse_training
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import parse_bucket_sizes, parse_device_counts, parse_list, parse_words
+from raybench.commands.options import typed
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
@@ -41,6 +42,7 @@ from raybench.report.prediction import prediction_rows, print_outlooks, print_ta
 from raybench.report.sections.overlap import point_words, what_if_table
 from raybench.report.sections.training import trained_words
 from raybench.report.table import rich_table, width_on, without_constant
+from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt, no_repeats
 from raybench.spec.knobs import KnobValue
 from raybench.spec.network import Network, bits_per_s
 from raybench.spec.plural import plural
@@ -61,7 +63,11 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
         _check_devices(trials, [("cuda", each.device_name) for each in logged])
         return link_of_log(logged)
     with ResultsDirectory.open_readonly(directory) as store:
-        store.sweep()  # a study is refused
+        if store.sweep().loopback_nic:  # a study is refused
+            raise RequestError(
+                f"--communication: a sweep as trainings send; what adapters carry is a --network (received "
+                f"{directory})"
+            )
         records = list(store.latest().values())
     _check_devices(trials, [(each.request.config.device, each.device_name) for each in records])
     return link(records)
@@ -227,10 +233,6 @@ def _check(options: PredictOptions) -> None:
         raise RequestError("--nodes: goes with --world-sizes, one number for each")
     if options.nodes is not None and options.devices_per_node is not None:
         raise RequestError("--nodes: not together with --devices-per-node, which says it too")
-    for name in ("devices_per_node", "samples_per_epoch"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise RequestError(f"--{name.replace('_', '-')}: a whole number above 0 (received {value})")
     if options.output is not None and options.output.exists():
         raise RequestError(f"--output: a new file, nothing is overwritten (received {options.output})")
 
@@ -243,7 +245,7 @@ def _run(options: PredictOptions, source: Source) -> Work:
     epochs = options.epochs or source.epochs
     if options.samples_per_epoch is not None and epochs is None:
         epochs = 1
-    return run_of(works(samples, epochs))
+    return run_of(samples, epochs)
 
 
 def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
@@ -269,7 +271,6 @@ def _write(path: Path, text: str) -> Path:
 
 
 OPTION = "--what-if"
-COMPRESSIONS = ("none", "fp16", "bf16")
 
 
 def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
@@ -280,9 +281,9 @@ def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
     lists = dict[str, tuple[Any, ...]]()
     for part in text.replace(";", " ").split():
         name, equals, values = part.partition("=")
-        known = ", ".join(_PARSERS)
         if name not in _PARSERS or not equals or not values:
-            raise RequestError(f"{option}: NAME=VALUES, the name one of {known} (received {received(part)})")
+            rule = f"NAME=VALUES, the name one of {', '.join(_PARSERS)}"
+            raise RequestError(f"{option}: {rule} (received {received(part)})")
         field, parse = _PARSERS[name]
         if field in lists:
             raise RequestError(f"{option}: each name once (received {name} twice)")
@@ -333,26 +334,34 @@ def run_what_if(
     return DONE
 
 
-def _rates(text: str, option: str) -> tuple[float, ...]:
-    def convert(word: str) -> float:
-        rate = bits_per_s(word)
-        if rate is None:
-            raise ValueError(word)
-        return rate
-
-    return parse_list(text, convert, option, "rates above 0 such as 10Gbit/s")
+def _rate(text: Any) -> Any:
+    rate = bits_per_s(str(text))
+    if rate is None:
+        raise ValueError(text)
+    return rate
 
 
-def _compressions(text: str, option: str) -> tuple[str, ...]:
-    return parse_words(text, COMPRESSIONS, option)
+def _each(kind: Any, rule: str) -> Callable[[str, str], Any]:
+    return typed(Annotated[tuple[kind, ...], ListOrValue, AfterValidator(no_repeats)], rule)
 
 
-_PARSERS: dict[str, tuple[str, Any]] = {
-    "bucket_cap_mb": ("bucket_cap_mb", parse_bucket_sizes),
-    "batch_size": ("batch_size", parse_device_counts),
-    "gradient_accumulation": ("gradient_accumulation", parse_device_counts),
-    "gradient_compression": ("gradient_compression", _compressions),
-    "link": ("link_bits_per_s", _rates),
+_WHOLE = _each(PositiveInt, "whole numbers above 0, each once, with commas between them")
+# by name the field, and what reads its values
+_PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    "bucket_cap_mb": (
+        "bucket_cap_mb",
+        _each(PositiveFloat | Literal["default"], 'numbers of MiB above 0, or "default"'),
+    ),
+    "batch_size": ("batch_size", _WHOLE),
+    "gradient_accumulation": ("gradient_accumulation", _WHOLE),
+    "gradient_compression": (
+        "gradient_compression",
+        _each(Literal["none", "fp16", "bf16"], "none, fp16, bf16"),
+    ),
+    "link": (
+        "link_bits_per_s",
+        _each(Annotated[float, BeforeValidator(_rate)], "rates above 0 such as 10Gbit/s"),
+    ),
 }
 
 
@@ -389,4 +398,4 @@ def report_files(
 def _next_doublings(group: MeasuredGroup) -> Outlook:
     """The next doublings, on nodes as full as the fullest that was measured."""
     shapes = shapes_of(doublings(group), group.devices_per_node)
-    return outlook(group, shapes, run_of(works()), Prices())
+    return outlook(group, shapes, run_of(), Prices())

@@ -14,7 +14,7 @@ from rich.text import Text
 from raybench.analysis import choice
 from raybench.analysis.labels import label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
-from raybench.analysis.scaling import Scaling, waterfall
+from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.simulate.what_if import bucket_choice
 from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.console import is_read, say
@@ -255,7 +255,7 @@ def trial_values(record: TrialRecord, scaling: Scaling) -> dict[Metric, float]:
 
     A search's trials have no transfers apart from compute, and a verification no device alone.
     """
-    parts = waterfall(record)
+    parts = Measured([record]).waterfall(record)
     # in a verification's rounds there was no base: what others measured is theirs
     efficiency = None if record.request.role == "verification" else scaling.efficiency
     found: dict[Metric, Estimate | None] = {

@@ -12,13 +12,14 @@ import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import (
+    BatchMode,
+    Communication,
     PricePerDevice,
     PricePerNode,
     Quiet,
     Sources,
     option,
     parse_new_folder,
-    parse_path,
 )
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError
@@ -38,22 +39,9 @@ def report(
         Path | None,
         option("--output", "DIR", parse_new_folder, "Of files: where the report goes; new or empty."),
     ] = None,
-    scaling: Annotated[
-        Literal["weak", "strong"] | None,
-        typer.Option(
-            help="Of files: batches are per device (weak) or global.  [default: as measured, or weak]"
-        ),
-    ] = None,
+    scaling: BatchMode = None,
     quiet: Quiet = False,
-    communication: Annotated[
-        Path | None,
-        option(
-            "--communication",
-            "PATH",
-            parse_path,
-            "What the same devices' link can do: results of a sweep, or logs of nccl-tests (file or folder).",
-        ),
-    ] = None,
+    communication: Communication = None,
     price_per_device_hour: PricePerDevice = None,
     price_per_node_hour: PricePerNode = None,
     format_: Annotated[
@@ -200,7 +188,6 @@ def _of_study(
     quiet: bool,
     stopped: bool,
 ) -> _Report:
-    from raybench.records.store import SAMPLES
     from raybench.report.answer import answer_of
     from raybench.report.code import hint
     from raybench.report.document import write_report
@@ -212,9 +199,7 @@ def _of_study(
         answer_of(results),
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not stopped),
-        lambda: write_report(
-            store.path, results, found.environment, store.path / SAMPLES, missing, found.spreads
-        ),
+        lambda: write_report(store.path, results, found.environment, missing, found.spreads),
         hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],
     )

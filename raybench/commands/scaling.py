@@ -17,9 +17,9 @@ from raybench.commands.options import (
     FieldOption,
     Options,
     StudyName,
+    count,
     option,
-    parse_path,
-    parse_whole,
+    path,
     with_options,
 )
 from raybench.commands.process import leave
@@ -35,7 +35,7 @@ class ScalingOptions(Options):
     study: StudyName = None
     script: Annotated[
         Path | None,
-        option("--script", "FILE", parse_path, "Script to measure, as you would give it to torchrun."),
+        option("--script", "FILE", path, "Script to measure, as you would give it to torchrun."),
     ] = None
     module: Annotated[str | None, typer.Option("--module", help="The same, as `python -m` would run it.")] = (
         None
@@ -46,13 +46,13 @@ class ScalingOptions(Options):
     ] = None
     samples_per_step: Annotated[
         int | None,
-        option("--samples-per-step", "N", parse_whole, "Samples one device processes per optimizer step."),
+        option("--samples-per-step", "N", count, "Samples one device processes per optimizer step."),
     ] = None
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False
     runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group"
     working_dir: Annotated[
         Path | None,
-        option("--working-dir", "PATH", parse_path, "Directory that travels to the workers."),
+        option("--working-dir", "PATH", path, "Directory that travels to the workers."),
     ] = None
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")

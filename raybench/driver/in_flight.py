@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from raybench.analysis.failures import failure_key
+from raybench.analysis.findings.of_study import failure_key
 from raybench.analysis.labels import setting_words
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError

@@ -21,6 +21,7 @@ from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import NodePlacement, Sweep
 
+THROUGH_ADAPTERS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
 
 
@@ -46,8 +47,8 @@ class SweepPlan:
         return max([*self.world_sizes, *everyone])
 
     def environments(self) -> list[dict[str, str]]:
-        """There are no process knobs."""
-        return [{}]
+        """Without GPUs' links to each other and memory that they share NCCL has the adapters left."""
+        return [THROUGH_ADAPTERS if self.sweep.loopback_nic else {}]
 
     @property
     def oversubscribed(self) -> bool:
@@ -59,6 +60,7 @@ class SweepPlan:
         """Where messages go, the largest world size first: it is what is asked about most."""
         return tuple(
             Place(
+                environment=self.environments()[0],
                 world_size=world_size,
                 placement=placement,
                 device=self.device,
@@ -85,8 +87,6 @@ class SweepPlan:
 def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     """Resolve ``sweep`` for what there is. Raises ``RequestError`` for what cannot be run there."""
     devices = resources.num_devices
-    if resources.device == "cuda" and not devices:
-        raise RequestError("--device: cuda needs GPUs, there are none (received 'cuda')")
     if sweep.world_sizes == "all":
         sizes = tuple(size for size in powers_of_two(max(devices, 1)) if size > 1)
         if not sizes:
@@ -94,6 +94,16 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     else:
         sizes = sweep.world_sizes
     refuse_too_many(max(sizes), resources, sweep.resources, "--world-sizes")
+    if sweep.loopback_nic and resources.device == "cpu":
+        raise RequestError(
+            "--loopback-nic: of GPUs; gloo's ranks of one node meet in its kernel, which no variable changes "
+            "(received --device cpu)"
+        )
+    if sweep.loopback_nic and resources.num_nodes > 1:
+        raise RequestError(
+            "--loopback-nic: of one node; between several --placement spread measures their network "
+            f"(received {resources.num_nodes} nodes)"
+        )
     resolved = {
         "world_sizes": sizes,
         "resources": sweep.resources.model_copy(update={"device": resources.device}),
@@ -142,24 +152,30 @@ class SweepSession:
 
     def _measure(self, place: Place, done: int) -> None:
         """Parts until the place is measured, or one fails: what came before it counts."""
-        plan, known = self.plan, list[TrialRecord]()
-        after_s = (len(plan.places) - done - 1) * plan.sweep.measure.max_seconds
-        while (left_s := seconds_left(known, plan.sweep.measure, plan.device)) > 0:
-            request = plan.request(place, len(known), min(left_s, PART_SECONDS))
-            record = self.store.latest().get(request.trial_id)
-            if record is not None and record.state not in self.retry:
-                known.append(record)
-            else:
-                self.watcher.part(request, done=done, total=len(plan.places), left_s=left_s + after_s)
-                record = self._measure_part(request)
-                known.append(record)
-                self.watcher.part_done(known)
-            if record.state != "complete":
-                return
+        known = self._known(place)
+        while (left_s := self._left_s(known)) > 0:
+            request = self.plan.request(place, len(known), min(left_s, PART_SECONDS))
+            after_s = sum(self._left_s(self._known(each)) for each in self.plan.places[done + 1 :])
+            self.watcher.part(request, done=done, total=len(self.plan.places), left_s=left_s + after_s)
+            signals.check()
+            ended, outcome = self._in_flight.run(request, self.watcher.progress)
+            at = ended.started_at
+            record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
+            self.store.append(record)
+            known.append(record)
+            self.watcher.part_done(known)
 
-    def _measure_part(self, request: CollectivesRequest) -> TrialRecord:
-        signals.check()
-        ended, outcome = self._in_flight.run(request, self.watcher.progress)
-        record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=ended.started_at)
-        self.store.append(record)
-        return record
+    def _known(self, place: Place) -> list[TrialRecord]:
+        """The parts of a place that are not measured again."""
+        latest, known = self.store.latest(), list[TrialRecord]()
+        while (record := latest.get(self.plan.request(place, len(known), 0.0).trial_id)) is not None:
+            if record.state in self.retry:
+                break
+            known.append(record)
+        return known
+
+    def _left_s(self, known: Sequence[TrialRecord]) -> float:
+        """For the next part after these; 0: the place is measured, or the last one has failed."""
+        if known and known[-1].state != "complete":
+            return 0.0
+        return seconds_left(known, self.plan.sweep.measure, self.plan.device)

@@ -74,7 +74,7 @@ def _what_is_missing(host: str, port: int) -> str:
             return "nothing answers there"
         return f"{getattr(error, 'strerror', None) or error}"
     is_head = len(answer) == FRAME_BYTES and answer[3] == SETTINGS
-    return "" if is_head else "what answers there is no Ray cluster's head"
+    return "" if is_head else "what answers there is not a Ray cluster's head"
 
 
 @contextmanager

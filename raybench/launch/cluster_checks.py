@@ -84,9 +84,9 @@ def _versions(nodes: Sequence[Node]) -> Iterator[Check]:
         return
     differ = unlike_nodes(of_nodes(known))
     if not differ:
-        yield Check("alike", "ok", "all nodes have the same hardware, limits, versions and variables")
+        yield Check("nodes", "ok", "all nodes have the same hardware, limits, versions and variables")
     for words in differ:
-        yield Check("alike", "warning", f"the nodes differ in {words}", "install the same on every node")
+        yield Check("nodes", "warning", f"the nodes differ in {words}", "install the same on every node")
 
 
 def _clock(node: Node) -> Check:
@@ -99,7 +99,7 @@ def _clock(node: Node) -> Check:
         if answer.value is not None:
             looks.append(((answered - asked) / 2, answer.value - (asked + answered) / 2))
     if not looks:
-        return Check("clock", "warning", f"{node.hostname}: not told")
+        return Check("clock", "warning", f"{node.hostname}: not known")
     within_s, ahead_s = min(looks)
     words = f"{node.hostname}: {ahead_s:+.3f} s from this one, within {within_s:.3f} s"
     if abs(ahead_s) - within_s > MOST_CLOCK_S:

@@ -109,7 +109,7 @@ def read_script(script: ScriptSpec) -> None:
     except OSError as error:
         raise RequestError(f"--script: {cannot(Path(script.script), 'be read', error)}") from None
     except (SyntaxError, ValueError) as error:
-        raise RequestError(f"--script: {script.script} is no Python: {error}") from None
+        raise RequestError(f"--script: {script.script} is not Python: {error}") from None
 
 
 def _look(

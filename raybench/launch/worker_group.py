@@ -275,7 +275,7 @@ class WorkerGroup:
             return "crashed", f"rank {died}: its process died, and left others that hold its connections"
         self._await_end(DEATH_NOTICE_S)
         if self._error is None:
-            return "crashed", "the worker group ended by itself"
+            return "crashed", "the worker group ended on its own"
         state: State = "oom" if ran_out_of_memory(self._error) else "crashed"
         return state, reason(self._error)
 

@@ -146,7 +146,11 @@ def left_out(
     is_open = open_trials(plan, records)
     asked: dict[Stage, Sequence[StudyRequest]] = {
         Stage.CURVES: [trial.request for trial in plan.first_visits()],
-        Stage.VISITS: [trial.request for trial in further_visits(plan, records, winners)],
+        Stage.VISITS: [
+            trial.request
+            for trial in further_visits(plan, records, winners)
+            if not plan.is_extra(trial.request)
+        ],
         Stage.TRAINING: training_requests(plan, records),
     }
     for stage, requests in asked.items():

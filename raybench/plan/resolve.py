@@ -155,7 +155,7 @@ def _shown(number: int) -> str:
 
 def _refuse_fewer_as_if(plan: Plan) -> None:
     """Devices that there are need not be emulated, and one device has no collectives to hold."""
-    asked = plan.study.scaling.as_if
+    asked = plan.study.scaling.as_if or ()
     if asked and (plan.target == 1 or min(asked) < plan.target):
         raise RequestError(
             f"scaling.as_if: at least the target world size, {plan.target}, which is 2 or more (received "

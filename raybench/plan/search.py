@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from raybench.analysis import choice
 from raybench.analysis.objectives import MAXIMIZED, UNITS
 from raybench.analysis.scaling import alongside
-from raybench.analysis.summary import model_name_of, summarize
+from raybench.analysis.summary import model_name, summarize
 from raybench.plan.main_effects import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
@@ -184,7 +184,7 @@ def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> 
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names([_with_unit(name) for name in plan.study.search.objectives])
     about = {
-        "model": model_name_of(plan.study.workload),
+        "model": model_name(plan.study.workload),
         "world_size": plan.target,
         "scaling": plan.study.scaling.mode,
         "device": plan.device,

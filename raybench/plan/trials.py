@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
+from raybench.analysis.laws import DOUBLINGS
 from raybench.analysis.simulate.as_if import as_if_on
 from raybench.analysis.stats.stopping import LEAST_MEASURED, asked_half_width
 from raybench.records.record import TrialRecord
@@ -254,6 +255,7 @@ class Plan:
             for request in self.curve(suggestion, visit)
             if self._follows(request)
         ]
+        trials += [Trial(request, 0) for request in self._last_visit()]
         trials = list({trial.request.trial_id: trial for trial in trials}.values())
         shuffled = random.Random(self.study.seed)
         shuffled.shuffle(trials)
@@ -263,6 +265,34 @@ class Plan:
             return trial.request.start, groups.index(trial.request.config.environment)
 
         return sorted(trials, key=order)
+
+    def _last_visit(self) -> list[StepsRequest]:
+        """One more visit of the default, as if on more nodes; short of time, the first that is left out."""
+        if not self.next_doublings:
+            return []
+        visit = self._visit(self.default(), self.target, self.placement(self.target), self.num_visits)
+        as_if = tuple(AsIf(world_size=size) for size in self.next_doublings)
+        return [
+            visit.model_copy(update={"as_if": as_if, "variants": (*visit.variants, *AS_IF[: len(as_if)])})
+        ]
+
+    def is_extra(self, request: StepsRequest) -> bool:
+        """Whether nobody asked for it: it is not missed where there is no time for it."""
+        return self.study.scaling.as_if is None and bool(request.as_if)
+
+    @property
+    def next_doublings(self) -> list[int]:
+        """The next two, as which the default is measured where nobody said; empty within one node.
+
+        The network between the nodes that there are is then known. That within a node says nothing of it.
+        """
+        study, default = self.study, self.default().setting
+        several = self.num_nodes > 1 and self.target == self.num_devices and not self.oversubscribed
+        is_ddp = default.strategy == "ddp" and not isinstance(study.workload, ScriptSpec)
+        if study.scaling.as_if is not None or not several or not is_ddp:
+            return []
+        sizes = [self.target * factor for factor in DOUBLINGS[:2]]
+        return [size for size in sizes if study.uneven_batch(size) is None]
 
     def _follows(self, request: StepsRequest) -> bool:
         """Whether a visit is made when the winner is known: all but what has shown that it is the winner."""
@@ -357,7 +387,7 @@ class Plan:
         self, suggestion: Suggestion, world_size: int, placement: Placement, visit: int
     ) -> StepsRequest:
         request = self._steps(suggestion, "scaling", world_size, placement)
-        start = visit * self.study.measure.starts // self.num_visits
+        start = min(visit, self.num_visits - 1) * self.study.measure.starts // self.num_visits
         return request.model_copy(update={"visit": visit, "start": start})
 
     def _steps(
@@ -382,7 +412,7 @@ class Plan:
     @cached_property
     def as_if(self) -> tuple[AsIf, ...]:
         """The further numbers of devices as which trials of a curve are measured at the target."""
-        network, sizes = self.study.network, self.study.scaling.as_if
+        network, sizes = self.study.network, self.study.scaling.as_if or ()
         return tuple(
             as_if_on(network, size, self.device) if network else AsIf(world_size=size) for size in sizes
         )
@@ -410,7 +440,7 @@ class Plan:
             return ("plain",)
         if isinstance(self.study.workload, ScriptSpec):
             return SCRIPT_VARIANTS
-        whole = role != "search" and strategy == "ddp"  # the others have no wrapper, buckets or hooks
+        whole = role != "search" and strategy != "dp"  # whose transfers cannot be left out
         variants = ALL_VARIANTS if whole else SEARCH_VARIANTS
         return ("base", *variants) if self.study.scaling.mode == "strong" else variants
 

@@ -20,7 +20,7 @@ from raybench.records.epochs_csv import unguarded
 from raybench.records.requests import COMPARED_ROLES
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
-from raybench.spec.user_input import received
+from raybench.spec.user_input import first_fault, received
 
 #: nodes: number of nodes
 #: world_size: number of devices
@@ -153,7 +153,7 @@ def read_measured_csv(path: Path) -> MeasuredTable:
         try:
             rows.append(MeasuredRow.model_validate(_values(named, path, is_summary)))
         except ValidationError as error:
-            faults.append(f"{path}: line {number}: {fault_words(error)}")
+            faults.append(f"{path}: line {number}: {first_fault(error)}")
     if more := faults[MOST_FAULTS:]:
         faults[MOST_FAULTS:] = [f"and {len(more)} more lines like these"]
     if faults:
@@ -201,7 +201,7 @@ def _values(named: Mapping[str, str], path: Path, is_summary: bool) -> dict[str,
     # of a summary also columns of knobs, which may have the name of what is made of cells here
     known = (set(named) if is_summary else set(_READ)) - set(_MADE)
     read: dict[str, Any] = {
-        name: cell for name, cell in named.items() if name in known and (cell or name in REQUIRED)
+        name: cell or None for name, cell in named.items() if name in known and (cell or name in REQUIRED)
     }
     if is_summary:
         read["nodes"] = named["nodes"] or 1  # empty where nobody told them
@@ -222,12 +222,3 @@ def _settings(header: Sequence[str], is_summary: bool) -> list[str]:
     if is_summary and {"gradient_compression", "step_time_s"} <= set(header):
         varying = header[header.index("gradient_compression") + 1 : header.index("step_time_s")]
     return [name for name in header if name in _KNOBS or name in varying]
-
-
-def fault_words(error: ValidationError) -> str:
-    """The first fault: the field, the rule and the value received."""
-    first = error.errors(include_url=False)[0]
-    if not first["loc"]:
-        return first["msg"].removeprefix("Value error, ")
-    value = None if first["input"] == "" else first["input"]
-    return f"{first['loc'][0]}: {first['msg']} (received {received(value)})"

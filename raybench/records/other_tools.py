@@ -2,12 +2,13 @@
 
 A log of nccl-tests (its text since 2.0) has the ranks with their hosts, a header that names the columns, and
 a row for each message, timed out of place and in place. Several logs may stand in one file, with a launcher's
-prefix before each line. A run's file lacks what a measurement needs, so the user adds it: ``FILE@DEVICES``,
-``FILE@DEVICES/NODES``, ``FILE@DEVICESxBATCH``.
+prefix before each line. What its ``-J FILE.json`` writes is read too. A run's file lacks what a measurement
+needs, so the user adds it: ``FILE@DEVICES``, ``FILE@DEVICES/NODES``, ``FILE@DEVICESxBATCH``.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -19,9 +20,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from raybench.errors import RequestError
-from raybench.records.measured_csv import MeasuredRow, MeasuredTable, fault_words, read_measured_csv
+from raybench.records.measured_csv import MeasuredRow, MeasuredTable, read_measured_csv
 from raybench.spec.plural import plural
 from raybench.spec.sweep import COLLECTIVES, Collective
+from raybench.spec.user_input import first_fault
 
 _RANK = re.compile(r"# +Rank +\d+ +(?:Group +(\d+) +)?Pid +\d+ on +(\S+) +device +\d+ +\[\S+\] *(.*)")
 _NAME = re.compile(r"\b(\w+?)_perf")
@@ -49,15 +51,63 @@ def read_nccl_tests(path: Path) -> tuple[LoggedMessage, ...]:
     Raises:
         RequestError: it is no log of nccl-tests, or does not say of what or on which devices.
     """
-    first, *tests = re.split(r"(?m)^(?=.*# nThread)", _text(path))
-    found, before = list[LoggedMessage](), first
-    for test in tests:
+    text, found = _text(path), list[LoggedMessage]()
+    first, *tests = re.split(r"(?m)^(?=.*# nThread)", text)
+    for before, test in itertools.pairwise([first, *tests]):
         found += _messages(path, _NAME.findall(_CONCLUDED.split(before)[-1]), test)
-        before = test
+    if text.startswith("{"):
+        found = _json_messages(path, text)
     if not found:
         rule = f"a log of nccl-tests with times of {', '.join(COLLECTIVES)} on several devices"
         raise RequestError(f"{path}: {rule} (received none)")
     return tuple(found)
+
+
+class _Device(BaseModel):
+    group: int = 0
+    hostname: str
+    device_info: str
+
+
+class _Devices(BaseModel):
+    devices: Annotated[list[_Device], Field(min_length=1)]
+
+
+class _Timed(BaseModel):
+    time: float = 0.0  # us; "nan" and missing where the time of the CPU was asked for
+
+
+class _JsonRow(BaseModel):
+    size: int
+    out_of_place: _Timed | None = None
+    in_place: _Timed | None = None
+
+
+class _JsonLog(BaseModel):
+    args: list[str]
+    config: _Devices
+    results: list[_JsonRow]
+
+
+def _json_messages(path: Path, text: str) -> list[LoggedMessage]:
+    try:
+        log = _JsonLog.model_validate_json(text)
+    except ValidationError as error:
+        raise RequestError(f"{path}: {first_fault(error)}") from None
+    names = _NAME.findall(" ".join(log.args[:1]))
+    devices = [each for each in log.config.devices if each.group == log.config.devices[0].group]
+    if not names or names[0] not in COLLECTIVES or len(devices) < 2:
+        return []
+    nodes = len({each.hostname for each in devices})
+    found = list[LoggedMessage]()
+    for row in log.results:
+        kinds = (row.in_place, row.out_of_place) if names[0] in IN_PLACE else (row.out_of_place, row.in_place)
+        times_s = [kind.time / 1e6 for kind in kinds if kind is not None and 0 < kind.time < math.inf]
+        if row.size and times_s:
+            found.append(
+                LoggedMessage(names[0], len(devices), nodes, devices[0].device_info, row.size, times_s[0])
+            )
+    return found
 
 
 def _messages(path: Path, announced: Sequence[str], test: str) -> list[LoggedMessage]:
@@ -233,7 +283,7 @@ def _checked(path: Path, model: type[Any], content: Any) -> Any:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise RequestError(f"{path}: {fault_words(error)}") from None
+        raise RequestError(f"{path}: {first_fault(error)}") from None
 
 
 class _TrainerState(BaseModel):

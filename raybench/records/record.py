@@ -6,7 +6,8 @@ History of the schema, newest first. Its version is MAJOR.MINOR: a raybench read
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
 1.1. Results of steps have `quota_used_up`, `nccl_networks` and `pcie_links`; settings `batched_grad_copy`,
-   `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id.
+   `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id;
+   `bucket_cap_mb` may be several sizes, as "1/5/25".
 1.0. The anchor is the study's default, measured in the rounds of every trial at the target world size; a
    request of steps has ``visit``, part of the id from 1 on.
 """
@@ -23,7 +24,7 @@ from raybench.errors import StoreError
 from raybench.records.base import Duration, Frozen, Whole, Workers
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
-from raybench.spec.user_input import received
+from raybench.spec.user_input import first_fault, received
 
 SCHEMA_VERSION = "1.1"
 
@@ -158,13 +159,6 @@ def record_of_line(path: Path, number: int, line: bytes) -> TrialRecord:
     if "schema_version" not in record.model_fields_set:
         raise DamagedLineError(f"{path}: line {number} is damaged: schema_version: Field required")
     return record
-
-
-def first_fault(error: ValidationError) -> str:
-    """The first thing that is wrong, with its place: "result.rounds: Field required"."""
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def refuse_other_version(path: Path, version: Any) -> None:

@@ -36,9 +36,9 @@ AS_IF: tuple[AsIfVariant, ...] = get_args(AsIfVariant)
 #: plain: one device alone, without wrapper; another device in each round
 #: base: the same at the global batch (strong scaling)
 #: concurrent: all devices at once, without communication
-#: local: DDP with a hook that sends nothing
+#: local: DDP with a hook that sends nothing; FSDP with collectives that send nothing, on its own shards
 #: ddp: the real thing
-#: replay: the all-reduces of the real buckets, without compute
+#: replay: the all-reduces of the real buckets, or the collectives of FSDP, without compute
 #: anchor: the real thing with another setting: the study's default; in a verification the unchanged one
 #: as_if_1: the real thing, its collectives as long as on the first number of devices of `as_if`
 #: as_if_2: the same of the second

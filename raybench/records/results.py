@@ -29,6 +29,7 @@ Phase = Literal["data", "forward", "backward", "optimizer", "other"]
 # what is measured when the rounds are done, and may fail without them
 Beside = Literal[
     "device_use",
+    "host_waits",
     "phases",
     "gradient_timeline",
     "matrix_peak",
@@ -53,6 +54,9 @@ class Block(Frozen):
     slowest_s: Seconds
     #: steps that count
     num_steps: Count
+    #: clock of each of these ranks' GPUs late in the block, in MHz; of `plain`, `concurrent` and what is
+    #: measured; empty: another variant, CPUs, or an older record
+    clock_mhz: tuple[Duration | None, ...] = ()
 
     @model_validator(mode="after")
     def _a_time_for_each_rank(self) -> Self:
@@ -79,6 +83,8 @@ class Round(Frozen):
     clock_mhz: tuple[Duration | None, ...] = ()
     #: whether each rank's device held its clock down while what is measured or `plain` ran
     throttled: tuple[bool | None, ...] = ()
+    #: temperature of each rank's GPU when the round ends, in degrees Celsius
+    temperature_c: tuple[Duration | None, ...] = ()
 
     def block(self, variant: Variant) -> Block | None:
         """The block of ``variant``, if the round has one."""
@@ -136,8 +142,8 @@ class Restart(Frozen):
     Of the slowest rank, ranks aligned batch by batch.
     """
 
-    #: from the end of an epoch to the first batch of the next, on the slowest rank, in s
-    first_batch_s: Duration
+    #: of older records: from the end of an epoch to the first batch of the next, on the slowest rank, in s
+    first_batch_s: Duration | None = None
     #: batches from the first one on, until the loader's processes are in step again
     num_batches: Count
     #: for these batches, the first one among them, in s
@@ -260,6 +266,12 @@ class StepsResult(Frozen):
     gradient_bytes: Count | None = None
     #: sizes of DDP's buckets, in bytes
     bucket_bytes: tuple[Count, ...] = ()
+    #: sizes of FSDP's collectives in a step, in their order: of a gather of weights the output, of a
+    #: reduce-scatter of gradients the input, in bytes; empty: another strategy, or an older record
+    collective_bytes: tuple[Count, ...] = ()
+    #: collectives that the passes of a step call, as SyncBatchNorm and losses that gather do; null: no
+    #: `local`, or an older record
+    pass_collectives: Whole | None = None
     #: variants that could not be had, and what is measured after the rounds, each with the reason
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)
     #: what was added to each step of `as_if_1`, `as_if_2`, ...
@@ -275,7 +287,7 @@ class StepsResult(Frozen):
     profile: tuple[TracedRank, ...] = ()
     #: of a script: the arguments of DDP that the study's knobs have replaced, as they were
     overridden: dict[str, str] = Field(default_factory=dict)
-    #: times of DDP's own logger, in s
+    #: of older records: times of DDP's own logger, in s
     ddp_logger: dict[str, float] | None = None
     #: floating-point operations of one device in a step
     flops_per_step: float | None = None
@@ -309,6 +321,8 @@ class StepsResult(Frozen):
     #: networks over which NCCL connected each rank so far, by NCCL's own log, such as `IB/GDRDMA` (GPUDirect)
     #: or `Socket`; null: none, or not known
     nccl_networks: tuple[str | None, ...] = ()
+    #: lines of code at which a step of the leader's waits for its GPU, each with how often; null: unknown
+    host_waits: dict[str, Count] | None = None
     #: link of each rank's GPU when the rounds ended; null: not known
     pcie_links: tuple[PCIeLink | None, ...] = ()
     #: loss after the last round
@@ -468,8 +482,8 @@ class TrainingResult(Frozen):
     global_batch_size: Count
     #: samples to which the study's learning rate belongs
     reference_batch: Count
-    #: learning rate after scaling and warm-up
-    peak_learning_rate: Finite
+    #: of older records: learning rate after scaling and warm-up
+    peak_learning_rate: Finite | None = None
     #: time of setting up, in s
     setup_s: Duration
     #: epochs that came from a checkpoint

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock
 from pydantic import ValidationError
@@ -32,11 +32,9 @@ from raybench.records.record import (
     SCHEMA_VERSION,
     DamagedLineError,
     TrialRecord,
-    first_fault,
     record_of_line,
     refuse_other_version,
 )
-from raybench.records.step_times import write_step_times
 from raybench.records.whole_files import (
     LOCK,
     OWNER,
@@ -49,7 +47,7 @@ from raybench.records.whole_files import (
 from raybench.spec.load import load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import flat, received, to_toml
+from raybench.spec.user_input import first_fault, flat, received, to_toml
 
 if TYPE_CHECKING:
     # brings numpy, which reading does not need
@@ -358,3 +356,36 @@ def refuse_occupied(path: Path) -> None:
 
 def _file_of(asked: Asked) -> str:
     return SWEEP if isinstance(asked, Sweep) else STUDY
+
+
+def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
+    """Columns variant, round, rank, step, step_time_s; whole or not at all. Raises ``OSError``."""
+    import numpy as np
+    import pyarrow as pa  # 0.2 s that commands without samples do not pay
+    import pyarrow.parquet as pq
+
+    def repeated(values: Any, per: Sequence[int]) -> Any:
+        return np.repeat(np.asarray(values), per)
+
+    sizes = [block.step_time_s.size for block in step_times]
+    ranks = [np.repeat(np.asarray(block.ranks, np.int32), block.step_time_s.shape[1]) for block in step_times]
+    steps = [
+        np.tile(np.arange(block.step_time_s.shape[1], dtype=np.int32), len(block.ranks))
+        for block in step_times
+    ]
+    table = pa.table(
+        {
+            #: what was run
+            "variant": pa.array(repeated([block.variant for block in step_times], sizes)).dictionary_encode(),
+            #: number of the round, from 0
+            "round": pa.array(repeated(np.asarray([block.round for block in step_times], np.int32), sizes)),
+            #: rank in the worker group
+            "rank": pa.array(np.concatenate(ranks)),
+            #: number of the step in its block, from 0
+            "step": pa.array(np.concatenate(steps)),
+            #: from one optimizer step to the next, in s
+            "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in step_times])),
+        }
+    )
+    path.parent.mkdir(exist_ok=True)
+    replace_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))

@@ -12,11 +12,12 @@ from raybench.analysis.labels import weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.verdict import Gain, Verdict
+from raybench.analysis.training import goodput_ratio
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.more_devices import more_sentences
 from raybench.report.sections.cost import opposite
-from raybench.report.sections.training import changed_words, parity_words, trained_words
+from raybench.report.sections.training import changed_words, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.verification import verdict_words
 from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
@@ -37,7 +38,6 @@ LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
-LARGER_BATCH = 1.01  # times the default's samples of a step: more is another batch
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
         "Why": _why(results),
         "What to change": _to_change(results)[:MOST_SENTENCES],
         "More devices": more_sentences(results.more_devices),
-        "Training": _training(results),
-        "Goodput": _goodput(results),
+        "Training": [*_training(results), *_goodput(results)],
         "Trust": _trust(results),
         "Failed": [failures_words(failed)] if failed else [],
     }
@@ -117,9 +116,8 @@ def _scaling(results: StudyResults) -> list[str]:
         return [*steps, rate, "no smaller number of devices was measured to compare with"]
     base = scaling.baseline.world_size
     few = "one" if base == 1 else f"{base:,}"
-    how = "train" if speedup.high >= 1 else f"are slower than {few}: they train"
-    than = f" as {few}" if speedup.high >= 1 else ""
-    fast = f"{many} {how} {speedup.value:.2f} times as fast{than} {at}"
+    only = "only " if speedup.high < 1 else ""
+    fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few} {at}"
     return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency", *_other_batches(results)]
 
 
@@ -130,7 +128,7 @@ def _other_batches(results: StudyResults) -> list[str]:
         return []
     curve, passage = curves[0], curves[0].crossover
     with_what = "" if curve.is_headline else f" with {curve.label}"
-    if passage is not None and passage.is_slower and len(passage.brackets) < 2:
+    if passage is not None and passage.is_slower and passage.is_only:
         below, above = f"{passage.below:,}", f"{passage.above:,}"
         if not passage.is_wide:
             return [f"below about batch {_rounded_batch(passage.batch)} they are slower than one{with_what}"]
@@ -139,7 +137,7 @@ def _other_batches(results: StudyResults) -> list[str]:
         return [f"below a batch between {below} and {above} they are slower than one{with_what}"]
     if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
         least, most = curve.points[0].batch_size, curve.points[-1].batch_size
-        return [f"they are slower than one at every batch from {least:,} to {most:,}{with_what}"]
+        return [f"they are slower at every batch from {least:,} to {most:,}{with_what}"]
     return []
 
 
@@ -175,10 +173,9 @@ def _why(results: StudyResults) -> list[str]:
         smaller = "smaller parts and unknown causes" if rest >= LEAST_SHARE else "smaller parts"
         parts.append(f"the rest to {smaller}")
     elif rest >= LEAST_SHARE:
-        parts.append("the rest to unknown causes")
-    named = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+        parts.append("the rest unexplained")
     offset = ", partly offset by other parts" if rest <= -LEAST_SHARE else ""
-    return [f"{lost}: {named}{offset}", *more]
+    return [f"{lost}: {', '.join(parts)}{offset}", *more]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
@@ -187,7 +184,7 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
     is_script = isinstance(results.study.workload, ScriptSpec)  # which no time divides further
     if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script:
         return []
-    return ["a larger --time-budget or measure.max_seconds would separate them"]
+    return ["a larger --time-budget would separate them"]
 
 
 # --- what to change
@@ -198,28 +195,17 @@ def _to_change(results: StudyResults) -> list[str]:
     chosen, one = _choice(results), one_device_words(results)
     if one == [USE_ONE]:
         chosen, one = one, [f"on several {each}" for each in chosen]
-    return [*chosen, *one, *_together(results), *_proposal(results)]
-
-
-def _together(results: StudyResults) -> list[str]:
-    """What an ablation was asked: what all of its changes bring."""
-    together, default = results.combined_effect, results.default
-    if together is None or default is None:
-        return []
-    ratio = together.efficiency_ratio
-    if not ratio.excludes(1.0):
-        return ["all changes together do not change the efficiency measurably"]
-    words = f"all changes together have {ratio.value:.2f} times the default's efficiency"
-    times = together.record.config.global_batch_size / default.config.global_batch_size
-    return [f"{words}, with {times:,.3g} times the samples in a step" if times >= LARGER_BATCH else words]
+    return [*chosen, *one, *_proposal(results)]
 
 
 def _choice(results: StudyResults) -> list[str]:
     best, use = results.best, results.recommendation
     if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
         many = devices(use.config.world_size, use.config)
-        ratio = 1 + use.gain.gain.value
-        return [f"use {use.label}: it makes {many} {ratio:.2f} times as fast as the default"]
+        fast = f"use {use.label}: it makes {many} {1 + use.gain.gain.value:.2f} times as fast"
+        trained = results.training.groups if results.training else ()
+        is_trained = any(use.config.same_setting(each.config) for each in trained)
+        return [f"{fast}, but its accuracy was not measured" if trained and not is_trained else fast]
     if best is None:
         return []
     size = best.record.config.world_size
@@ -249,8 +235,8 @@ def one_device_words(results: StudyResults) -> list[str]:
         return [USE_ONE]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
-    many = devices(advice.record.config.world_size, advice.record.config)
-    return [f"better still, use one device: {many} train only {speedup.value:.2f} times as fast"]
+    many = advice.record.config.world_size
+    return [f"better, use one device: {many} train {speedup.value:.2f} times as fast"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -290,13 +276,8 @@ def _proposal(results: StudyResults) -> list[str]:
         return [f"to try: {next_step(finding)}{_tested(test)}"]
     if gained or results.best is not None or headline is None or headline.config.world_size == 1:
         return []
-    broken = [test for _, test in tests if test is not None and test.verdict is Verified.FAILED]
-    if broken:
-        return [f"the changes that the causes propose could not be measured: {broken[0].reason}"]
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]
-    if results.headline_scaling is None or results.headline_scaling.efficiency is None:
-        return ["not known: no efficiency was measured"]
     return ["nothing: no loss is large and certain enough to act on"]
 
 
@@ -316,12 +297,12 @@ def _trust(results: StudyResults) -> list[str]:
         return []
     again, words = scaling.efficiency.again if scaling.efficiency else None, []
     if again is not None:
-        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency if you run it again"]
+        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency in another run"]
     elif scaling.throughput_samples_per_s.again is not None:
         rate = scaling.throughput_samples_per_s
         assert rate.again is not None
         _, low, high = aligned(rate.value, *rate.again)
-        words = [f"expect {low} to {high} samples/s if you run it again"]
+        words = [f"expect {low} to {high} samples/s in another run"]
     return [*words, *_under_load(results, headline, scaling.speedup)]
 
 
@@ -334,47 +315,26 @@ def _under_load(results: StudyResults, headline: TrialRecord, speedup: Estimate 
             share = each.values["lost_ratio"]
             if each.explains is not None and each.step_s is not None:
                 share = each.explains.value / each.step_s
-            many = devices(headline.config.world_size, headline.config)
-            turns = speedup is not None and speedup.high < 1 and speedup.value > 1 - share
-            yield (
-                f"other processes took {taken:.2f} of {cores:.0f} cores: without them a step may be up to "
-                f"{share:.0%} shorter{f', and {many} faster than one' if turns else ''}"
-            )
+            without = f"a step may be up to {share:.0%} shorter" if share >= 0.005 else ""
+            if speedup is not None and speedup.high < 1 and speedup.value > 1 - share:
+                without = f"{headline.config.world_size} may be faster than one"
+            less = f": without them {without}" if without else ""
+            yield f"other processes took {taken:.2f} of {cores:.0f} cores{less}"
 
 
 # --- what was trained
 
 
 def _goodput(results: StudyResults) -> list[str]:
-    """Useful samples: the most of any batch, and the headline's.
-
-    Empty where no noise scale was measured.
-    """
-    training = results.training
-    most = training.most_goodput if training is not None else None
-    if training is None or most is None:
+    """That the setting to use teaches less in a time than the default, however fast its steps are."""
+    use, training = results.recommendation, results.training
+    if use is None or training is None or not training.is_scaled:  # then there are bounds only
         return []
-    if not training.is_scaled:  # then there are bounds only, in the table
+    ratio = goodput_ratio(results, training, use.config)
+    if ratio is None or ratio.high >= 1:
         return []
-    rate = f"{figures(most.goodput_samples_per_s.value)} useful samples/s"
-    many = devices(most.record.config.world_size, most.record.config)
-    equal = ""
-    if training.num_as_good:
-        others = plural(len(training.goodput) - 1, "other")
-        equal = f", and {training.num_as_good:,} of {others} may be as good"
-    words = [f"the best goodput is {rate}, of {results.label(most.record)} on {many}{equal}"]
-    use, of_use = results.recommendation, results.used_goodput
-    if use is not None and of_use is not None and of_use.used is not most and of_use.ratio is not None:
-        slower = ": faster steps, and slower learning" if of_use.ratio.high < 1 else ""
-        words.append(f"that of {use.label} is {of_use.ratio.value:.2f} times the default's{slower}")
-    return words
-
-
-def _trained_otherwise(results: StudyResults) -> Iterator[str]:
-    """Epochs of the headline that took another time than its steps say."""
-    for each in results.trained_times:
-        if each.record is results.headline and each.differs:
-            yield f"{trained_words(results, each)}: time and cost of a run are those of the training"
+    times = f"{use.label} has {ratio.value:.2f} times the default's goodput"
+    return [f"{times}: faster steps that teach less"]
 
 
 def _training(results: StudyResults) -> list[str]:
@@ -382,14 +342,13 @@ def _training(results: StudyResults) -> list[str]:
     training = results.training
     if training is None:
         return []
-    otherwise = [*_trained_otherwise(results)]
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
         changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
         learned = [changed_words(each) for each in changed if each.group.stopped_by is None]
-        return [parity_words(most), *[*otherwise, *learned][: MOST_SENTENCES - 1]]
+        return [parity_words(most), *learned[: MOST_SENTENCES - 1]]
     group = training.groups[0]
     accuracy = group.final_accuracy
     many = devices(group.world_size, group.runs[0].record.config)
     words = f"{many} trained {plural(group.num_epochs, 'epoch')}"
-    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}", *otherwise]
+    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]

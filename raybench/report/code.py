@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from raybench.analysis.findings.verifications import Verified
 from raybench.analysis.recommendation import Basis, Recommendation
@@ -16,11 +18,10 @@ from raybench.report.format import percent, sentence
 from raybench.report.pages import template
 from raybench.report.sections.verification import measured_words
 from raybench.report.table import NONE, Column, Table, make_table
-from raybench.spec.knobs import KnobValue
+from raybench.spec.knobs import KnobValue, bucket_sizes_mb
 from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
-FRAMEWORKS = ("Ray Train", "Lightning", "Accelerate", "transformers")
 
 # What torch does where an argument is left out: the signatures of DistributedDataParallel and DataLoader, 2.0
 # to 2.14. The knobs that are not here have no such value: the batch, the strategy, the number of threads.
@@ -44,11 +45,11 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "persistent_workers": False,
     "pin_memory": False,
 }
-# how many of FRAMEWORKS hand them on to DDP, the first ones
-DDP_KNOBS = {
-    "bucket_cap_mb": 4, "static_graph": 4, "find_unused_parameters": 4, "gradient_as_bucket_view": 3,
-    "broadcast_buffers": 4, "batched_grad_copy": 2, "skip_all_reduce_unused_params": 2,
-}  # fmt: skip
+LIST = "bucket_cap_mb_list"  # of several sizes
+DDP_KNOBS = (
+    "bucket_cap_mb", "static_graph", "find_unused_parameters", "gradient_as_bucket_view",
+    "broadcast_buffers", "batched_grad_copy", "skip_all_reduce_unused_params",
+)  # fmt: skip
 LOADER_KNOBS = {
     "workers": "num_workers",
     "persistent_workers": "persistent_workers",
@@ -57,99 +58,14 @@ LOADER_KNOBS = {
 GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
 
-def _torch(argument: str) -> tuple[str, ...]:
-    """What is torch's own in all but transformers."""
-    return (argument,) * 3
-
-
-def _ddp(name: str, frameworks: int) -> tuple[str, ...]:
-    every = (
-        f"prepare_model(parallel_strategy_kwargs={{'{name}': VALUE}})",
-        f"DDPStrategy({name}=VALUE)",
-        f"DistributedDataParallelKwargs({name}=VALUE)",
-        f"TrainingArguments(ddp_{name}=VALUE)",
-    )
-    return tuple(each if place < frameworks else "" for place, each in enumerate(every))
-
-
-def _loader(name: str) -> tuple[str, ...]:
-    return (*_torch(f"DataLoader({name}=VALUE)"), f"TrainingArguments(dataloader_{name}=VALUE)")
+def _arguments() -> dict[str, tuple[str, ...]]:
+    with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as file:
+        return {knob: tuple(names) for knob, *names in csv.reader(file)}
 
 
 # By knob, or by knob and value: what it is called in each of FRAMEWORKS; empty: there is no such argument.
-ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    "batch_size": (
-        *_torch("DataLoader(batch_size=VALUE)"),
-        "TrainingArguments(per_device_train_batch_size=VALUE)",
-    ),
-    "world_size": ("ScalingConfig(num_workers=VALUE)", "Trainer(devices=VALUE)", "", ""),
-    "strategy=fsdp": (
-        "fully_shard(model)",
-        "ModelParallelStrategy(data_parallel_size='auto', tensor_parallel_size=1)",
-        "FullyShardedDataParallelPlugin(fsdp_version=2)",
-        "TrainingArguments(fsdp=True, fsdp_config={'version': 2})",
-    ),
-    "fsdp_reshard": (
-        "fully_shard(model, reshard_after_forward=VALUE)",
-        "fully_shard(model, reshard_after_forward=VALUE)",
-        "FullyShardedDataParallelPlugin(reshard_after_forward=VALUE)",
-        "TrainingArguments(fsdp_config={'reshard_after_forward': VALUE})",
-    ),
-    "precision=bf16": (
-        "torch.autocast(device, dtype=torch.bfloat16)",
-        "Trainer(precision='bf16-mixed')",
-        "Accelerator(mixed_precision='bf16')",
-        "TrainingArguments(bf16=True)",
-    ),
-    "precision=fp16": (
-        "torch.autocast(device, dtype=torch.float16)",
-        "Trainer(precision='16-mixed')",
-        "Accelerator(mixed_precision='fp16')",
-        "TrainingArguments(fp16=True)",
-    ),
-    "precision=tf32": (
-        *_torch("torch.set_float32_matmul_precision('high')"),
-        "TrainingArguments(tf32=True)",
-    ),
-    "precision=fp32": (
-        *_torch("torch.set_float32_matmul_precision('highest')"),
-        "TrainingArguments(tf32=False)",
-    ),
-    "gradient_accumulation": (
-        "model.no_sync()",
-        "Trainer(accumulate_grad_batches=VALUE)",
-        "Accelerator(gradient_accumulation_steps=VALUE)",
-        "TrainingArguments(gradient_accumulation_steps=VALUE)",
-    ),
-    **{
-        f"gradient_compression={kind}": (
-            f"model.register_comm_hook(None, {kind}_compress_hook)",
-            f"DDPStrategy(ddp_comm_hook={kind}_compress_hook)",
-            f"DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.{kind.upper()})",
-            "",
-        )
-        for kind in AUTOCAST
-    },
-    **{name: _ddp(name, frameworks) for name, frameworks in DDP_KNOBS.items()},
-    **{
-        f"optimizer_kernels={kernels}": (*_torch(f"torch.optim.AdamW(..., {kernels}=True)"), transformers)
-        for kernels, transformers in (
-            ("foreach", "TrainingArguments(optim='adamw_torch')"),
-            ("fused", "TrainingArguments(optim='adamw_torch_fused')"),
-        )
-    },
-    "activation_checkpointing": (
-        *_torch("apply_activation_checkpointing(model)"),
-        "TrainingArguments(gradient_checkpointing=VALUE)",
-    ),
-    "compile": (*_torch("model.compile(dynamic=False)"), "TrainingArguments(torch_compile=VALUE)"),
-    "cudnn_benchmark": (
-        "torch.backends.cudnn.benchmark = True",
-        "Trainer(benchmark=VALUE)",
-        *("torch.backends.cudnn.benchmark = True",) * 2,
-    ),
-    **{knob: _loader(name) for knob, name in LOADER_KNOBS.items()},
-}  # fmt: skip
+ARGUMENTS = _arguments()
+FRAMEWORKS = ARGUMENTS.pop("knob")
 
 
 @dataclass(frozen=True)
@@ -194,7 +110,7 @@ def loop_snippet(use: Recommendation) -> Snippet:
         device=config.device,
         cuda=config.device == "cuda",
         knobs=knobs,
-        ddp={name: in_python(knobs[name]) for name in DDP_KNOBS if name in knobs},
+        ddp=dict(argument(name, knobs[name]) for name in DDP_KNOBS if name in knobs),
         loader=LOADER_KNOBS,
         hook=f"{compression}_compress_hook" if compression else "",
         threads=use.threads,
@@ -249,13 +165,14 @@ def arguments_table(use: Recommendation) -> Table:
 
     def cell(framework: int) -> Callable[[str], str]:
         def words(knob: str) -> str:
-            names = ARGUMENTS.get(f"{knob}={shown[knob]}") or ARGUMENTS[knob]
-            return names[framework].replace("VALUE", in_python(shown[knob])) or NONE
+            name, value = argument(knob, shown[knob])
+            names = ARGUMENTS.get(f"{knob}={shown[knob]}") or ARGUMENTS[name]
+            return names[framework].replace("VALUE", value) or NONE
 
         return words
 
     columns = [
-        Column[str]("knob", lambda knob: f"{knob} = {in_python(shown[knob])}"),
+        Column[str]("knob", lambda knob: " = ".join(argument(knob, shown[knob]))),
         *(Column(name, cell(place)) for place, name in enumerate(FRAMEWORKS)),
     ]
     caption = f"What is left out is at its default, as measured. {NONE}: no such argument.{_remarks(use)}"
@@ -279,6 +196,13 @@ def _remarks(use: Recommendation) -> str:
     if not isinstance(config.workload, ScriptSpec | TrainerSpec):  # those clip as they do
         others.append("max_grad_norm=0")
     return f"{words} With transformers also {', '.join(others)}." if others else words
+
+
+def argument(knob: str, value: KnobValue) -> tuple[str, str]:
+    """What torch calls a knob of this value, and the value in Python."""
+    if knob == "bucket_cap_mb" and isinstance(value, str):
+        return LIST, f"[{', '.join(map(in_python, bucket_sizes_mb(value)))}]"
+    return knob, in_python(value)
 
 
 def in_python(value: KnobValue) -> str:

@@ -79,7 +79,7 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     yield "study", results.study.name
     yield "began", began_words(results.records) or NONE
     yield "other processes, cores", f"{load.taken:.2f} of {load.cores}" if load else NONE
-    yield "model", model_name(headline) if headline else NONE
+    yield "model", model_name(headline.config.workload) if headline else NONE
     yield "devices", hardware_words(headline, side.environment.cpu_model) if headline else NONE
     yield "interconnect", ", ".join(links) or NONE
     yield ", ".join(PACKAGES), ", ".join(packages.get(name, "?") for name in PACKAGES)

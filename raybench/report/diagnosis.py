@@ -46,11 +46,8 @@ def _first_lines(results: StudyResults) -> list[str]:
     of = ""
     if results.headline is not None:
         of = f": {results.headline_label} on {devices_words(results.headline.config.world_size)}"
-    lines, verified, words = (
-        [f"## What to do first{of}", ""],
-        results.verifications,
-        evidence_among(results.diagnosis),
-    )
+    lines, verified = [f"## What to do first{of}", ""], results.verifications
+    words = evidence_among(results.diagnosis)
     for number, each in enumerate(results.diagnosis, 1):
         fix = sentence(str(advice_of(each, verified)))
         typed = f" `{each.command}`" if each.command else ""
@@ -95,12 +92,12 @@ def _table_lines(table: Table) -> list[str]:
 
 
 def _configuration_lines(results: StudyResults, each: DiagnosedConfiguration) -> list[str]:
-    status, speedup = each.status, each.scaling.speedup
-    if status is None or speedup is None:
+    record, scaling = each.record, results.scaling(each.record)
+    if scaling.status is None or scaling.speedup is None:
         return []
-    many = devices_words(each.record.config.world_size)
-    lines = [f"### {each.label}: {status}", "", f"- Speed-up {times(speedup)} on {many}."]
-    lost = _lost_words(each.waterfall)
+    many, label = devices_words(record.config.world_size), results.label(record)
+    lines = [f"### {label}: {scaling.status}", "", f"- Speed-up {times(scaling.speedup)} on {many}."]
+    lost = _lost_words(results.waterfalls[record.trial_id])
     lines += [f"- Where the time goes: {lost}."] if lost else []
     lines.append(f"- {_text(_advice(results, each))}")
     return [*lines, ""]
@@ -118,16 +115,16 @@ def _lost_words(waterfall: Waterfall | None) -> str:
 
 def _advice(results: StudyResults, each: DiagnosedConfiguration) -> str:
     """What to change: what this study measured, nearest first, else what can be predicted."""
-    efficiency = each.scaling.efficiency
-    if each.nearest and efficiency is not None:
+    scaling = results.scaling(each.record)
+    if each.nearest and scaling.efficiency is not None:
         words = [
             f"{changes_words(change.changes)} reaches {change.efficiency.value:.0%} efficiency instead of "
-            f"{efficiency.value:.0%}, at {change.throughput_ratio.value:.2f} times the samples/s"
+            f"{scaling.efficiency.value:.0%}, at {change.throughput_ratio.value:.2f} times the samples/s"
             for change in each.nearest
         ]
-        keep = "What scales better" if each.status is Status.GOOD else "What to change"
+        keep = "What scales better" if scaling.status is Status.GOOD else "What to change"
         return f"{keep}: {', or '.join(words)}."
-    if each.status is Status.EXCELLENT:
+    if scaling.status is Status.EXCELLENT:
         return "Nothing to change."
     for own in (found for found in each.findings if found.change and found.explains):
         test = verification_of(own, results.verifications)

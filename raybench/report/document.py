@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.cost import run_of
 from raybench.analysis.findings.finding import Reason
 from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
@@ -33,7 +32,7 @@ from raybench.report.pages import (
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import draw_prediction, prediction_plot
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import buckets_table, model_buckets_table, overlap_table
+from raybench.report.sections.overlap import buckets_table, buckets_words, model_buckets_table, overlap_table
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
     draw_scaling,
@@ -54,7 +53,7 @@ from raybench.report.sections.training import (
     training_plot,
     training_table,
 )
-from raybench.report.sections.trials import draw_step_times, every_trial_table, failures_table, step_time_plot
+from raybench.report.sections.trials import every_trial_table, failures_table
 from raybench.report.sections.verification import advice_of, verification_table
 from raybench.report.sections.waterfall import (
     communication_table,
@@ -74,7 +73,6 @@ def write_report(
     directory: Path,
     results: StudyResults,
     environment: Mapping[str, Any],
-    samples_dir: Path | None = None,
     left_out: Sequence[str] = (),
     spreads: Mapping[str, Any] | None = None,
 ) -> list[Path]:
@@ -84,7 +82,7 @@ def write_report(
     was asked and not measured, in words, ``spreads`` what it has shown of them. Raises ``OSError`` where the
     directory cannot be written.
     """
-    plots, tables = draw_all(results, samples_dir), make_tables(results)
+    plots, tables = draw_all(results), make_tables(results)
     said = answer(results, left_out)
     predicted = more_rows(results.outlook, results.more_devices)
     pages = make_pages(
@@ -150,15 +148,13 @@ def _drawn_waterfall(results: StudyResults) -> Iterator[DrawnPlot]:
     return drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall)
 
 
-def draw_all(results: StudyResults, samples_dir: Path | None = None) -> list[DrawnPlot]:
-    """Every plot that the records allow; step times from the parquet files of ``samples_dir``."""
-    step_times = step_time_plot(results, samples_dir)
+def draw_all(results: StudyResults) -> list[DrawnPlot]:
+    """Every plot that the records allow."""
     return [
         *_drawn_scaling(results),
         *drawn("required", "What the network must bring", required_plot(results.more_devices), draw_required),
         *drawn("prediction", "More devices", prediction_plot(results.outlook), draw_prediction),
         *_drawn_waterfall(results),
-        *drawn("step_times", "Distribution of step times", step_times, draw_step_times),
         *drawn("training", "Training", training_plot(results), draw_training),
     ]
 
@@ -177,12 +173,12 @@ def make_tables(results: StudyResults) -> ReportTables:
     scaling = scaling_table(results)
     later: Level = "folded" if results.complete else "first"
     sections = {
-        "scaling": Section("How it scales", ("scaling", "waterfall"), (scaling,), level="first"),
+        "scaling": Section("Scaling", ("scaling", "waterfall"), (scaling,), level="first"),
         "predictions": Section(
             "More devices",
             ("required", "prediction"),
             (
-                more_table(results.more_devices, run_of(results.work), prices_of(results.study)),
+                more_table(results.more_devices, results.run, prices_of(results.study)),
                 required_table(results.more_devices),
             ),
         ),
@@ -221,8 +217,8 @@ def make_tables(results: StudyResults) -> ReportTables:
             "What if",
             tables=(model_buckets_table(results), buckets_table(results)),
             level="folded",
+            sentence=buckets_words(results),
         ),
-        "steps": Section("Step times", ("step_times",), level="folded"),
     }
     return ReportTables(
         sections=sections,

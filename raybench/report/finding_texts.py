@@ -12,6 +12,7 @@ from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
 
 WAITS = "the step waits for transfers of {transferred_bytes} in {buckets}"
+SHARDED = "the step waits for {transferred_bytes} of FSDP's gathers and scatters"
 BY_LATENCY = f"{WAITS}, and latency is {{latency_share}} of their time"
 SLOW_RANK = "{rank} takes {excess_ratio} longer than the others in every step"
 WAITS_FOR_SLOWEST = "ranks wait for the slowest, which changes from step to step"
@@ -35,10 +36,22 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.SOCKETS: f"{WAITS}, and NCCL uses sockets instead of {{devices}}",
     Reason.HOST_MEMORY: f"{WAITS}, and NCCL sends over {{network}} without GPUDirect",
     Reason.FAR_GPUS: "{far_link} joins GPUs {far_a} and {far_b}, and {near_link} GPUs {near_a} and {near_b}",
+    Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
+    Reason.GATHERS_TWICE: f"{SHARDED}, weights before each pass",
+    Reason.GATHERS: SHARDED,
     FindingName.INTERFERENCE: "the step loses more than its transfers take, as they slow down compute",
     FindingName.COSTLY_WRAPPER: "DDP's copies and hooks take this time without any transfer",
+    Reason.SHARDS: "FSDP's copies and hooks take this time without any transfer",
     FindingName.CONTENTION: "all workers together compute slower than one, as they share caches and memory",
     Reason.SHARED_NODE: "all GPUs together compute slower than one, as they share power and the host",
+    Reason.CLOCKS: (
+        "all GPUs together compute slower than one, and clocks that are {clock_drop_ratio} lower explain up "
+        "to {by_clocks_s} of it"
+    ),
+    Reason.SHARED_HOST: (
+        "all GPUs together compute slower than one at clocks that are {clock_drop_ratio} lower, as they "
+        "share the host"
+    ),
     Reason.THREADS: SHARE_CORES,
     Reason.WORKERS: SHARE_CORES,
     FindingName.OTHER_PROCESSES: "other programs used {other_cores} of {host_cores} cores",
@@ -62,6 +75,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.THROTTLING: "rank {ranks} reported it in {throttled_rounds} of {rounds} rounds",
     Reason.CLOCK_FELL: "a clock fell by {clock_drop_ratio} between rounds",
     FindingName.NARROW_PCIE: "{narrow_ranks} has {lanes} of {most_lanes} PCIe lanes",
+    FindingName.STILL_WARMING: "{rank} grew {warmer_c} degrees warmer in the rounds, to {temperature_c}",
+    FindingName.HOST_SYNCHRONIZATION: "a step waits for its GPU {waits}, at {lines}",
     FindingName.LITTLE_MEMORY: "a GPU was full {retries} in the rounds, and torch emptied its cache",
     FindingName.RARE_SLOW_STEPS: "the mean step, which sets the cost, is {share_ratio} above the typical one",
     FindingName.LOSSES_DISAGREE: PARITY,
@@ -78,6 +93,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
 }
 
 MORE_SAMPLES = "use a larger batch or gradient accumulation"
+LARGER_OR_WHOLE = "use a larger batch, or strategy ddp if the model fits on one device"
 STOP_IT = "look with top for what else runs, and stop it or measure later"
 COMPARE = (
     "compare its clock, temperature and power limit with the others', or leave it out by scaling.placement"
@@ -104,13 +120,19 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SOCKETS: "look in the output of NCCL_DEBUG=INFO for a missing plugin, NCCL_NET or NCCL_IB_HCA",
     Reason.HOST_MEMORY: "load nvidia-peermem, with GPU and adapter below one switch (nvidia-smi topo -m)",
     Reason.FAR_GPUS: "measure on those too, with --set 'scaling.placement=[[{near_a}, {near_b}]]'",
+    Reason.PASSES: "synchronize fewer layers (BatchNorm for SyncBatchNorm), or use a larger batch",
+    Reason.GATHERS_TWICE: "set fsdp_reshard to false, which gathers weights once a step, if memory allows",
+    Reason.GATHERS: LARGER_OR_WHOLE,
     Reason.CHANNELS: "set NCCL_MAX_NCHANNELS lower, or use gradient accumulation",
     Reason.BUSY_CORES: "leave a core free of workers, or use gradient accumulation",
     FindingName.COSTLY_WRAPPER: MORE_SAMPLES,
     Reason.VIEWS: "set gradient_as_bucket_view, which saves the copies back from the buckets",
+    Reason.SHARDS: LARGER_OR_WHOLE,
     Reason.COPIES: f"set batched_grad_copy, which needs torch 2.14, or {MORE_SAMPLES}",
     FindingName.CONTENTION: "use fewer workers on this host, or more hosts",
     Reason.SHARED_NODE: "compare clocks with one GPU's at work (nvidia-smi dmon), or raise --cpus-per-worker",
+    Reason.CLOCKS: "check power limit and temperature (nvidia-smi -q -d POWER,TEMPERATURE)",
+    Reason.SHARED_HOST: "raise --cpus-per-worker, or look at PCIe and memory with nvidia-smi dmon",
     Reason.THREADS: "set num_threads to {new_num_threads}",
     Reason.WORKERS: "use no more workers than cores",
     Reason.ONE_NODE: "set scaling.placement to spread, which uses the other nodes",
@@ -135,11 +157,14 @@ FIX: Mapping[FindingName | Reason, str] = {
     ),
     FindingName.UNATTRIBUTED_LOSS: "set --time-budget or measure.max_seconds higher",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
+    Reason.NOT_LEFT_OUT: "measure without what keeps this loss undivided: {why}",
     Reason.SEARCHED: "use --resume to measure the scaling curve, which divides the loss",
     Reason.OVERSUBSCRIBED: "run on as many cores as workers",
     Reason.QUOTA: "use fewer workers or threads, or raise the limit (resources.limits.cpu, --cpus)",
     FindingName.THROTTLING: "check temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)",
     FindingName.NARROW_PCIE: "reseat the card, or check its riser and the slot's settings in the BIOS",
+    FindingName.STILL_WARMING: "measure longer (measure.max_seconds), as clocks may fall on a warm GPU",
+    FindingName.HOST_SYNCHRONIZATION: "read losses and metrics in few steps, and keep sizes on the host",
     FindingName.LITTLE_MEMORY: "use a smaller batch or activation_checkpointing",
     FindingName.RARE_SLOW_STEPS: (
         "look for what comes and goes, such as other programs, garbage collection or checkpoints"
@@ -205,6 +230,8 @@ COUNTED = {  # one, and several where that is not one with an s
     "buckets": ("bucket", ""),
     "trials": ("trial", ""),
     "retries": ("time", ""),
+    "waits": ("time", ""),
+    "collectives": ("collective", ""),
     "threads": ("thread", ""),
     "workers": ("loader process", "loader processes"),
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
+from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.plural import plural
 
 MEBIBYTE = 2**20
@@ -29,10 +29,17 @@ def figures(value: float) -> str:
 
 
 def times(estimate: Estimate) -> str:
-    """A speed-up: "1.66x [1.64, 1.69]"."""
+    """A speed-up: "1.66x [1.64, 1.69]"; without its interval where there is none, as in all of these."""
+    if not _has_interval(estimate):
+        return factor(estimate)
     digits = _factor_digits(estimate)
     high, beyond = _upper_end(estimate)
     return f"{factor(estimate)} [{estimate.low:.{digits}f}, {beyond}{high:.{digits}f}]"
+
+
+def _has_interval(estimate: Estimate) -> bool:
+    """Not of fewer than three seeds, and where nobody said how sure a value is."""
+    return estimate.low < estimate.high
 
 
 def _upper_end(estimate: Estimate) -> tuple[float, str]:
@@ -64,18 +71,10 @@ def _factor_digits(estimate: Estimate) -> int:
     return 2 if estimate.value < 10 else 1
 
 
-def times_over_seeds(estimate: Estimate) -> str:
-    """A speed-up over seeds; of fewer than three without an interval: they have none."""
-    return over_few(estimate, times, factor(estimate))
-
-
-def over_few(estimate: Estimate, words: Callable[[Estimate], str], value: str) -> str:
-    """An estimate over seeds in ``words``, or its ``value`` alone: fewer than three have no interval."""
-    return value if estimate.n < LEAST_VALUES else words(estimate)
-
-
 def interval(estimate: Estimate, suffix: str = "") -> str:
     """A value with its interval, all with the digits that the interval's width leaves meaningful."""
+    if not _has_interval(estimate):
+        return f"{figures(estimate.value)}{suffix}"
     end, beyond = _upper_end(estimate)
     value, low, high = aligned(estimate.value, estimate.low, end)
     return f"{value}{suffix} [{low}, {beyond}{high}]"
@@ -113,8 +112,7 @@ def plain_lasting(estimate: Estimate) -> str:
     if 0 < size < 1:
         unit, of_a_second = time_unit(size)
         unit_s = 1 / of_a_second
-    scaled = estimate.scaled(1 / unit_s)
-    return interval(scaled, f" {unit}") if scaled.low < scaled.high else f"{figures(scaled.value)} {unit}"
+    return interval(estimate.scaled(1 / unit_s), f" {unit}")
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
@@ -155,6 +153,8 @@ def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
 
 def percent(estimate: Estimate, sign: bool = False) -> str:
     """A relative value in percent with its interval: "+14% [11, 17]"."""
+    if not _has_interval(estimate) and not sign:
+        return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else plain_share(estimate.value)
     scaled = estimate.scaled(100)
     digits = 0 if scaled.half_width >= 0.5 or scaled.half_width == 0 else 1
     plus = "+" if sign else ""
@@ -162,23 +162,6 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
     end, beyond = (scaled.high, "") if sign else _upper_end(scaled)
     low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, end))
     return f"{value}% [{low}, {beyond}{high}]"
-
-
-def plain_interval(estimate: Estimate) -> str:
-    """A value with its interval, alone where nobody said how sure it is."""
-    return interval(estimate) if estimate.low < estimate.high else figures(estimate.value)
-
-
-def plain_times(estimate: Estimate) -> str:
-    """A speed-up, with its interval where there is one."""
-    return times(estimate) if estimate.low < estimate.high else factor(estimate)
-
-
-def plain_percent(estimate: Estimate) -> str:
-    """A relative value in percent, with its interval where there is one."""
-    if estimate.low < estimate.high:
-        return percent(estimate)
-    return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else plain_share(estimate.value)
 
 
 def plain_share(value: float) -> str:

@@ -11,7 +11,7 @@ from raybench.analysis.simulate.steps import MeasuredGroup, MeasuredScaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report import render
 from raybench.report.answer import Clause
-from raybench.report.format import figures, plain_interval, plain_percent, sentence
+from raybench.report.format import figures, interval, percent, sentence
 from raybench.report.pages import Section, anew, make_pages, quoted, with_something, write_files
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import (
@@ -40,10 +40,10 @@ def imported_table(model: Outlook) -> Table:
     columns: list[Column[MeasuredScaling]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
         Column(batch, lambda row: f"{row.batch_size:,}", right=True),
-        Column("step time, ms", lambda row: plain_interval(row.step_time_s.scaled(1e3)), right=True),
+        Column("step time, ms", lambda row: interval(row.step_time_s.scaled(1e3)), right=True),
         Column("samples/s", lambda row: figures(row.throughput_samples_per_s.value), right=True),
         Column("speed-up", lambda row: known(row.speedup, lambda each: f"{each.value:.2f}x"), right=True),
-        Column("efficiency", lambda row: known(row.efficiency, plain_percent), right=True),
+        Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         Column("status", lambda row: str(row.status) if row.status else ""),
     ]
     of = "step time" if group.scaling == "strong" else "throughput"

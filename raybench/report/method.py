@@ -6,22 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from raybench.analysis.cost import restart_time
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
-from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.records.results import StopReason
-from raybench.report.format import duration_words, number_words, over_few, timing
+from raybench.report.format import number_words, timing
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
-NAMED = ("torch", "ray")  # packages, beside raybench
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
 
@@ -73,14 +72,14 @@ BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
 def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str:
-    """ "mlp on 2 CPU workers on AMD EPYC, gloo · raybench 0.1.0, torch 2.14.1 · 2026-11-22".
+    """ "mlp on 2 CPU workers on AMD EPYC, gloo · torch 2.14.1 · 2026-11-22".
 
     ``environment`` is what environment.json holds, as far as it is known. Empty where nothing was measured.
     """
     record = results.headline or next(iter(results.records), None)
     if record is None:
         return ""
-    model = model_name(record)
+    model = model_name(record.config.workload)
     if record.steps is not None and record.steps.num_parameters is not None:
         model += f" ({plural(record.steps.num_parameters, 'parameter')})"
     return on_words(model, record, results.records, environment)
@@ -89,12 +88,12 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
 def on_words(
     what: str, record: TrialRecord, records: Iterable[TrialRecord], environment: Mapping[str, Any]
 ) -> str:
-    """``what`` on the devices of ``record``, with versions, and when the first of ``records`` began."""
+    """``what`` on the devices of ``record``, torch's version, and when the first of ``records`` began."""
     config = record.request.config
     where = hardware_words(record, str(environment.get("cpu_model") or ""))
-    packages = environment.get("packages") or {}
-    versions = [f"{name} {packages[name]}" for name in ("raybench", *NAMED) if name in packages]
-    parts = [f"{what} on {where}, {BACKENDS[config.device]}", ", ".join(versions), began_words(records)]
+    version = (environment.get("packages") or {}).get("torch")
+    torch = f"torch {version}" if version else ""
+    parts = [f"{what} on {where}, {BACKENDS[config.device]}", torch, began_words(records)]
     return " · ".join(part for part in parts if part)
 
 
@@ -212,6 +211,10 @@ def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
             " In half of the blocks its DDP sent no gradients, to tell communication from the rest. What it "
             "trained was thrown away."
         )
+    words += "".join(
+        f" Communication and skew are not known, as {why}."
+        for why in dict.fromkeys(steps.missing["local"] for steps in measured if "local" in steps.missing)
+    )
     replaced = {name: value for steps in measured for name, value in steps.overridden.items()}
     if replaced:
         named = ", ".join(f"{name}={value}" for name, value in replaced.items())
@@ -224,12 +227,12 @@ def _input_words(results: StudyResults) -> list[str]:
     if results.study.workload.input != "real":
         return []
     words = "Real input is read in an endless order: no step has a start of the loader in it."
-    headline, restart_s = results.headline, results.restart_s
-    if headline is not None and restart_s is not None:
+    headline = results.headline
+    if headline is not None and (restart_s := restart_time(headline)) is not None:
         many = devices_words(headline.config.world_size)
         words += (
             " In training it starts again in each epoch, which adds "
-            f"{restart_words(restart_s)} to the epoch's "
+            f"{timing(restart_s)} to the epoch's "
             f"steps on {many} ({results.headline_label}), measured separately; n = {restart_s.n}."
         )
     return [words]
@@ -252,8 +255,3 @@ def _end_words(record: TrialRecord, study: Study) -> str:
     if stop == "max_seconds" and record.request.measure.max_seconds < study.measure.max_seconds:
         return "by the time budget"
     return STOP_WORDS[stop]
-
-
-def restart_words(estimate: Estimate) -> str:
-    """What a restart of the loader costs an epoch, a time in s, with its unit."""
-    return over_few(estimate, timing, duration_words(estimate.value))

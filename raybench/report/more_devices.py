@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from raybench.analysis.cost import Work, cost_of
 from raybench.analysis.labels import devices_words
 from raybench.analysis.objectives import Prices
-from raybench.analysis.simulate.as_if import MoreDevices, OnMore, Requirement
+from raybench.analysis.simulate.as_if import (
+    LINKS,
+    OF_CEILING,
+    Input,
+    MoreDevices,
+    OnMore,
+    Requirement,
+)
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
     aligned,
     duration_unit,
     factor,
     figures,
+    gigabytes_per_s,
     interval,
     percent,
-    plain_interval,
     sentence,
     time_unit,
 )
@@ -28,9 +36,10 @@ from raybench.report.prediction import (
     refusals_words,
     step_columns,
 )
-from raybench.report.table import Column, Table, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.plural import plural
+from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +47,8 @@ if TYPE_CHECKING:
     from raybench.analysis.simulate.outlook import Outlook
 
 GIGA, LEAST_GIGA = 1e9, 0.1
-HALF = 0.5  # of the variance, from which on the network carries most of the width
+HALF = 0.5  # of the variance, from which on one input carries most of the width
+WIDE = 0.05  # half an interval, relative: a narrower one is not worth a measurement
 ON_NETWORK = ("as if", "simulated")  # how a point was found, where a network is assumed
 MORE, REQUIRED = "More devices", "What the network must bring"
 
@@ -54,7 +64,7 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
             work,
             each.total_step_s.scaled(work.samples / each.samples),
             each.asked.world_size,
-            each.asked.nodes or _nodes_like_here(more, each),
+            each.asked.nodes or -(-each.asked.world_size // more.devices_per_node),
             prices,
         )
         for each in more.points
@@ -69,11 +79,11 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
 
     def run_time(each: OnMore) -> str:
-        return known(runs.get(each), lambda run: plain_interval(run.time_s.scaled(1 / run_unit_s)))
+        return known(runs.get(each), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
 
     def cost(each: OnMore) -> str:
         run = runs.get(each)
-        return known(run.money if run else None, plain_interval)
+        return known(run.money if run else None, interval)
 
     columns: list[Column[OnMore]] = [
         Column("devices", lambda each: f"{each.asked.world_size:,}", right=True),
@@ -90,19 +100,21 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
     return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
 
 
-def _nodes_like_here(more: MoreDevices, each: OnMore) -> int:
-    """Nodes as full as those of the trial."""
-    record = more.record
-    per_node = -(-record.config.world_size // (record.nodes or 1))
-    return -(-each.asked.world_size // per_node)
-
-
 HOW_WORDS = {
-    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as so many "
-    "devices need, and whose steps waited for the slowest of so many.",
-    "simulated": "Simulated: from the gradients and buckets of {here}; stragglers among more devices are not "
-    "in it (`scaling --as-if` measures them).",
+    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as that many "
+    "devices need, and whose steps waited for the slowest of them.",
+    "simulated": "Simulated: from the gradients and buckets of {here}, with a wait for the slowest of them "
+    "(`scaling --as-if` measures it).",
     "fit": "Fit: a model of the step, to all measured numbers of devices; intervals of a new run.",
+}
+SWEEP = "`communication` on two nodes of it measures it"
+# what an interval's width may be from, and the measurement that narrows it
+WIDTH_WORDS: dict[Input, str] = {
+    "rounds": "the noise of the steps measured here: four times as many visits (`measure.visits`) halve that",
+    "latency": f"the network's latency: {SWEEP}",
+    "bandwidth": f"the network's bandwidth: {SWEEP}",
+    "stragglers": "the wait for the slowest device: `scaling --as-if` measures it",
+    "model": "the simulation: `scaling --as-if` measures the step",
 }
 
 
@@ -127,35 +139,69 @@ def how_words(more: MoreDevices) -> str:
             f"All-reduces here already take longer than over {slow[0].asked.network}: such a step is an "
             "upper bound."
         )
-    widest = max(more.points, key=lambda each: each.network_share)
-    if widest.network_share >= HALF:
-        found.append(
-            f"At {widest.asked.world_size:,} devices {widest.network_share:.0%} of the interval's "
-            "variance is the network's: `communication` on two nodes of it would narrow that."
-        )
+    found += _width_words(on_network)
     if more.fitted is not None:
         refused = refusals_words(more.fitted) if "fit" in hows else ()
         found += [f"{sentence(each)}." for each in refused]
     return " ".join(found)
 
 
+def _width_words(points: Sequence[OnMore]) -> Iterator[str]:
+    """What the widest interval is from, and the measurement that would narrow it."""
+    wide = [each for each in points if each.step_time_s and each.step_time_s.log_half_width > WIDE]
+    if not wide:
+        return
+    widest = max(wide, key=lambda each: each.step_time_s.log_half_width if each.step_time_s else 0.0)
+    name, share = max(widest.shares, key=lambda each: each[1])
+    if share >= HALF:
+        yield (
+            f"At {widest.asked.world_size:,} devices {share:.0%} of the interval's variance is from "
+            f"{WIDTH_WORDS[name]}."
+        )
+
+
 def required_table(more: MoreDevices | None) -> Table:
-    """What efficiency a free network would give, and the bandwidth that comes near it."""
+    """What efficiency a free network would give, and the bandwidth that comes near it, next to today's."""
     if more is None or not more.requirements:
         return empty_table(REQUIRED)
+    today = more.bus_bytes_per_s
+
+    def in_bits(each: Requirement) -> str:
+        return known(each.bus_bytes_per_s, lambda rate: bit_rate_words(rate.value))
+
+    def over_today(each: Requirement) -> str:
+        return f"{figures(each.bus_bytes_per_s.value / today)}x" if each.bus_bytes_per_s and today else NONE
+
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
-        Column("ceiling", lambda each: percent(each.ceiling), right=True),
-        Column("target", lambda each: known(each.target, lambda target: f"{target:.0%}"), right=True),
-        Column("bus bandwidth", lambda each: known(each.bus_bytes_per_s, rate_words), right=True),
-        Column("in bits", lambda each: known(each.bus_bytes_per_s, bit_rate_words), right=True),
+        Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
+        Column(
+            f"for {OF_CEILING:.0%} of it, GB/s",
+            lambda each: known(each.bus_bytes_per_s, gigabytes_per_s),
+            right=True,
+        ),
+        Column("in bits", in_bits, right=True),
+        Column("over today's", over_today, right=True),
+        Column("links of a node", lambda each: links_words(each) or NONE),
     ]
     caption = (
         "Ceiling: efficiency over a network that takes no time; stragglers, DDP's copies and contention "
-        "remain. Target: a round figure below it. Bus bandwidth as nccl-tests counts it, without latency: "
-        "what all links of a node carry together."
+        f"remain. Then what all links of a node must carry together for {OF_CEILING:.0%} of it, as "
+        "nccl-tests counts it; links of a node: as many of a preset as carry that."
     )
+    if today is not None:
+        here = devices_words(more.record.config.world_size)
+        caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
+    links = next((each.links for each in more.requirements if each.links), ())
+    if links:
+        sizes = [each.world_size for each in more.requirements]
+        caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
+
+
+def links_words(each: Requirement) -> str:
+    """3 tcp-100 or 1 infiniband-400."""
+    return " or ".join(f"{number} {name}" for name, number in each.links)
 
 
 def rate_words(rate: float, unit: str = "B") -> str:
@@ -187,16 +233,28 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if surely and surely[0].how == "fit":
         return [_point_words(surely[0], more)]
     if required is not None and required.bus_bytes_per_s is not None:
-        many, rate = _many(required.world_size, more), required.bus_bytes_per_s
+        many, today = _many(required.world_size, more), more.bus_bytes_per_s
+        rate = bit_rate_words(required.bus_bytes_per_s.value)
+        reach = f", and these reach {bit_rate_words(today)}" if today else ""
         return [
-            f"{many} can reach at most {required.ceiling.value:.0%} efficiency on any network",
-            f"for {required.target:.0%}, the links of each node must carry {rate_words(rate)} "
-            f"({bit_rate_words(rate)}) together",
+            f"{many} reach at most {required.ceiling.value:.0%} efficiency on any network",
+            f"for {OF_CEILING:.0%} of that each node needs {rate}{reach}",
         ]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
+        config = more.record.config
+        if config.setting.strategy == "ddp" and not isinstance(config.workload, ScriptSpec):
+            links = [(LINKS[config.device][-1], 1)]
+            return [words, _command_words(more, [each.asked.world_size for each in surely], links)]
         return [words, *([f"they are not predicted: {refused}"] if refused else [])]
     return [f"what more devices would bring is not predicted: {refused}"] if refused else []
+
+
+def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
+    """What measures so many, over as few links of a node as there may be."""
+    name, number = min(links, key=lambda each: each[1])
+    network = f"{more.devices_per_node}x{name if number == 1 else f'{number}x{name}'}"
+    return f"to measure it as if: `--as-if {','.join(map(str, sizes))} --network {network}`"
 
 
 def _point_words(each: OnMore, more: MoreDevices) -> str:
@@ -206,7 +264,7 @@ def _point_words(each: OnMore, more: MoreDevices) -> str:
     over = ""
     if each.how in ON_NETWORK:
         over = f" over {each.asked.network}" if each.asked.network else " joined like these"
-        over += " (simulated, without stragglers)" if each.how == "simulated" else ""
+        over += " (simulated)" if each.how == "simulated" else ""
     return f"{law}{_many(each.asked.world_size, more)}{over} would train {low} to {high} times as fast as one"
 
 
@@ -243,17 +301,26 @@ def draw_required(more: MoreDevices) -> Figure:
             linewidth=1.6,
             label=f"{each.world_size:,} devices",
         )
-        if each.bus_bytes_per_s and each.target:
-            axes.plot(each.bus_bytes_per_s / GIGA, 100 * each.target, color=color, marker="o", markersize=6)
-    axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+        needed = each.bus_bytes_per_s
+        if needed and each.target:
+            value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
+            ends = [[value - low], [max(high - value, 0.0)]]
+            axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)
+    if more.bus_bytes_per_s is not None:
+        axes.axvline(more.bus_bytes_per_s / GIGA, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+        axes.annotate(
+            "today", (more.bus_bytes_per_s / GIGA, 1), xycoords=("data", "axes fraction"), xytext=(4, -4),
+            textcoords="offset points", va="top", color=GREY,
+        )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_ylim(0, 105)
-    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s)")
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
     axes.set_ylabel("scaling efficiency (%)")
     last = shown[-1]
-    needed = f"need {rate_words(last.bus_bytes_per_s or 0.0)} over each node's links"
-    write_title(figure, f"{last.world_size:,} devices at {last.target:.0%} efficiency {needed}")
+    rate = known(last.bus_bytes_per_s, lambda rate: rate_words(rate.value))
+    words = f"{last.world_size:,} devices need {rate} over each node's links"
+    write_title(figure, f"{words} for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
     return figure
 
@@ -268,7 +335,7 @@ def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str
 def _row(more: MoreDevices, each: OnMore) -> dict[str, KnobValue]:
     return {
         **dict.fromkeys(PREDICTION_COLUMNS),
-        "model": model_name(more.record),
+        "model": model_name(more.record.config.workload),
         "nodes": each.asked.nodes,
         "world_size": each.asked.world_size,
         "batch_size": int(more.record.config.setting.batch_size),

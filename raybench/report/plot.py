@@ -33,35 +33,6 @@ _POWER = r"$\mathdefault{"  # as matplotlib writes numbers on a logarithmic axis
 MOST_CURVES = 6  # more cannot be told apart
 
 
-CUT = "cut"  # what marks an interval that leaves the picture
-
-
-def mark_cut(figure: Figure) -> None:
-    """An arrow at the frame for each error bar that leaves the picture there."""
-    from matplotlib.container import ErrorbarContainer
-
-    for axes in figure.axes:
-        for old in [each for each in axes.lines if each.get_gid() == CUT]:
-            old.remove()
-        for container in [each for each in axes.containers if isinstance(each, ErrorbarContainer)]:
-            for bars in container.lines[2]:
-                color = bars.get_color()[0]
-                for start, end in bars.get_segments():
-                    _mark_cut(axes, (start, end), color)
-
-
-def _mark_cut(axes: Axes, ends: Sequence[Any], color: Any) -> None:
-    (x, low), (_, high) = ends
-    limits = axes.get_ylim()
-    for edge, leaves, marker in ((0, low < min(limits), "v"), (1, high > max(limits), "^")):
-        if leaves:
-            axes.plot(
-                [x], [edge], marker=marker, color=color, markersize=7, linestyle="none",
-                transform=axes.get_xaxis_transform(), clip_on=False, zorder=4, gid=CUT,
-                scalex=False, scaley=False,
-            )  # fmt: skip
-
-
 def log2_axis(
     axes: Axes, values: Sequence[int], words: Callable[[int], str] = "{:,}".format, most: int = 10
 ) -> None:
@@ -176,7 +147,6 @@ def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
     import matplotlib as mpl
     from matplotlib.text import Text
 
-    mark_cut(figure)
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         if "$" in text.get_text() and not text.get_text().startswith(_POWER):
@@ -282,6 +252,11 @@ def legend_height(width_in: float, lines: Sequence[Line]) -> float:
 def in_lines(text: str, width: int) -> str:
     """The text in lines of so many characters."""
     return "\n".join(textwrap.wrap(text, width, break_long_words=True)) or text
+
+
+def label_lines(label: str, width: int) -> str:
+    """A setting's label in lines that end between its knobs: "accumulation 1" stays whole."""
+    return in_lines(label.replace(" ", "\u00a0").replace(",\u00a0", ", "), width)
 
 
 def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") -> str:

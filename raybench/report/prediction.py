@@ -20,11 +20,9 @@ from raybench.report.format import (
     figures,
     interval,
     percent,
-    plain_interval,
     plain_lasting,
-    plain_percent,
-    plain_times,
     time_unit,
+    times,
 )
 from raybench.report.plot import (
     COLORS,
@@ -77,7 +75,7 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
             continue
         status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
         over = "" if each.baseline_world_size == 1 else f" over {each.baseline_world_size}"
-        yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {plain_percent(each.efficiency)}, {status}"
+        yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {percent(each.efficiency)}, {status}"
 
 
 def way_words(way: Way, outlook: Outlook) -> str:
@@ -132,7 +130,7 @@ def _chance(found: Limited) -> str:
 def _spent(way: Way) -> str:
     """What a run takes."""
     run = way.run
-    money = f", cost {plain_interval(run.money)}" if run.money is not None else ""
+    money = f", cost {interval(run.money)}" if run.money is not None else ""
     unit, unit_s = duration_unit(run.device_s.value)
     return f"{plain_lasting(run.time_s)}, {figures(run.device_s.value / unit_s)} device-{unit}{money}"
 
@@ -146,7 +144,7 @@ def duration(seconds: float) -> str:
 def returns_words(outlook: Outlook) -> Iterator[str]:
     """The marginal return of each doubling, a line for each batch."""
     for batch, found in few(outlook.returns):
-        shares = [plain_percent(each.each) for each in found]
+        shares = [percent(each.each) for each in found]
         shares[0] += " of one"
         shown = [f"{share} ({each.fewer} to {each.more})" for share, each in zip(shares, found, strict=True)]
         at = f" at batch {batch:,}" if len(outlook.returns) > 1 else ""
@@ -157,9 +155,9 @@ def _laws(outlook: Outlook) -> Iterator[str]:
     """What a law makes of each batch, where nothing could be predicted."""
     of_all = "global " if outlook.group.scaling == "strong" else ""
     for batch, found in few(list(outlook.laws.items())):
-        shown = [f"{plain_times(speedup)} on {size}" for size, speedup in found.speedups]
+        shown = [f"{times(speedup)} on {size}" for size, speedup in found.speedups]
         yield (
-            f"by {found.law}'s law, f = {plain_percent(found.fraction)} from {found.measured_on} devices at "
+            f"by {found.law}'s law, f = {percent(found.fraction)} from {found.measured_on} devices at "
             f"{of_all}batch {batch:,}, without what a larger network costs: {', '.join(shown)}"
         )
 
@@ -276,7 +274,7 @@ def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
         return f"{'* ' if way.on_front else ''}{place_words(way.expected.shape)}"
 
     def money(way: Way) -> str:
-        return known(way.run.money, plain_interval)
+        return known(way.run.money, interval)
 
     def kilojoules(way: Way) -> str:
         return known(way.run.energy_joules, lambda joules: figures(joules / 1e3))
@@ -285,7 +283,7 @@ def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
         Column("devices/ nodes", place, right=True),
         Column(_batch(outlook), lambda way: f"{way.expected.batch_size:,}", right=True),
         Column("step", lambda way: "measured" if way.expected.is_measured else "predicted"),
-        Column(f"run, {unit}", lambda way: plain_interval(way.run.time_s.scaled(1 / unit_s)), right=True),
+        Column(f"run, {unit}", lambda way: interval(way.run.time_s.scaled(1 / unit_s)), right=True),
         Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
         *([Column[Way]("cost", money, right=True)] if priced else []),
         *(

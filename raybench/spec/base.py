@@ -27,6 +27,14 @@ def no_repeats(values: Any) -> Any:
     return values
 
 
+def timeout_is_longer(measure: T) -> T:
+    """Refuse rounds that a time-out would end."""
+    rounds_s, timeout_s = measure.max_seconds, measure.timeout_seconds  # type: ignore[attr-defined]
+    if timeout_s <= rounds_s:
+        raise ValueError(f"timeout_seconds must exceed max_seconds ({timeout_s} <= {rounds_s})")
+    return measure
+
+
 PositiveInt = Annotated[int, Field(gt=0, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
 # Strict: "20" is no number and "yes" no boolean; an integer is a float still.

@@ -6,8 +6,10 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import cache
+from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
+from packaging.version import Version
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from raybench.spec.base import ListOrValue, Model, NonNegativeInt, PositiveInt, Switch, no_repeats
@@ -16,11 +18,29 @@ KnobValue = str | int | float | bool | None
 MAX = "max"  # of batch_size: the largest that fits in memory, found by trials before any other
 
 
-def _bucket(value: Any) -> Any:
-    is_size = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-    if value != "default" and not is_size:
-        raise ValueError('a number of MiB above 0, or "default"')
-    return value
+BUCKET_RULE = 'a number of MiB above 0, several as "1/5/25", or "default"'
+
+
+def bucket_cap(value: Any) -> Any:
+    """A value of the knob ``bucket_cap_mb`` in its one spelling; ``ValueError`` for what breaks its rule."""
+    if value == "default":
+        return value
+    try:
+        is_list = isinstance(value, str) and "/" in value
+        sizes = [float(each) for each in value.split("/")] if is_list else [value]
+        if all(not isinstance(each, bool | str) and 0 < each < math.inf for each in sizes):
+            return "/".join(f"{each:g}" for each in sizes) if is_list else value
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(BUCKET_RULE)
+
+
+def bucket_sizes_mb(cap: float | str) -> tuple[float, ...]:
+    """The caps in MiB of the first bucket, the second, ..., the last for all further ones.
+
+    Not of "default".
+    """
+    return tuple(map(float, cap.split("/"))) if isinstance(cap, str) else (float(cap),)
 
 
 def _batch(value: Any) -> Any:
@@ -40,8 +60,10 @@ class Setting(Model):
     batch_size: PositiveInt = Field(
         32, description="samples per device and micro-batch (weak scaling), or of all devices (strong)"
     )
-    bucket_cap_mb: Annotated[float | str, BeforeValidator(_bucket)] = Field(
-        "default", description="DDP's bucket size in MiB; \"default\" leaves DDP's own (25, the first one 1)"
+    bucket_cap_mb: Annotated[float | str, BeforeValidator(bucket_cap)] = Field(
+        "default",
+        description="DDP's bucket size in MiB; \"1/5/25\" is DDP's bucket_cap_mb_list, from torch 2.14 on "
+        '(the first bucket, the second, all further ones); "default" leaves DDP\'s own (25, the first one 1)',
     )
     precision: Literal["fp32", "tf32", "bf16", "fp16", "default"] = Field(
         "fp32",
@@ -179,6 +201,7 @@ class Setting(Model):
     # What a fault may come from; of the buckets only whether they are smaller than the compiler takes.
     FAULT_KNOBS: ClassVar[tuple[str, ...]] = (
         "strategy", "precision", *DDP_ONLY, "compile", "cudnn_benchmark", "bucket_cap_mb",
+        "batched_grad_copy",
     )  # fmt: skip
 
     def fault(self, device: str) -> str | None:
@@ -202,17 +225,37 @@ class Setting(Model):
             return "static_graph excludes find_unused_parameters"
         if self.skip_all_reduce_unused_params and not self.find_unused_parameters:
             return "skip_all_reduce_unused_params needs find_unused_parameters"
+        if self.strategy == "ddp" and (newer := self._since_2_14()) and torch_version() < Version("2.14"):
+            return f"{newer} needs torch 2.14 (received torch {torch_version()})"
         if not self.compile:
             return None
         if self.strategy == "dp":
             return "compile excludes strategy dp, which copies the model in every step"
-        bucket = self.bucket_cap_mb
-        if isinstance(bucket, int | float) and bucket < LEAST_COMPILED_BUCKET_MB:
+        cap = self.bucket_cap_mb
+        if cap != "default" and min(bucket_sizes_mb(cap)) < LEAST_COMPILED_BUCKET_MB:
             return (
                 f"compile excludes buckets under {LEAST_COMPILED_BUCKET_MB} MiB, torch's own first bucket, "
                 f"after which it splits the graph (received {self.bucket_cap_mb})"
             )
         return None
+
+    @property
+    def has_bucket_list(self) -> bool:
+        """Whether its buckets are of several sizes."""
+        return isinstance(self.bucket_cap_mb, str) and self.bucket_cap_mb != "default"
+
+    def _since_2_14(self) -> str:
+        """What DDP has since torch 2.14; empty without any."""
+        if self.has_bucket_list:
+            return f"bucket_cap_mb {self.bucket_cap_mb}"
+        names = ("batched_grad_copy", "skip_all_reduce_unused_params")
+        return next((name for name in names if getattr(self, name)), "")
+
+
+@cache
+def torch_version() -> Version:
+    """Of torch as it is installed here, which is not imported."""
+    return Version(Version(metadata.version("torch")).base_version)
 
 
 _DEFAULTS: dict[str, KnobValue] = {name: each.default for name, each in Setting.model_fields.items()}

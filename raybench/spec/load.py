@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,18 +13,18 @@ from pydantic import ValidationError
 
 import raybench
 from raybench.errors import RequestError
-from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.user_input import (
     DEEPEST,
     LONGEST_TOML_BYTES,
+    did_you_mean,
     flat,
     home_path,
     parse_toml,
     real_path,
     received,
 )
-from raybench.spec.validation import from_validation, nearest, what_pydantic_cannot_word
+from raybench.spec.validation import fields, from_validation, what_pydantic_cannot_word
 from raybench.spec.workloads import OwnCodeSpec, ScriptSpec
 
 DEFAULT_STUDY = "default"
@@ -57,14 +58,10 @@ def find_study(name_or_path: str | None) -> Path:
         if not path.exists() and path.stem in known and "/" not in name:
             return known[path.stem]
         return path  # reading it says what is wrong with it
-    meant = nearest(name, known)
     raise RequestError(
-        f"unknown study {received(name)}{f', did you mean {meant}?' if meant else ''}",
+        f"unknown study {received(name)}{did_you_mean(name, known)}",
         f"a path to a TOML file, or one of: {', '.join(known) or 'none here'}",
     )
-
-
-MADE_OF = "made of "  # how a results directory named the study's file before ``code_folder``
 
 
 def load_study(
@@ -89,8 +86,7 @@ def load_study(
     study = resolve(data, device=device, smoke=smoke, overrides=overrides)
     if not isinstance(study.workload, OwnCodeSpec) or study.code_folder is not None:
         return study
-    made_of = question(path).removeprefix(MADE_OF) if path and question(path).startswith(MADE_OF) else path
-    folder = real_path(Path(made_of)).parent if made_of else Path.cwd()
+    folder = real_path(path).parent if path else Path.cwd()
     return study.model_copy(update={"code_folder": str(folder)})
 
 
@@ -142,7 +138,7 @@ def _validated(data: dict[str, Any]) -> Study:
     try:
         study = Study.model_validate(data)
     except ValidationError as error:
-        lines += from_validation(error, data, but=faults)
+        lines += from_validation(error, data, fields(), but=faults)
     if lines:
         raise RequestError(*lines)
     return _with_ddp_knobs(study)
@@ -162,8 +158,7 @@ def _with_ddp_knobs(study: Study) -> Study:
     script = study.workload
     if not isinstance(script, ScriptSpec) or script.ddp_knobs is not None:
         return study
-    defaults = {name: (each.default,) for name, each in Setting.model_fields.items()}
-    named = tuple(name for name in script.DDP_KNOBS if study.knobs.values(name) != defaults[name])
+    named = tuple(name for name in script.DDP_KNOBS if name in study.knobs.model_fields_set)
     links = tuple(_where_it_is(link, script) for link in script.links)
     known = script.model_copy(update={"ddp_knobs": named, "links": links})
     return study.model_copy(update={"workload": known})
@@ -192,20 +187,11 @@ def _texts(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def header(path: Path) -> list[str]:
-    """The comment lines at the head of a study's file, without the ``# ``."""
-    lines = []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return []
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        lines.append(line.removeprefix("#").removeprefix(" ").rstrip())
-    return lines
-
-
 def question(path: Path) -> str:
-    """What the study asks: the first line of its header."""
-    return next((line for line in header(path) if line), "")
+    """What the study asks: the first line of the comment at the head of its file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    head = (line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+    return next(filter(None, head), "")

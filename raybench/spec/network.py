@@ -141,6 +141,13 @@ NVLINKS: dict[str, tuple[Range, str]] = {
     "nvlink-4": ((370e9, 480e9), "nccl issue 1374, nccl-tests issue 290"),
 }
 
+
+def links_needed(bytes_per_s: float, preset: str) -> int:
+    """Links of a kind that carry so much together, each with what is between its worst and its best."""
+    kind, bits = PRESETS[preset]
+    return math.ceil(bytes_per_s / (_at(kind.share, 0.5) * bits / 8))
+
+
 _TEXT = re.compile(r"(?P<devices>\d+)x(?:(?P<links>\d+)x)?(?P<link>[^x]+)", re.ASCII)
 _RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT]?bit)/s", re.ASCII | re.IGNORECASE)
 _BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from raybench.spec.base import (
     LONGEST_S,
@@ -21,11 +20,13 @@ from raybench.spec.base import (
     Seconds,
     Switch,
     no_repeats,
+    timeout_is_longer,
 )
 from raybench.spec.knobs import MAX, Knobs, KnobValue, Setting
 from raybench.spec.network import NetworkOrName
 from raybench.spec.placement import Placement
 from raybench.spec.training import TrainingSpec
+from raybench.spec.user_input import did_you_mean
 from raybench.spec.workloads import ScriptSpec, WorkloadSpec
 
 MOST_STARTS = 20  # of the workers, for one study
@@ -33,7 +34,10 @@ MOST_VISITS = 100  # of one setting at one world size
 MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
 LONGEST_NAME = 100  # characters: the results directory is called after the study
 
-WorldSizes = Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+WorldSizes = Annotated[
+    Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)],
+    BeforeValidator(lambda value: (value,) if isinstance(value, int) else value),
+]
 Pruner = Literal["none", "median", "successive_halving", "hyperband"]
 Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
 
@@ -69,18 +73,17 @@ class ScalingSpec(Model):
         "is itself",
     )
 
-    as_if: Annotated[
-        tuple[PositiveInt, ...], Field(max_length=MOST_AS_IF), ListOrValue, AfterValidator(no_repeats)
-    ] = Field(
-        (),
+    as_if: (
+        Annotated[
+            tuple[PositiveInt, ...], Field(max_length=MOST_AS_IF), ListOrValue, AfterValidator(no_repeats)
+        ]
+        | None
+    ) = Field(
+        None,
         description="further numbers of devices, measured in the rounds of the target world size as if there "
-        "were so many: collectives last as long as on them",
+        "were that many: collectives last as long as on them; unset: in a last visit the next two doublings "
+        "of several nodes, whose network is measured with them",
     )
-
-    @field_validator("world_sizes", mode="before")
-    @classmethod
-    def _one_size(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, int) else value
 
     @field_validator("placement", mode="before")
     @classmethod
@@ -176,13 +179,7 @@ class MeasureSpec(Model):
         False, description="of the same trials what the memory of a GPU is given for, in one step"
     )
 
-    @model_validator(mode="after")
-    def _timeout_is_longer(self) -> MeasureSpec:
-        if self.timeout_seconds <= self.max_seconds:
-            raise ValueError(
-                f"timeout_seconds must exceed max_seconds ({self.timeout_seconds} <= {self.max_seconds})"
-            )
-        return self
+    _timeout = model_validator(mode="after")(timeout_is_longer)
 
 
 class CostSpec(Model):
@@ -245,7 +242,7 @@ class Study(Model):
     data: str | None = Field(None, description="directory with the data sets")
     code_folder: str | None = Field(
         None,
-        description="where a function of your own is looked for first; unset: beside the study's file",
+        description="where a function of your own is looked for first; unset: next to the study's file",
     )
     seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
@@ -303,9 +300,8 @@ class Study(Model):
         known = (*Setting.model_fields, *script.OTHERS)
         for name in script.placeholders:
             if name not in known:
-                meant = difflib.get_close_matches(name, known, 1)
-                hint = f", did you mean {{{meant[0]}}}?" if meant else f"; there are {', '.join(known)}"
-                raise ValueError(f"workload.args: {{{name}}} is no knob{hint}")
+                hint = did_you_mean(name, known, "{{{}}}") or f"; there are {', '.join(known)}"
+                raise ValueError(f"workload.args: {{{name}}} is not a knob{hint}")
         reached = {*script.placeholders, *script.DDP_KNOBS, "num_threads"}
         reached |= {"batch_size"} if "global_batch_size" in reached else set()
         for name, each in Setting.model_fields.items():

@@ -6,7 +6,16 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from raybench.spec.base import Fraction, Model, NonNegativeInt, Seconds, no_repeats
+from raybench.spec.base import (
+    Fraction,
+    ListOrValue,
+    Model,
+    NonNegativeInt,
+    Seconds,
+    Switch,
+    no_repeats,
+    timeout_is_longer,
+)
 from raybench.spec.study import ResourcesSpec, WorldSizes
 
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
@@ -41,13 +50,7 @@ class SweepMeasureSpec(Model):
     timeout_seconds: Seconds = Field(600.0, description="a part of the rounds is ended after this, in s")
     min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="rounds of a part")
 
-    @model_validator(mode="after")
-    def _timeout_is_longer(self) -> SweepMeasureSpec:
-        if self.timeout_seconds <= self.max_seconds:
-            raise ValueError(
-                f"timeout_seconds must exceed max_seconds ({self.timeout_seconds} <= {self.max_seconds})"
-            )
-        return self
+    _timeout = model_validator(mode="after")(timeout_is_longer)
 
 
 class Sweep(Model):
@@ -57,19 +60,24 @@ class Sweep(Model):
     # as of a study: how long it may take, not what is measured
     MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = ("measure.max_seconds", "measure.timeout_seconds")
 
-    collectives: Annotated[tuple[Collective, ...], Field(min_length=1), AfterValidator(no_repeats)] = Field(
-        COLLECTIVES, description="as torch.distributed names them"
-    )
+    collectives: Annotated[
+        tuple[Collective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
+    ] = Field(COLLECTIVES, description="as torch.distributed names them")
     message_bytes: Annotated[tuple[MessageBytes, ...], Field(min_length=1), AfterValidator(no_repeats)] = (
         Field(DEFAULT_SIZES, description="sizes of the messages in bytes, as nccl-tests counts them")
     )
     world_sizes: Annotated[WorldSizes, AfterValidator(no_repeats)] = Field(
         "all", description='numbers of devices, from 2 on; "all": 2, 4, ... and every device'
     )
-    placement: Annotated[tuple[NodePlacement, ...], Field(min_length=1), AfterValidator(no_repeats)] = Field(
-        ("pack",), description="pack fills nodes, spread takes one per node"
-    )
+    placement: Annotated[
+        tuple[NodePlacement, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
+    ] = Field(("pack",), description="pack fills nodes, spread takes one per node")
     measure: SweepMeasureSpec = Field(SweepMeasureSpec(), description="how long and how exactly")
+    loopback_nic: Switch = Field(
+        False,
+        description="whether GPUs of one node reach each other through its network adapters alone, as "
+        "those of several nodes do",
+    )
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     seed: NonNegativeInt = Field(0, description="of the order of blocks")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,19 +11,22 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from raybench.spec.knobs import Knobs
+from raybench.spec.knobs import BUCKET_RULE, Knobs
 from raybench.spec.study import Study
-from raybench.spec.user_input import literal, received
+from raybench.spec.sweep import ELEMENT_BYTES
+from raybench.spec.user_input import did_you_mean, literal, nearest, received
 from raybench.spec.workloads import OWN, OWN_CODE, WORKLOADS, kind_of
 
 # Types that pydantic's annotation does not tell in plain words.
-_WORDS = {
+_TYPES = {
     "name": "text of letters, digits, dots, dashes and underscores, 100 at most",
     **{f"workload.{key}": 'text such as "package.module:function"' for key in OWN_CODE},
+    "message_bytes": f"a multiple of {ELEMENT_BYTES} bytes above 0",
+    "world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
     "knobs.batch_size": 'a whole number above 0, or "max"',
-    "knobs.bucket_cap_mb": 'a number of MiB above 0, or "default"',
+    "knobs.bucket_cap_mb": BUCKET_RULE,
     "network": "text such as 8x400Gbit/s, or a table of its own",
     "training.seeds": "a number of seeds above 0, or whole numbers of at least 0, each once",
     "environment": "a table of variables, each with text or a list of texts",
@@ -45,6 +46,7 @@ class FieldRow:
     workload: str | None = None  # the workload that has the field, where only one has
     required: bool = False
     is_list: bool = False
+    words: tuple[str, ...] = ()  # that it may be
 
     @property
     def takes(self) -> str:
@@ -52,9 +54,9 @@ class FieldRow:
         return f"{self.type}, or a list of these" if self.is_list else self.type
 
 
-def fields() -> list[FieldRow]:
-    """Every field of a study, with those of every workload."""
-    return list(_rows(Study, ""))
+def fields(model: type[BaseModel] = Study) -> list[FieldRow]:
+    """Every field of a study, with those of every workload; or of another ``model``."""
+    return list(_rows(model, ""))
 
 
 def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> Iterator[FieldRow]:
@@ -69,12 +71,13 @@ def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> I
         else:
             yield FieldRow(
                 name=dotted,
-                type=_WORDS.get(dotted) or _plain(field.annotation, field.metadata),
+                type=_TYPES.get(dotted) or _plain(field.annotation, field.metadata),
                 default=_default(field, is_knob=model is Knobs),
                 meaning=field.description or "",
                 workload=workload,
                 required=field.is_required(),
                 is_list=_is_list(field.annotation),
+                words=tuple(_words(field.annotation)),
             )
 
 
@@ -90,6 +93,15 @@ def _is_list(annotation: Any) -> bool:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     return get_origin(annotation) is tuple
+
+
+def _words(annotation: Any) -> Iterator[str]:
+    """Those of all literals in it."""
+    if get_origin(annotation) is Literal:
+        yield from (each for each in get_args(annotation) if isinstance(each, str))
+        return
+    for each in get_args(annotation):
+        yield from _words(each)
 
 
 def _plain(annotation: Any, metadata: Iterable[Any] = ()) -> str:
@@ -145,14 +157,6 @@ RESERVED_VARIABLES = {
 }
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name of ``known`` that was probably meant."""
-    names = list(known)
-    by_lower = {each.lower(): each for each in names}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
-
-
 def what_pydantic_cannot_word(data: Mapping[str, Any]) -> dict[str, list[str]]:
     """The faults of variables and of which workload is meant, by table."""
     faults = dict[str, list[str]]()
@@ -164,13 +168,11 @@ def what_pydantic_cannot_word(data: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _variables(environment: Mapping[str, Any]) -> list[str]:
-    faults = []
-    for name in environment:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            faults.append(f"environment: {received(name)} is no name of an environment variable")
-        elif name in RESERVED_VARIABLES:
-            faults.append(f"environment.{name}: not a study's to set: {RESERVED_VARIABLES[name]}")
-    return faults
+    return [
+        f"environment.{name}: not a study's to set: {why}"
+        for name, why in RESERVED_VARIABLES.items()
+        if name in environment
+    ]
 
 
 def _which_workload(workload: Any) -> list[str]:
@@ -188,24 +190,30 @@ def _which_workload(workload: Any) -> list[str]:
         return [f'workload: neither name ({", ".join(names)}) nor factory = "package.module:function"']
     if name in names:
         return []
-    meant = nearest(name, names) if isinstance(name, str) else None
-    hint = f", did you mean {received(meant)}?" if meant else ""
+    hint = did_you_mean(name, names, '"{}"')
     own = 'or factory = "package.module:function"'
     return [f"workload.name: one of {', '.join(names)}, {own} (received {received(name)}){hint}"]
 
 
-def from_validation(error: ValidationError, data: Mapping[str, Any], but: Collection[str] = ()) -> list[str]:
-    """One line for each fault that pydantic found in ``data``, ``but`` for those of some tables.
+def from_validation(
+    error: ValidationError, data: Mapping[str, Any], rows: Iterable[FieldRow], but: Collection[str] = ()
+) -> list[str]:
+    """One line for each fault that pydantic found in ``data`` by the ``rows`` of its fields.
+
+    ``but`` for those of some tables.
 
     A union gives an error for each member: the deepest place keeps its line, the rest is left out.
     """
     found: dict[Path, list[tuple[str, str]]] = {}
+    workload = data.get("workload")
+    kind = kind_of(dict(workload)) if isinstance(workload, Mapping) else None
+    by_name = {row.name: row for row in rows if row.workload in (None, kind)}
     for each in error.errors(include_url=False):
         if each["loc"][:1] and each["loc"][0] in but:
             continue
         place, value = _place(each["loc"], data, is_absent=each["type"] == "missing")
         message = str(each["msg"]).removeprefix("Value error, ") if each["type"] == "value_error" else None
-        line = _line(place, each["type"], message, value, data)
+        line = _line(place, each["type"], message, value, by_name)
         found.setdefault(place, []).append((each["type"], line))
     lines: list[str] = []
     for place, entries in found.items():
@@ -242,19 +250,21 @@ def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> tuple[Path, A
     return tuple(place), here
 
 
-def _line(place: Path, kind: str, message: str | None, value: Any, data: Mapping[str, Any]) -> str:
+def _line(place: Path, kind: str, message: str | None, value: Any, rows: Mapping[str, FieldRow]) -> str:
     field = dotted(place)
     names = [part for part in place if isinstance(part, str)]
     if kind == "extra_forbidden":
-        return _unknown(names, data)
+        return _unknown(names, rows)
     if kind == "missing":
         return f"{field}: must be given"
     if not place and message:  # the study's own rules name their fields and values themselves
         return message
     if message and isinstance(value, Mapping):
         return f"{field}: {message}"
-    rule = message or ("at least one value" if value == [] else _rule(names, data)) or "not allowed"
-    return f"{field}: {rule} (received {received(value)})"
+    row = rows.get(".".join(names))
+    rule = message or ("at least one value" if value == [] else _rule(names, row))
+    hint = did_you_mean(value, row.words, '"{}"') if row and not message else ""
+    return f"{field}: {rule} (received {received(value)}){hint}"
 
 
 def dotted(place: Path) -> str:
@@ -265,24 +275,14 @@ def dotted(place: Path) -> str:
     return text
 
 
-def _rule(names: list[str], data: Mapping[str, Any]) -> str | None:
+def _rule(names: list[str], row: FieldRow | None) -> str:
     if names[:1] == ["environment"] and len(names) > 1:
         return "text, or a list of texts"
-    rows, name = _rows_of(data), ".".join(names)
-    if name in rows:
-        return rows[name].type
-    return "a table" if any(each.startswith(f"{name}.") for each in rows) else None
+    return row.type if row else "a table"
 
 
-def _rows_of(data: Mapping[str, Any]) -> dict[str, FieldRow]:
-    """The fields of a study with this workload, by dotted name."""
-    workload = data.get("workload")
-    kind = kind_of(dict(workload)) if isinstance(workload, Mapping) else None
-    return {row.name: row for row in fields() if row.workload in (None, kind)}
-
-
-def _unknown(names: list[str], data: Mapping[str, Any]) -> str:
-    rows, prefix = _rows_of(data), "".join(f"{name}." for name in names[:-1])
+def _unknown(names: list[str], rows: Mapping[str, FieldRow]) -> str:
+    prefix = "".join(f"{name}." for name in names[:-1])
     below = [name.removeprefix(prefix) for name in rows if name.startswith(prefix)]
     at_top = () if prefix else Study.model_fields  # without its kind ``workload`` has no rows
     siblings = list(dict.fromkeys([*at_top, *(name.split(".")[0] for name in below)]))

@@ -57,7 +57,7 @@ class VisionSpec(Model):
     )
     augment: Switch = Field(True, description="random crop and flip of training images (real input)")
     samples: PositiveInt | None = Field(
-        None, description="use only so many training images: the first ones, of folders evenly spread ones"
+        None, description="training images to use: the first ones, of folders evenly spread ones"
     )
     test_samples: PositiveInt | None = Field(None, description="the same for the test images")
 
@@ -80,23 +80,23 @@ class _TextModelSpec(Model):
     name: str
     model: str
     hidden_dim: PositiveInt | None = Field(
-        None, description="width of the model (d_model); unset: encoder 128, distilbert, bert and gpt2 768"
+        None, description="width of the model (d_model); unset: encoder 128, distilbert and gpt2 768"
     )
     num_layers: PositiveInt | None = Field(
-        None, description="transformer layers; unset: encoder 2, distilbert 6, bert and gpt2 12"
+        None, description="transformer layers; unset: encoder 2, distilbert 6, gpt2 12"
     )
     num_heads: PositiveInt | None = Field(
-        None, description="attention heads of a layer; unset: encoder 4, distilbert, bert and gpt2 12"
+        None, description="attention heads of a layer; unset: encoder 4, distilbert and gpt2 12"
     )
     feed_forward_dim: PositiveInt | None = Field(
         None,
-        description="width inside a feed-forward block; unset: encoder 256, distilbert and bert 3072, gpt2 "
+        description="width inside a feed-forward block; unset: encoder 256, distilbert 3072, gpt2 "
         "4 x hidden_dim",
     )
     vocab_size: VocabularySize | None = Field(
         None,
         description="of the embedding, and of a WordPiece trained on the data; unset: a named tokenizer's, "
-        "else encoder 10000, distilbert and bert 30522, gpt2 50257",
+        "else encoder 10000, distilbert 30522, gpt2 50257",
     )
     sequence_length: SequenceLength = Field(128, description="tokens of a sample at most; the rest is cut")
     dropout: Dropout = Field(0.1, description="share of activations set to zero in training")
@@ -121,8 +121,8 @@ class _TextModelSpec(Model):
         description="a directory (absolute, or under --data) or a name on huggingface.co; unset: the "
         "checkpoint's, else a WordPiece trained on the training texts",
     )
-    samples: PositiveInt | None = Field(None, description="use only so many training samples, evenly spread")
-    test_samples: PositiveInt | None = Field(None, description="use only so many test samples, evenly spread")
+    samples: PositiveInt | None = Field(None, description="training samples to use, evenly spread")
+    test_samples: PositiveInt | None = Field(None, description="test samples to use, evenly spread")
 
     @property
     def sizes(self) -> Sizes:
@@ -135,27 +135,26 @@ class _TextModelSpec(Model):
     def _heads_divide(self) -> _TextModelSpec:
         sizes = self.sizes  # TOML has no order: checked when all are known
         if sizes.hidden_dim % sizes.num_heads:
-            raise ValueError(f"hidden_dim {sizes.hidden_dim} is no multiple of num_heads {sizes.num_heads}")
+            raise ValueError(f"hidden_dim {sizes.hidden_dim} must divide by num_heads {sizes.num_heads}")
         return self
 
 
 class TextSpec(_TextModelSpec):
-    """A classifier of texts: a small transformer encoder, DistilBERT or BERT."""
+    """A classifier of texts: a small transformer encoder or DistilBERT."""
 
     PUBLISHED: ClassVar[dict[str, Sizes]] = {
         "encoder": Sizes(128, 2, 4, 256, 10_000),
         "distilbert": Sizes(768, 6, 12, 3072, 30_522),  # distilbert-base-uncased
-        "bert": Sizes(768, 12, 12, 3072, 30_522),  # bert-base-uncased
     }
 
     name: Literal["text"] = Field(description="text")
-    model: Literal["encoder", "distilbert", "bert"] = Field(
+    model: Literal["encoder", "distilbert"] = Field(
         "encoder", description="encoder: embeddings, torch's TransformerEncoder, masked mean, linear head"
     )
     checkpoint: Annotated[str | None, AfterValidator(lambda name: None if name == "random" else name)] = (
         Field(
             None,
-            description="weights of distilbert or bert: a directory (absolute, or under --data) or a name on "
+            description="weights of distilbert: a directory (absolute, or under --data) or a name on "
             "huggingface.co; random, or unset: random weights",
         )
     )
@@ -180,7 +179,7 @@ class TextSpec(_TextModelSpec):
         if self.checkpoint is None:
             return self
         if self.model == "encoder":
-            raise ValueError('checkpoint goes with model = "distilbert" or "bert" (received "encoder")')
+            raise ValueError('checkpoint goes with model = "distilbert" (received "encoder")')
         for name in Sizes._fields:
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} is the checkpoint's own (received {getattr(self, name)})")
@@ -268,7 +267,7 @@ class ScriptSpec(Model):
     is_module: Switch = Field(False, description="whether script is a module")
     args: str = Field(
         "",
-        description="its arguments, quoted as in a shell; {batch_size} and every other knob stands for the "
+        description="its arguments, quoted as in a shell; {batch_size} and every other knob become the "
         "setting's value, {world_size}, {global_batch_size} and {seed} for theirs",
     )
     samples_per_step: PositiveInt | None = Field(
@@ -278,13 +277,13 @@ class ScriptSpec(Model):
     )
     links: Annotated[tuple[str, ...], ListOrValue, AfterValidator(no_repeats)] = Field(
         (),
-        description="files and folders, absolute, beside the script or in the current directory, that the "
+        description="files and folders, absolute, next to the script or in the current directory, that the "
         "script finds in the empty one in which it runs",
     )
     ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
         None,
         description="knobs that DistributedDataParallel takes in place of the script's own arguments; unset: "
-        "those that the study sets to something else than their default",
+        "those that the study sets",
     )
 
     #: what ``DistributedDataParallel`` takes, whatever the script gives it

@@ -48,7 +48,11 @@ def default_group(group: dist.ProcessGroup | None) -> Iterator[None]:
 
 def collectives_alone() -> int:
     """How many collectives were called in this rank's group of its own."""
-    return int(_OF_ONE[0]._get_sequence_number_for_group()) if _OF_ONE else 0
+    return _num_called(_OF_ONE[0]) if _OF_ONE else 0
+
+
+def _num_called(group: dist.ProcessGroup) -> int:
+    return int(group._get_sequence_number_for_group())  # type: ignore[attr-defined]
 
 
 class Team:
@@ -87,6 +91,10 @@ class Team:
         """Tell the team that this rank is here; returns a function that says whether all are."""
         work = dist.barrier(group=self.control, async_op=True)
         return work.is_completed
+
+    def num_sent(self) -> int:
+        """How many collectives this rank has called in the data group."""
+        return _num_called(self.data)
 
     def gather(self, item: Any) -> list[Any]:
         """``item`` of every rank of the team, in order, on every rank."""

@@ -51,7 +51,7 @@ def build(spec: WorkloadSpec, data: str | None, seed: int = 0) -> Workload:
         from raybench.workloads.causal_lm import CausalLM
 
         return CausalLM(spec, Path(data) if data else None)
-    assert not isinstance(spec, ScriptSpec), "a script is no workload in this process"
+    assert not isinstance(spec, ScriptSpec), "a script is not a workload in this process"
     return _of_factory(spec) if isinstance(spec, FactorySpec) else _adapted(spec, seed)
 
 
@@ -80,6 +80,8 @@ def check(
     if isinstance(spec, LightningSpec):
         with fails_in_words(f"workload.lightning: prepare_data() of {spec.name}"):
             own.prepare()
+    if isinstance(spec, VisionSpec):
+        own.check()
     if isinstance(spec, TextSpec) and spec.checkpoint is not None:
         workload.model()
     train = _num_samples(workload, "train") if spec.input == "real" else None

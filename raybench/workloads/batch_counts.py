@@ -104,20 +104,10 @@ def _refuse_other_size(batch: Any, requested: int, source: str) -> None:
     sizes = sorted(_sizes(batch, requested))
     if sizes == [requested]:
         return
-    if not sizes:
-        raise InvalidBatchError(
-            f"{source}: samples that can be counted, in tensors, tuples, lists and dicts; of others {_SAYS} "
-            f"(received a {type(batch).__name__})"
-        )
-    if len(sizes) == 1:
-        raise InvalidBatchError(
-            f"{source}: {requested} samples, as asked for (received {sizes[0]} by the first dimension; "
-            f"where that is another one {_SAYS})"
-        )
-    found = ", ".join(map(str, sizes[:5]))
+    found = f"first dimensions of {', '.join(map(str, sizes[:5]))}" if sizes else type(batch).__name__
     raise InvalidBatchError(
-        f"{source}: {requested} samples, as asked for (received first dimensions of {found}; "
-        f"where that is meant {_SAYS})"
+        f"{source}: {requested} samples, as asked for, counted in tensors, tuples, lists and dicts "
+        f"(received {found}; where that is meant {_SAYS})"
     )
 
 

@@ -78,12 +78,10 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
         if files:
             return _published_corpus(published, files)
     try:
-        files = _split_files(_hub_folder(published, split), split)
-    except Exception as error:
-        raise _missing_corpus(published, data, split, first_line(error)) from error
-    if not files:
-        raise _missing_corpus(published, data, split, f"{published.repository} has no such files")
-    return _published_corpus(published, files)
+        return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), None, split)
+    except RequestError as error:
+        why = first_line(error.__cause__ or error) if hub.reachable() else "huggingface.co cannot be reached"
+        raise _missing_corpus(published, data, split, why) from error
 
 
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
@@ -124,26 +122,6 @@ def _published_corpus(published: PublishedTexts, files: tuple[Path, ...]) -> Cor
         f"data: {file}: {published.title} as label, title, description or as text, label "
         f"(received {len(first)} columns, {','.join(first)[:60]!r})"
     )
-
-
-def _hub_folder(published: PublishedTexts, split: str) -> Path:
-    """The folder of the hub's copy, taken from the hub's cache where it is there."""
-    from huggingface_hub import snapshot_download
-
-    def download(name: str, local_files_only: bool) -> Path:
-        place = Path(
-            snapshot_download(
-                name,
-                repo_type="dataset",
-                allow_patterns=["*/train-*.parquet", "*/test-*.parquet"],
-                local_files_only=local_files_only,
-            )
-        )
-        if local_files_only and not _split_files(place, split):
-            raise FileNotFoundError(f"{place} is not complete")
-        return place
-
-    return hub.load_local_first(download, published.repository, None)
 
 
 def _missing_corpus(published: PublishedTexts, data: Path | None, split: str, why: str) -> RequestError:
@@ -225,7 +203,7 @@ def _load(name: str, data: Path | None) -> Any:
                 raise FileNotFoundError("no such file or directory, or neither absolute nor under --data")
             if place.is_file() and is_here:
                 if place.suffix not in FORMATS:
-                    raise ValueError(f"a file that is none of {', '.join(FORMATS)}")
+                    raise ValueError(f"a file whose suffix is not among {', '.join(FORMATS)}")
                 return datasets.load_dataset(
                     FORMATS[place.suffix], data_files=str(place), **_separator(place)
                 )
@@ -330,7 +308,7 @@ def row_batches(corpus: Corpus) -> Iterator[tuple[list[str], Labels]]:
         except RequestError:
             raise
         except Exception as error:
-            raise damaged(corpus.files[0], first_line(error.__cause__ or error)) from error  # type: ignore[arg-type]
+            raise damaged(corpus.files[0], first_line(error.__cause__ or error)) from error
     if not row:
         raise RequestError(f"data: {corpus.files[0]}: rows after the header line (received none)")
 
@@ -388,34 +366,24 @@ def class_numbers(corpus: Corpus, labels: Labels) -> tuple[NDArray[np.int64], tu
     Raises ``RequestError`` for a label that is missing or unknown.
     """
     texts = [_label_text(label) for label in labels]
-    if "" in texts:
-        raise _bad_label(corpus, "a label in every row", None, texts.index(""))
-    if corpus.class_names or (corpus.is_users and not any(map(is_number, texts))):
-        return _numbers_of_names(corpus, texts)
+    names, first = corpus.class_names, corpus.first_label
+    if not names and corpus.is_users and not any(map(is_number, texts)):
+        names = tuple(sorted(set(texts) - {""}))
+    if names:
+        rule, known = f"one of {', '.join(names[:MOST_NAMES])}", {name: n for n, name in enumerate(names)}
+    elif corpus.num_classes is not None:
+        rule = f"whole numbers from {first} to {first + corpus.num_classes - 1}"
+        known = {str(first + number): number for number in range(corpus.num_classes)}
+    else:
+        rule = "whole numbers from 0, or names"
+        known = {text: int(text) for text in texts if text.isdecimal()}
     for row, text in enumerate(texts):
-        if not text.isdecimal():
-            raise _bad_label(corpus, _numbers_rule(corpus), text, row)
-    numbers = np.array([int(text) for text in texts], dtype=np.int64) - corpus.first_label
-    if corpus.num_classes is not None:
-        outside = np.flatnonzero((numbers < 0) | (numbers >= corpus.num_classes))
-        if len(outside):
-            raise _bad_label(corpus, _numbers_rule(corpus), texts[outside[0]], int(outside[0]))
-    return numbers, ()
-
-
-def _numbers_of_names(corpus: Corpus, texts: list[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    names = corpus.class_names or tuple(sorted(set(texts)))
-    numbers = {name: number for number, name in enumerate(names)}
-    for row, text in enumerate(texts):
-        if text not in numbers:
-            raise _bad_label(corpus, f"one of {', '.join(names[:MOST_NAMES])}", text, row)
-    return np.array([numbers[text] for text in texts], dtype=np.int64), names
-
-
-def _numbers_rule(corpus: Corpus) -> str:
-    if corpus.num_classes is None:
-        return "whole numbers from 0, or names"
-    return f"whole numbers from {corpus.first_label} to {corpus.first_label + corpus.num_classes - 1}"
+        if text not in known:
+            field = "workload.label_column" if corpus.is_users else "data"
+            received = f"{text!r} in row {row + 1}" if text else f"none in row {row + 1}: each has a label"
+            where = f"{corpus.label_column} of {corpus.files[0]}"
+            raise RequestError(f"{field}: {where}: {rule} (received {received})")
+    return np.array([known[text] for text in texts], dtype=np.int64), names
 
 
 def _label_text(label: Any) -> str:
@@ -423,10 +391,3 @@ def _label_text(label: Any) -> str:
     if label is None or (isinstance(label, float) and math.isnan(label)):
         return ""
     return str(int(label)) if isinstance(label, bool) else str(label).strip()
-
-
-def _bad_label(corpus: Corpus, rule: str, value: str | None, row: int) -> RequestError:
-    field = "workload.label_column" if corpus.is_users else "data"
-    received = "none" if value is None else repr(value)
-    where = f"{corpus.label_column} of {corpus.files[0]}"
-    return RequestError(f"{field}: {where}: {rule} (received {received} in row {row + 1})")

@@ -12,8 +12,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from raybench.errors import RequestError
 
@@ -39,10 +43,25 @@ def damaged(file: Path, why: str) -> RequestError:
     return RequestError(f"data: {file} is damaged: {why}; put a good copy there")
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What an error says, without the paragraphs that follow."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+class MappedArrays:
+    """Arrays in a folder of the cache, mapped into memory, read-only; a pickle has only where they are."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.folder, self._names = folder, names
+
+    @cached_property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """In the order of their names."""
+        return tuple(np.load(self.folder / f"{name}.npy", mmap_mode="r") for name in self._names)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "arrays"}
 
 
 CACHE_FORMAT = 1  # of what is stored: another number, another folder

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image, UnidentifiedImageError
@@ -19,7 +18,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
-from raybench.workloads.published_images import ImageArrays, open_arrays
+from raybench.workloads.published_images import open_arrays
 
 Sample = tuple[torch.Tensor, int]
 NUM_CHANNELS = 3
@@ -70,9 +69,8 @@ class ArrayImages(Dataset[Sample]):
     """Images out of the arrays in ``published.array_folder``; a pickle of it holds only where they are."""
 
     def __init__(self, folder: Path, split: str, prepare: Preparation, samples: int | None = None) -> None:
-        self._folder, self._split, self._prepare = folder, split, prepare
-        self._opened: ImageArrays | None = None
-        self._length = sample_count(len(self._arrays().labels), samples, split)
+        self._stored, self._prepare = open_arrays(folder, split), prepare
+        self._length = sample_count(len(self._stored.arrays[1]), samples, split)
 
     def __len__(self) -> int:
         return self._length
@@ -84,17 +82,9 @@ class ArrayImages(Dataset[Sample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """The samples of one batch: float images of shape (3, size, size) and class numbers."""
-        arrays = self._arrays()
-        images = self._prepare(torch.from_numpy(arrays.images[indices]))
-        return list(zip(images.unbind(), arrays.labels[indices].tolist(), strict=True))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
-
-    def _arrays(self) -> ImageArrays:
-        if self._opened is None:
-            self._opened = open_arrays(self._folder, self._split)
-        return self._opened
+        images, labels = self._stored.arrays
+        prepared = self._prepare(torch.from_numpy(images[indices]))
+        return list(zip(prepared.unbind(), labels[indices].tolist(), strict=True))
 
 
 class FolderImages(Dataset[Sample]):
@@ -160,7 +150,7 @@ def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, int],
                 with Image.open(file):
                     pass
             except OSError as error:
-                raise RequestError(f"data: {file} is no image: {_reason(error)}") from error
+                raise RequestError(f"data: {file} is not an image: {_reason(error)}") from error
     return tuple(images.classes), tuple(images.samples)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import KnobValue
-from raybench.workloads.protocol import as_made, other_sampler
+from raybench.workloads.protocol import OfLoaders, as_made, other_sampler
 
 WHERE = "workload.lightning"
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code, two packages
@@ -43,7 +43,7 @@ class TrainingStep(nn.Module):
         return module.training_step(batch, BATCH_INDEX) if self._takes_index else module.training_step(batch)
 
 
-class LightningWorkload:
+class LightningWorkload(OfLoaders):
     """What raybench needs of a LightningModule and its loaders."""
 
     def __init__(self, made: Any, made_by: str) -> None:
@@ -65,7 +65,7 @@ class LightningWorkload:
         module.log = module.log_dict = _ignored  # each would warn that there is no Trainer
         self._module, self._data = module, data
         self._ready: list[bool] = []  # a list: a copy of this object shares what it has set up
-        self._loaders: dict[str, Any] = {}
+        super().__init__()
 
     def prepare(self) -> None:
         """Let the DataModule download what it needs: once a node, in the process that looks at a workload."""
@@ -77,15 +77,6 @@ class LightningWorkload:
         """A copy of the module, its ``training_step`` as the forward pass."""
         self._set_up()
         return TrainingStep(copy.deepcopy(self._module))
-
-    def dataset(self, split: str) -> Any:
-        """That of the loader for training or validation."""
-        return self._loader(split).dataset
-
-    @property
-    def collate(self) -> Callable[[list[Any]], Any]:
-        """That of the training loader."""
-        return self._loader("train").collate_fn  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """What ``training_step`` returns, in an evaluation too."""
@@ -123,11 +114,11 @@ class LightningWorkload:
         changed = [name for name in HOOKS for owner in owners if _is_changed(owner, name)]
         if any(_is_changed(each, "on_after_batch_transfer") for each in owners[1:]):
             changed.append("on_after_batch_transfer")  # the module's own is in the forward pass
-        return (*other_sampler(self._loader("train")), *dict.fromkeys(changed))
+        return (*other_sampler(self.loader("train")), *dict.fromkeys(changed))
 
     def knobs(self) -> Mapping[str, KnobValue]:
         """What the training loader says, for knobs that the study does not name."""
-        loader = self._loader("train")
+        loader = self.loader("train")
         known = {
             "batch_size": loader.batch_size,
             "workers": loader.num_workers,
@@ -147,22 +138,20 @@ class LightningWorkload:
                     each.setup("fit")
             self._module.configure_model()
 
-    def _loader(self, split: str) -> Any:
-        if split not in self._loaders:
-            self._loaders[split] = self._made_loader(split)
-        loader = self._loaders[split]
-        if not isinstance(loader, torch.utils.data.DataLoader):
-            name = "training" if split == "train" else "validation"
-            raise RequestError(f"{WHERE}: one DataLoader for {name} (received a {type(loader).__name__})")
-        return loader
-
-    def _made_loader(self, split: str) -> Any:
+    def make_loader(self, split: str) -> Any:
+        """That of the DataModule, of the module, or the one that stands in its place."""
         source = self._data[0] if self._data else self._module
-        if not hasattr(source, "train_dataloader"):  # loaders themselves
-            return dict(zip(("train", "test"), self._data, strict=False)).get(split)
-        self._set_up()
-        found = source.train_dataloader() if split == "train" else source.val_dataloader()
-        return found[0] if isinstance(found, list | tuple) and len(found) == 1 else found
+        if hasattr(source, "train_dataloader"):
+            self._set_up()
+            found = source.train_dataloader() if split == "train" else source.val_dataloader()
+            if isinstance(found, list | tuple) and len(found) == 1:
+                (found,) = found
+        else:  # loaders themselves
+            found = dict(zip(("train", "test"), self._data, strict=False)).get(split)
+        if not isinstance(found, torch.utils.data.DataLoader):
+            name = "training" if split == "train" else "validation"
+            raise RequestError(f"{WHERE}: one DataLoader for {name} (received a {type(found).__name__})")
+        return found
 
 
 def _configured(module: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:

@@ -132,6 +132,32 @@ def metric_of(workload: Workload) -> Callable[[Any, Any], torch.Tensor] | None:
     return metric
 
 
+class OfLoaders:
+    """The part of an adapted workload that comes from its DataLoaders, each made once."""
+
+    def __init__(self) -> None:
+        self._loaders: dict[str, Any] = {}
+
+    def make_loader(self, split: str) -> Any:
+        """The loader of "train" or "test"."""
+        raise NotImplementedError
+
+    def loader(self, split: str) -> Any:
+        """The same, made when it is first asked for."""
+        if split not in self._loaders:
+            self._loaders[split] = self.make_loader(split)
+        return self._loaders[split]
+
+    def dataset(self, split: str) -> Any:
+        """That of the loader."""
+        return self.loader(split).dataset
+
+    @property
+    def collate(self) -> Callable[[list[Any]], Any]:
+        """That of the training loader."""
+        return self.loader("train").collate_fn  # type: ignore[no-any-return]
+
+
 def as_made(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """``optimizer`` with the rates that it was made with, where a scheduler has already changed them."""
     for group in optimizer.param_groups:

@@ -1,4 +1,4 @@
-"""Classifiers of texts: a small encoder, DistilBERT or BERT, on AG News, IMDB or texts of one's own."""
+"""Classifiers of texts: a small encoder or DistilBERT, on AG News, IMDB or texts of one's own."""
 
 from __future__ import annotations
 

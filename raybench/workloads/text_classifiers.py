@@ -1,4 +1,4 @@
-"""Classifiers of texts: DistilBERT and BERT of transformers, and a small transformer encoder."""
+"""Classifiers of texts: DistilBERT of transformers, and a small transformer encoder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from raybench.spec.workloads import Sizes, TextSpec
 from raybench.workloads import hub
 from raybench.workloads.data_files import first_line
 
-POSITIONS = 512  # of DistilBERT and BERT, unless a sample is longer
-HEADS = ("classifier.", "pre_classifier.", "bert.pooler.")  # what a checkpoint without a classifier lacks
+POSITIONS = 512  # of DistilBERT, unless a sample is longer
+HEADS = ("classifier.", "pre_classifier.")  # what a checkpoint without a classifier lacks
 
 
 def with_random_weights(spec: TextSpec, sizes: Sizes, num_classes: int) -> nn.Module:
@@ -108,24 +108,12 @@ def check_fits(spec: TextSpec, config: Any, num_classes: int, num_tokens: int) -
 
 def _config(spec: TextSpec, sizes: Sizes, num_classes: int) -> Any:
     """transformers' words for the sizes."""
-    from transformers import BertConfig, DistilBertConfig
+    from transformers import DistilBertConfig
 
-    shared = {
-        "vocab_size": sizes.vocab_size,
-        "max_position_embeddings": max(POSITIONS, spec.sequence_length),
-        "num_labels": num_classes,
-    }
-    if spec.model == "bert":
-        return BertConfig(
-            hidden_size=sizes.hidden_dim,
-            num_hidden_layers=sizes.num_layers,
-            num_attention_heads=sizes.num_heads,
-            intermediate_size=sizes.feed_forward_dim,
-            hidden_dropout_prob=spec.dropout,
-            attention_probs_dropout_prob=spec.dropout,
-            **shared,
-        )
     return DistilBertConfig(
+        vocab_size=sizes.vocab_size,
+        max_position_embeddings=max(POSITIONS, spec.sequence_length),
+        num_labels=num_classes,
         dim=sizes.hidden_dim,
         n_layers=sizes.num_layers,
         n_heads=sizes.num_heads,
@@ -133,7 +121,6 @@ def _config(spec: TextSpec, sizes: Sizes, num_classes: int) -> Any:
         dropout=spec.dropout,
         attention_dropout=spec.dropout,
         seq_classif_dropout=spec.dropout,
-        **shared,
     )
 
 

@@ -111,7 +111,7 @@ def named(name: str, data: Path | None) -> Tokenizer:
             raise FileNotFoundError("no tokenizer.json or vocabulary there")
         loaded = hub.load_local_first(AutoTokenizer.from_pretrained, name, data)
         if not getattr(loaded, "is_fast", False):
-            raise ValueError(f"a {type(loaded).__name__}, which is no fast tokenizer")
+            raise ValueError(f"a {type(loaded).__name__}, which is not a fast tokenizer")
         fast = tokenizers.Tokenizer.from_str(loaded.backend_tokenizer.to_str())
     except Exception as error:
         what = hub.requirement("a fast tokenizer (tokenizer.json)", name, data)

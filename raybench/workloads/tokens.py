@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
+from raybench.workloads.data_files import MappedArrays
 
 Numbers = NDArray[np.int32]
 Sample = tuple[Numbers, int]  # the tokens of a text, without padding, and its class
@@ -50,9 +50,8 @@ class TokenizedTexts(Dataset[Sample]):
     """
 
     def __init__(self, folder: Path, count: int | None = None, field: str = "workload.samples") -> None:
-        self._folder = folder
-        self._opened: tuple[Numbers, NDArray[np.int64], NDArray[np.int64]] | None = None
-        self._rows = evenly_spread(len(self._arrays()[2]), count, field)
+        self._stored = MappedArrays(folder, "ids", "offsets", "labels")
+        self._rows = evenly_spread(len(self._stored.arrays[2]), count, field)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -62,23 +61,14 @@ class TokenizedTexts(Dataset[Sample]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """The samples of one batch."""
-        ids, offsets, labels = self._arrays()
+        ids, offsets, labels = self._stored.arrays
         rows = [self._rows[index] for index in indices]
         return [(ids[offsets[row] : offsets[row + 1]], int(labels[row])) for row in rows]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
-
     def mean_tokens(self) -> float:
         """Tokens of a sample, without padding."""
-        lengths = np.diff(self._arrays()[1])
+        lengths = np.diff(self._stored.arrays[1])
         return float(lengths[np.asarray(self._rows)].mean())
-
-    def _arrays(self) -> tuple[Numbers, NDArray[np.int64], NDArray[np.int64]]:
-        if self._opened is None:
-            ids, offsets, labels = (_mapped(self._folder, name) for name in ("ids", "offsets", "labels"))
-            self._opened = ids, offsets, labels
-        return self._opened
 
 
 class TokenBlocks(Dataset[torch.Tensor]):
@@ -90,24 +80,15 @@ class TokenBlocks(Dataset[torch.Tensor]):
     def __init__(
         self, folder: Path, length: int, count: int | None = None, field: str = "workload.samples"
     ) -> None:
-        self._folder, self._length = folder, length
-        self._opened: Numbers | None = None
-        self._blocks = evenly_spread(len(self._ids()) // length, count, field)
+        self._stored, self._length = MappedArrays(folder, "ids"), length
+        self._blocks = evenly_spread(len(self._stored.arrays[0]) // length, count, field)
 
     def __len__(self) -> int:
         return len(self._blocks)
 
     def __getitem__(self, index: int) -> torch.Tensor:
         begin = self._blocks[index] * self._length
-        return torch.from_numpy(self._ids()[begin : begin + self._length].astype(np.int64))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
-
-    def _ids(self) -> Numbers:
-        if self._opened is None:
-            self._opened = _mapped(self._folder, "ids")
-        return self._opened
+        return torch.from_numpy(self._stored.arrays[0][begin : begin + self._length].astype(np.int64))
 
 
 def stacked(blocks: Sequence[torch.Tensor]) -> Batch:
@@ -127,9 +108,3 @@ def evenly_spread(length: int, count: int | None, field: str) -> Sequence[int]:
 def random_ids(size: int, length: int, vocab_size: int, generator: torch.Generator) -> torch.Tensor:
     """Token numbers of shape (size, length); 0 is left out: it is the padding of most vocabularies."""
     return torch.randint(1, vocab_size, (size, length), generator=generator)
-
-
-def _mapped(folder: Path, name: str) -> NDArray[Any]:
-    """An array of the cache, mapped into memory, read-only."""
-    array: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r")
-    return array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import KnobValue
-from raybench.workloads.protocol import as_made, other_sampler
+from raybench.workloads.protocol import OfLoaders, as_made, other_sampler
 
 WHERE = "workload.trainer"
 # By these Accelerate takes a process for one of several: it would open groups, and choose a device.
@@ -52,7 +52,7 @@ def alone() -> Iterator[None]:
         words.setLevel(logging.NOTSET)
 
 
-class TrainerWorkload:
+class TrainerWorkload(OfLoaders):
     """What raybench needs of a Trainer that has not started."""
 
     def __init__(self, trainer: Any, made_by: str) -> None:
@@ -71,7 +71,7 @@ class TrainerWorkload:
         self._trainer, self._args = trainer, trainer.args
         trainer.log = _ignored  # of the loss that calls it, in every step
         self._args._n_gpu = min(self._args._n_gpu, 1)  # a rank has one device, whatever it sees
-        self._loaders: dict[str, Any] = {}
+        super().__init__()
         if _counts_correct(trainer):
             self.metric = self._correct
 
@@ -82,15 +82,6 @@ class TrainerWorkload:
         if getattr(model, "config", None) is not None:
             model.config.use_cache = trainer.model.config.use_cache
         return model  # type: ignore[no-any-return]
-
-    def dataset(self, split: str) -> Any:
-        """That of the Trainer's loader, without the columns that its model does not take."""
-        return self._loader(split).dataset
-
-    @property
-    def collate(self) -> Callable[[list[Any]], Any]:
-        """That of the Trainer's loader."""
-        return self._loader("train").collate_fn  # type: ignore[no-any-return]
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """The Trainer's ``compute_loss``, of a batch that is all of an optimizer step's."""
@@ -157,7 +148,7 @@ class TrainerWorkload:
             "the count of tokens on all devices": getattr(args, "average_tokens_across_devices", False),
         }
         named = [name for name, is_there in parts.items() if is_there]
-        return (*other_sampler(self._loader("train")), *own, *changed, *named)
+        return (*other_sampler(self.loader("train")), *own, *changed, *named)
 
     def knobs(self) -> Mapping[str, KnobValue]:
         """What the TrainingArguments say, for knobs that the study does not name."""
@@ -179,15 +170,15 @@ class TrainerWorkload:
         }
         return {name: value for name, value in known.items() if value is not None}
 
-    def _loader(self, split: str) -> Any:
+    def make_loader(self, split: str) -> Any:
+        """The Trainer's own, without the columns that its model does not take."""
         trainer, evaluated = self._trainer, self._trainer.eval_dataset
-        if split not in self._loaders:
-            if split != "train" and (evaluated is None or isinstance(evaluated, dict)):
-                received = "None" if evaluated is None else f"a dict of {', '.join(evaluated)}"
-                raise RequestError(f"{WHERE}: training needs one eval_dataset (received {received})")
-            get = trainer.get_train_dataloader if split == "train" else trainer.get_eval_dataloader
-            self._loaders[split] = get()
-        return self._loaders[split]
+        if split == "train":
+            return trainer.get_train_dataloader()
+        if evaluated is None or isinstance(evaluated, dict):
+            received = "None" if evaluated is None else f"a dict of {', '.join(evaluated)}"
+            raise RequestError(f"{WHERE}: training needs one eval_dataset (received {received})")
+        return trainer.get_eval_dataloader()
 
     def _be_on(self, device: torch.device) -> None:
         """Let code that asks the arguments for their device find the one that it runs on."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
+from raybench.spec.user_input import did_you_mean
 from raybench.spec.workloads import VisionSpec
-from raybench.workloads import published_images
+from raybench.workloads.data_files import first_line
 from raybench.workloads.image_data_sets import (
     NUM_CHANNELS,
     ArrayImages,
@@ -24,46 +22,39 @@ from raybench.workloads.image_data_sets import (
     Sample,
     class_folders,
 )
+from raybench.workloads.published_images import PUBLISHED_IMAGES
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class PublishedImages:
-    """What is known of a published data set without reading it."""
-
-    find: Callable[[Path | None], published_images.PublishedFiles]
-    num_classes: int
-    image_size: int
-    mean: tuple[float, ...]  # of the training images, values from 0 to 1
-    std: tuple[float, ...]
-    padding: int  # of the random crop
-
-
-PUBLISHED_IMAGES = {
-    "cifar10": PublishedImages(
-        published_images.cifar10, 10, 32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), padding=4
-    ),
-    "fashion_mnist": PublishedImages(published_images.fashion_mnist, 10, 28, (0.2860,), (0.3530,), padding=0),
-}
 FOLDER_IMAGE_SIZE, FOLDER_CLASSES = 224, 1000  # ImageNet's, for synthetic images of a folder's shape
 SMALL_IMAGES = 64  # pixels a side, from which on a ResNet keeps its own stem
-MAXVIT_STEP = 224  # pixels: windows of 7 on a grid of 32
-# Least pixels a side, tried out, where torchvision only gives the size of its weights' training images.
-LEAST_IMAGE_SIZES = {"swin_": 32, "efficientnet_v2": 1}
 
 
 class Vision:
     """A classifier, cross entropy, and images: read from ``data``, or random ones of the same shape."""
 
     def __init__(self, spec: VisionSpec, data: Path | None) -> None:
-        """Raise ``RequestError`` for a name that is no classifier, or images too small for it."""
+        """Raise ``RequestError`` for a name that is no classifier."""
         self._spec, self._data = spec, data
         self._published = PUBLISHED_IMAGES.get(spec.data_set)
         size_of_data_set = self._published.image_size if self._published else FOLDER_IMAGE_SIZE
         self._size = spec.image_size or size_of_data_set
         _check_name(spec.model)
-        _check_size(spec.model, self._size)
+
+    def check(self) -> None:
+        """Raise ``RequestError`` where the classifier does not take images of this size.
+
+        It is run without storage: what its layers make of them is known then.
+        """
+        try:
+            with torch.device("meta"):
+                self.model()(torch.empty(2, NUM_CHANNELS, self._size, self._size))
+        except (RuntimeError, ValueError, AssertionError) as error:
+            raise RequestError(
+                f"workload.image_size: pixels that {self._spec.model} takes "
+                f"(received {self._size}: {first_line(error)})"
+            ) from error
 
     @property
     def num_classes(self) -> int:
@@ -104,7 +95,7 @@ class Vision:
             return FolderImages(self._folder(), split, self._size, spec.augment, samples)
         images, augment = self._published, spec.augment and train
         self._check_classes(images.num_classes)
-        folder = published_images.array_folder(images.find(self._data))
+        folder = images.array_folder(self._data)
         prepare = Preparation(images.mean, images.std, images.padding * augment, augment, self._size)
         return ArrayImages(folder, split, prepare, samples)
 
@@ -138,37 +129,10 @@ class Vision:
 def _check_name(name: str) -> None:
     names = torchvision.models.list_models(module=torchvision.models)
     if name not in names:
-        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.4)
-        hint = f", for example {near[0]}" if near else ""
-        raise RequestError(f"workload.model: a classifier of torchvision.models{hint} (received {name!r})")
-
-
-def _check_size(name: str, size: int) -> None:
-    """Transformers with a fixed grid want a multiple of it; the others have a least size."""
-    step = _grid_step(name)
-    if step:
-        if size % step:
-            raise RequestError(
-                f"workload.image_size: {name} takes multiples of {step} pixels (received {size})"
-            )
-        return
-    tried_out = [pixels for start, pixels in LEAST_IMAGE_SIZES.items() if name.startswith(start)]
-    least = tried_out[0] if tried_out else _least_of_weights(name)
-    if size < least:
-        raise RequestError(f"workload.image_size: {name} takes {least} pixels or more (received {size})")
-
-
-def _grid_step(name: str) -> int | None:
-    """Pixels of which an image's side has to be a multiple; None: any size."""
-    if name.startswith("vit_"):
-        return int(name.rsplit("_", 1)[1])  # pixels of a patch
-    return MAXVIT_STEP if name.startswith("maxvit") else None
-
-
-def _least_of_weights(name: str) -> int:
-    """The least size that torchvision's weights of the model announce."""
-    weights = torchvision.models.get_model_weights(name)
-    return max((max(entry.meta.get("min_size", (1, 1))) for entry in weights), default=1)
+        raise RequestError(
+            "workload.model: a classifier of torchvision.models "
+            f"(received {name!r}){did_you_mean(name, names)}"
+        )
 
 
 def _builder_arguments(name: str, size: int) -> dict[str, Any]:

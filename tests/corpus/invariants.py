@@ -623,7 +623,7 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
 
 
 BEST = re.compile(
-    r"[Uu]se (?P<named>(?:[^.:*\n]|\.\d)*?): it makes \d+ \w+ [\d.,]+ times as fast as the default",
+    r"[Uu]se (?P<named>(?:[^.:*\n]|\.\d)*?): it makes \d+ \w+ [\d.,]+ times as fast",
     re.MULTILINE,
 )
 

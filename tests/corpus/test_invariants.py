@@ -47,7 +47,7 @@ def test_every_figure_of_the_answer_is_in_a_table(drawn: Drawn) -> None:
 def test_what_another_run_gives_is_that_of_its_row(drawn: Drawn) -> None:
     assert invariants.EXPECTED.search(drawn.answer)
     assert invariants.what_another_run_gives(drawn) == []
-    planted = replace(drawn, answer=f"Expect 1 to 2% efficiency if you run it again. {drawn.answer}")
+    planted = replace(drawn, answer=f"Expect 1 to 2% efficiency in another run. {drawn.answer}")
     assert len(invariants.what_another_run_gives(planted)) == 1
 
 
@@ -252,7 +252,7 @@ def test_advice_without_a_trial_is_found(default: Drawn) -> None:
 
 def test_a_best_without_a_trial_and_a_second_best_are_found(default: Drawn) -> None:
     for named, number in (("batch 511", 2), ("the default", 1)):
-        said = f"Use {named}: it makes 2 devices 7.00 times as fast as the default. {default.answer}"
+        said = f"Use {named}: it makes 2 devices 7.00 times as fast. {default.answer}"
         assert len(invariants.advice_that_was_not_measured(replace(default, answer=said))) == number
 
 
@@ -260,9 +260,7 @@ def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
     assert default.results.recommendation is not None
     use = replace(default.results.recommendation, basis=Basis.BETTER, label="fp32")
     for advised, number in (("bf16", 1), ("fp32", 0)):
-        said = (
-            f"- **Now**: Use {advised}: it makes 2 devices 1.09 times as fast as the default.\n- **Scaling**"
-        )
+        said = f"- **Now**: Use {advised}: it makes 2 devices 1.09 times as fast.\n- **Scaling**"
         planted = replace(
             default,
             markdown=changed(default.markdown, "- **Scaling**", said),

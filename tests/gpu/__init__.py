@@ -1,4 +1,4 @@
-"""What only a GPU can show: ``pytest -m gpu``. Needs torch, and neither Ray nor Optuna."""
+"""What only a GPU can show: ``pytest -m gpu tests/gpu``. Needs torch, and neither Ray nor Optuna."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from time import perf_counter, sleep
 
 import pytest
@@ -12,6 +13,7 @@ from raybench.spec.knobs import Setting
 from raybench.worker.devices import open_device
 from raybench.worker.devices.cuda import CUDADevice
 from raybench.worker.failures import is_out_of_memory
+from raybench.worker.steps.meters import STRETCH_S, _use
 from tests.gpu import needs_gpus
 
 pytestmark = needs_gpus(1)
@@ -188,3 +190,56 @@ def test_the_link_of_a_gpu_at_work_is_no_more_than_it_could_be(device):
     print(link)
     assert link.generation <= link.most_generation
     assert link.lanes <= link.most_lanes
+
+
+def test_counters_of_seconds_are_those_of_ten(device):
+    """Energy and share of busy time of a stretch, as a trial takes them, against 10 s of the same kernel."""
+    matrix = torch.randn(4096, 4096, device="cuda")
+
+    def step() -> None:
+        for _ in range(20):
+            matrix @ matrix
+
+    step_s = _step_s(device, step, 20)
+    steps = int(10.0 / step_s)
+    before = device.energy_joules()
+    if before is None:
+        pytest.skip("NVML tells no energy here")
+    _step_s(device, step, steps)
+    after = device.energy_joules()
+    assert after is not None
+    found = _use(step, step_s, device, STRETCH_S)
+    print(f"{(after - before) / steps:.3f} J a step over 10 s, {found}")
+    assert found.joules == pytest.approx((after - before) / steps, rel=0.1)
+    assert found.utilization == pytest.approx(1.0, abs=0.1)
+
+
+def _step_s(device: CUDADevice, step: Callable[[], None], number: int) -> float:
+    device.synchronize()
+    began = perf_counter()
+    for _ in range(number):
+        step()
+    device.synchronize()
+    return (perf_counter() - began) / number
+
+
+def test_a_step_that_reads_a_value_waits_and_one_that_computes_does_not(device):
+    values = torch.ones(1024, device="cuda")
+    assert device.host_waits(lambda: values.add_(1.0)) == {}
+    (line,) = (device.host_waits(lambda: values.sum().item()) or {}).items()
+    assert line[0].startswith("test_device.py:")
+    assert line[1] == 1
+    assert device.host_waits(lambda: values.cpu()) != {}
+    assert torch.cuda.get_sync_debug_mode() == 0
+
+
+def test_a_pause_of_the_gpu_is_as_long_as_it_is_said_to_be(device):
+    device.tune_pause()
+    watch = device.stopwatch()
+    watch.start()
+    for seconds in (0.02, 0.05):
+        device.pause(seconds)
+        watch.lap()
+    assert watch.read() == pytest.approx((0.02, 0.05), rel=0.05)
+    temperature = device.temperature_c()
+    assert temperature is None or 10 < temperature < 110

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from raybench.analysis.largest_batch import Bound, decide, probe_of
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
+from raybench.spec.knobs import Setting
 from raybench.worker.devices import open_device
+from raybench.worker.devices.cuda import CUDADevice
 from raybench.worker.failures import is_out_of_memory
+from raybench.worker.strategies.ddp import HookSwitch, wrap_twin
 from tests.gpu import needs_gpus
 from tests.gpu.trials import TIMEOUT_S, Worker, find_largest, largest_batch_plan, run_all, steps
 from tests.ranks.ranks import run_ranks
@@ -133,6 +137,75 @@ def test_nccl_with_one_rank() -> None:
     print(answer)
     assert answer["backend"] == "nccl"
     assert answer["values"] == [0.0, 1.0, 2.0, 3.0]
+
+
+FORWARD_S, BACKWARD_S, SENT_S = 0.03, 0.01, 0.025  # the second is of each of two layers
+
+
+class _Sleeps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor, cycles: float) -> Any:
+        ctx.save_for_backward(weight)
+        ctx.cycles = cycles
+        torch.cuda._sleep(int(FORWARD_S / 2 * cycles))
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        torch.cuda._sleep(int(BACKWARD_S * ctx.cycles))
+        return gradients[0], torch.zeros_like(ctx.saved_tensors[0]), None
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self, cycles: float) -> None:
+        super().__init__()
+        self.weight, self._cycles = torch.nn.Parameter(torch.zeros(2**19)), cycles
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        slept: torch.Tensor = _Sleeps.apply(values, self.weight, self._cycles)
+        return slept
+
+
+def _sent_on_a_stream_of_its_own() -> list[float]:
+    """Median steps of DDP on one rank, without transfers and with buckets that take a while elsewhere."""
+    worker = Worker()
+    device = worker.device
+    assert isinstance(device, CUDADevice)
+    device.tune_pause()
+    cycles, stream, found = device._cycles_per_s, torch.cuda.Stream(), []
+    team = worker.communicators.team((0,), TIMEOUT_S)
+    assert team is not None
+    switch = HookSwitch()
+
+    def send(_, bucket):  # type: ignore[no-untyped-def]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(int(SENT_S * cycles))
+            future = torch.futures.Future[torch.Tensor](devices=[device.torch_device])
+            future.set_result(bucket.buffer())
+        return future
+
+    model = torch.nn.Sequential(_Layer(cycles), _Layer(cycles)).to(device.torch_device)
+    wrapper = wrap_twin(model, team, Setting(bucket_cap_mb=1), device, switch)
+    batch, watch = torch.ones(8, device="cuda", requires_grad=True), device.stopwatch()
+    for hook in (switch.now, send):
+        switch.now = hook
+        watch.start()
+        for _ in range(13):
+            wrapper(batch).sum().backward()
+            model.zero_grad()
+            watch.lap()
+        found.append(statistics.median(watch.read()[3:]))
+    worker.communicators.drop_team()
+    return found
+
+
+def test_a_step_ends_when_its_transfers_do_on_a_stream_of_their_own() -> None:
+    """Ready 10 and 20 ms after the backward pass began; sent from 10 to 35 and from 35 to 60."""
+    ((without, with_transfers),) = run_ranks(_sent_on_a_stream_of_its_own, 1)
+    compute_s = FORWARD_S + 2 * BACKWARD_S
+    assert without == pytest.approx(compute_s, rel=0.05)
+    assert with_transfers == pytest.approx(FORWARD_S + BACKWARD_S + 2 * SENT_S, rel=0.05)
 
 
 def _without_room_for_libraries() -> list[tuple[bool, str]]:

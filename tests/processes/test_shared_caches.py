@@ -32,13 +32,13 @@ def tokenised(data: str) -> list[Any]:
     from tests.unit.workloads.small_texts import text
 
     made = text(Path(data), **SMALL, input="real")
-    return [str(made.dataset("train")._folder), made._tokenizer().fast.get_vocab()]
+    return [str(made.dataset("train")._stored.folder), made._tokenizer().fast.get_vocab()]
 
 
 def unpacked(data: str) -> str:
-    from raybench.workloads import published_images
+    from raybench.workloads.published_images import PUBLISHED_IMAGES
 
-    return str(published_images.array_folder(published_images.fashion_mnist(Path(data))))
+    return str(PUBLISHED_IMAGES["fashion_mnist"].array_folder(Path(data)))
 
 
 @pytest.fixture(scope="module")

@@ -194,6 +194,27 @@ def test_clocks_are_looked_at_late_in_the_work_and_not_when_it_is_given(found):
     assert looks.count((True, HOT_MHZ)) >= 0.75 * len(looks)  # on busy cores a step comes late, and it cools
 
 
+def test_clocks_of_one_and_of_all_are_with_their_blocks_and_temperatures_with_the_rounds(found):
+    result = _measured(found[0]["company"])
+    for each in result.rounds:
+        block = each.block("concurrent")
+        assert block is not None
+        assert len(block.clock_mhz) == 2
+        assert all(clock for clock in block.clock_mhz)
+        assert len(each.temperature_c) == 2
+    first, *_, last = (each.temperature_c[0] for each in result.rounds)
+    assert first is not None
+    assert last is not None
+    assert last > first
+    plain = [each.block("plain") for each in _measured(found[0]["counters"]).rounds]
+    assert all(block is not None and len(block.clock_mhz) == 1 for block in plain)
+
+
+def test_lines_that_wait_for_the_gpu_are_those_of_the_leaders_step(found):
+    assert _measured(found[0]["counters"]).host_waits == {"heard.py:7": 1}
+    assert _measured(found[0]["company"]).host_waits is None  # of a search
+
+
 def test_utilization_is_that_of_seconds_of_what_is_measured(found):
     """In the sample period before a look in the rounds the device idles beside ``plain``, or waits."""
     several, alone = _measured(found[0]["counters"]), _measured(found[0]["alone"])

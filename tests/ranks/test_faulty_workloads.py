@@ -23,14 +23,14 @@ from tests.ranks.trials import BOTH, SHORT, complete, serve_trial
 from tests.unit import studies
 
 MEASURE = MeasureSpec(steps=3, min_rounds=3, warmup_steps=1, max_seconds=5, timeout_seconds=60)
-FEW = "8 samples, as asked for (received 3 by the first dimension"
+FEW = "dicts (received first dimensions of 3;"
 REAL = ("no data set", "exit in dataset", "exit in a sample")
 OF_THE_LOADER = ("collate drops", "counts vary")
 INVALID = {
     "few": FEW,
-    "many": "8 samples, as asked for (received 32",
+    "many": "dicts (received first dimensions of 32",
     "two sizes": "first dimensions of 3, 8",
-    "nothing to count": "samples that can be counted",
+    "nothing to count": "8 samples, as asked for, counted in",
     "collate drops": FEW,
     "counts vary": "samples(batch): the same for every batch",
     **dict.fromkeys(faulty.COUNTS, "samples(batch): "),

@@ -39,6 +39,7 @@ CASES: dict[str, tuple[WorkloadSpec, Setting]] = {
     "mlp": (MLP, Setting(batch_size=8)),
     "mlp in small buckets": (MLP, Setting(batch_size=8, bucket_cap_mb=0.5, gradient_as_bucket_view=True)),
     "text": (TEXT, Setting(batch_size=2, bucket_cap_mb=0.25)),
+    "text, listed": (TEXT, Setting(batch_size=2, bucket_cap_mb="0.05/0.5/0.25")),
     "text, static": (TEXT, Setting(batch_size=2, bucket_cap_mb=1.0, static_graph=True)),
 }
 PLANTED = [name for name in CASES if name.startswith("waits")]

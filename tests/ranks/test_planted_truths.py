@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import diagnose
 from raybench.analysis.findings.evenness import slowest_rank
 from raybench.analysis.findings.finding import Finding, FindingName
@@ -38,6 +37,7 @@ from tests.ranks.agreement import agrees, by_rounds, may_name_others, measured_u
 from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, PlantedLink, blocks_aligned, build
 from tests.ranks.ranks import Ranks, run_ranks
 from tests.ranks.trials import ALL, complete, run_trials
+from tests.support import alone
 from tests.unit import studies
 
 pytestmark = pytest.mark.alone
@@ -392,7 +392,7 @@ def _planted_findings(case: Measured) -> list[Finding]:
         granted.add(FindingName.OTHER_PROCESSES)
     if not _plant(case.name).link_s:
         granted.add(FindingName.COMMUNICATION_BOUND)
-    found = diagnose(Case.of(case.record, case.steps, by_rounds(case.record)))
+    found = diagnose(alone.case_of(case.record, by_rounds(case.record)))
     return [each for each in found if each.name not in granted]
 
 

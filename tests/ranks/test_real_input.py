@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.records.messages import Outcome
@@ -26,6 +25,7 @@ from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
+from tests.support.alone import findings
 from tests.unit import studies
 
 VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp")
@@ -116,7 +116,7 @@ def test_what_a_start_costs_an_epoch_is_found_again(found, late):
     truth = trimmed_mean([START_S + late_s[TIMED_FROM + place] for place in range(len(restarts))])
     cost = trimmed_mean([restart.cost_s for restart in restarts])
     agrees("start", cost, truth.value, floor=OWN_S, most_error=MOST_ERROR_S)
-    assert all(restart.first_batch_s >= START_S for restart in restarts)
+    assert all(restart.waited_s >= START_S for restart in restarts)
     assert all(restart.usual_s < START_S / 10 for restart in restarts)
 
 
@@ -124,7 +124,7 @@ def test_processes_that_persist_only_begin_to_read_again(found):
     result = measured(found["too slow"])
     assert len(result.restarts) >= 3
     # of a loader that is always waited for, a start costs what it lies idle meanwhile
-    assert all(restart.first_batch_s >= READ_S for restart in result.restarts)
+    assert all(restart.waited_s >= READ_S for restart in result.restarts)
     assert result.missing == {}
 
 

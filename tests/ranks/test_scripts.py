@@ -14,7 +14,7 @@ from raybench.records.requests import StepsRequest
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
-from raybench.spec.workloads import ScriptSpec
+from raybench.spec.workloads import FactorySpec, LightningSpec, ScriptSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from tests.conftest import ROOT
@@ -41,6 +41,9 @@ def _request(name: str, args: str, **fields: Any) -> StepsRequest:
 
 
 PLANTED = "--bs {batch_size} --base-ms 60 --slow-ms 40 --send-ms 30 --data-ms 20"
+OWN = "tests.support.own_trainings"
+BRIEF = {"steps": 2, "min_rounds": 3}
+ALONE_TOO: dict[str, Any] = {"variants": ("plain", "ddp"), "measure": BRIEF}
 ASKED = {
     "one": _request("planted.py", PLANTED, world_size=1, variants=("plain",)),
     "two": _request(
@@ -49,8 +52,19 @@ ASKED = {
         setting=Setting(batch_size=4, bucket_cap_mb=3),
         script={"ddp_knobs": ["bucket_cap_mb"]},
     ),
-    "accumulates": _request("planted.py", "--accumulation 3 --base-ms 5"),
-    "without ddp": _request("planted.py", "--bare --base-ms 5"),
+    "accumulates": _request(
+        "planted.py",
+        "--accumulation 3 --base-ms 5",
+        setting=Setting(batch_size=8, bucket_cap_mb="1e-05/5e-05"),  # 10 and 52 bytes
+        script={"ddp_knobs": ["bucket_cap_mb"]},
+    ),
+    "without ddp": _request("planted.py", "--by-hand --base-ms 5"),
+    "each alone": _request("planted.py", "--bare --base-ms 5"),
+    "unused": _request("planted.py", "--unused --base-ms 5"),
+    "gathers now and then": _request("planted.py", "--gathers-every 4 --base-ms 5"),
+    "none unused": _request(
+        "planted.py", "--unused --base-ms 5", script={"ddp_knobs": ["find_unused_parameters"]}
+    ),
     "ends after enough": _request("planted.py", "--base-ms 25 --steps 50"),
     "as a module": _request(
         "", "--base-ms 5", script={"script": "tests.support.scripts.planted", "is_module": True}
@@ -70,6 +84,17 @@ ASKED = {
         measure={"timeout_seconds": 25},
     ),
     "ends early": _request("faulty.py", "'ends early'", script={"samples_per_step": 8}),
+    "one by script": _request("waiting.py", "", world_size=1, variants=("plain",), measure=BRIEF),
+    "two by script": _request("waiting.py", "", measure=BRIEF),
+    "by factory": _request(
+        "", "", workload=FactorySpec.model_validate({"factory": f"{OWN}:WaitingWorkload"}), **ALONE_TOO
+    ),
+    "by adapter": _request(
+        "",
+        "",
+        workload=LightningSpec.model_validate({"lightning": f"{OWN}:build_waiting_lightning"}),
+        **ALONE_TOO,
+    ),
     "after all": _request("planted.py", "--base-ms 5"),
 }
 
@@ -115,6 +140,16 @@ def test_planted_times_are_found_again(served: dict[str, Outcome]) -> None:
     assert _level(one, "plain") / _level(two, "ddp") == pytest.approx(80 / 150, abs=0.03)
 
 
+def test_factory_adapter_and_script_have_one_efficiency(served: dict[str, Outcome]) -> None:
+    """Planted: 100 ms a step alone, 150 ms on two; within 3 points."""
+    found = {name: complete(served[name]) for name in ASKED if " by " in f" {name}"}
+    assert len(found) == 4
+    one, two = found["one by script"], found["two by script"]
+    ratios = {name: _level(found[name], "plain") / _level(found[name], "ddp") for name in list(found)[2:]}
+    ratios["by script"] = _level(one, "plain") / _level(two, "ddp")
+    assert ratios == {name: pytest.approx(100 / 150, abs=0.03) for name in ratios}
+
+
 def test_samples_are_what_the_loaders_gave(served: dict[str, Outcome]) -> None:
     assert complete(served["two"]).samples_per_step == 8.0
     accumulated = complete(served["accumulates"])
@@ -125,13 +160,23 @@ def test_samples_are_what_the_loaders_gave(served: dict[str, Outcome]) -> None:
 
 def test_the_study_s_knobs_replace_the_arguments_of_ddp(served: dict[str, Outcome]) -> None:
     assert complete(served["two"]).overridden == {"bucket_cap_mb": "10"}
-    assert complete(served["accumulates"]).overridden == {}
+    assert complete(served["accumulates"]).overridden == {"bucket_cap_mb": "10"}
+    assert complete(served["accumulates"]).bucket_bytes == (16, 96)  # of gradients of 16, 16, 16 and 64
+    assert complete(served["as a module"]).overridden == {}
 
 
 def test_what_a_script_cannot_tell_is_missing_with_the_reason(served: dict[str, Outcome]) -> None:
     bare = complete(served["without ddp"])
     assert {block.variant for each in bare.rounds for block in each.blocks} == {"ddp"}
     assert "DistributedDataParallel" in bare.missing["local"]
+    assert "find_unused_parameters" in complete(served["unused"]).missing["local"]
+    assert "local" not in complete(served["gathers now and then"]).missing
+
+
+def test_a_knob_at_its_default_replaces_an_argument_of_ddp_too(served: dict[str, Outcome]) -> None:
+    found = complete(served["none unused"])
+    assert found.overridden == {"find_unused_parameters": "True"}
+    assert "local" not in found.missing
 
 
 def test_one_that_ends_after_enough_rounds_is_measured(served: dict[str, Outcome]) -> None:
@@ -148,6 +193,7 @@ def test_a_module_is_a_script(served: dict[str, Outcome]) -> None:
         ("never steps", "invalid", "no step of a torch.optim optimizer"),
         ("spawns", "invalid", "starts its ranks itself"),
         ("no group", "invalid", "init_process_group"),
+        ("each alone", "invalid", "each rank trains alone"),
         ("no samples", "invalid", "--samples-per-step"),
         ("raises", "crashed", "rank 1: ValueError: a bug of one rank"),
         ("leaves", "crashed", "rank 1: the script exited with code 3"),

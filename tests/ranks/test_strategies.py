@@ -10,7 +10,6 @@ import torch.distributed as dist
 from packaging.version import Version
 from torch import nn
 
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.strategies import loss_parity
 from raybench.records.messages import Outcome
@@ -26,6 +25,7 @@ from raybench.worker.strategies.stepper import Stepper, sample_weight
 from raybench.workloads import Workload, build
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
+from tests.support.alone import findings
 from tests.support.planted import to_record
 from tests.unit import studies
 
@@ -177,16 +177,16 @@ TRIALS: dict[str, StepsRequest] = {
     "ddp compiled": _request(setting={"compile": True, "activation_checkpointing": True}, variants=SHORT),
     "ddp fp16 sent": _request(setting={"gradient_compression": "fp16"}, variants=SHORT),
     "ddp bf16 sent": _request(setting={"gradient_compression": "bf16"}, variants=SHORT),
-    "fsdp": _request(setting=FSDP),
+    "fsdp": _request(setting=FSDP, variants=ALL),
     "fsdp strong": _request(
         setting=FSDP | {"batch_size": 16, "fsdp_reshard": False},
         scaling="strong",
         variants=("base", "plain", "ddp"),
     ),
     "fsdp dropout": _request({"dropout": 0.3}, setting=FSDP | {"activation_checkpointing": True}),
-    "fsdp accumulation": _request(setting=FSDP | {"gradient_accumulation": 2}),
-    "fsdp bf16": _request(setting=FSDP | {"precision": "bf16"}),
-    "fsdp fp16": _request(setting=FSDP | {"precision": "fp16"}),
+    "fsdp accumulation": _request(setting=FSDP | {"gradient_accumulation": 2}, variants=ALL),
+    "fsdp bf16": _request(setting=FSDP | {"precision": "bf16"}, variants=ALL),
+    "fsdp fp16": _request(setting=FSDP | {"precision": "fp16"}, variants=ALL),
     "fsdp bf16 batch norm": _request({"norm": "batch"}, setting=FSDP | {"precision": "bf16"}),
     **{
         f"{strategy} images {layout}": _request(

@@ -229,7 +229,7 @@ def test_what_did_not_crash_has_no_frames(two: Served) -> None:
             "losses_of_one_rank",
             {"parity": "crashed afterwards: rank 1: ValueError: planted on rank 1"},
         ),
-        ("twin_of_one_rank", {"local": "no memory for a second set of buckets"}),
+        ("twin_of_one_rank", {"local": "no memory for steps without transfers"}),
     ],
 )
 def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
@@ -282,6 +282,7 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
     assert found.parity is not None
     assert found.parity.may_differ == ("the forward pass communicates, on one device with nobody",)
     assert found.phases
+    assert found.pass_collectives == 1
     for inside in two.insides:  # under DDP both with the other rank, and in `local`, which sends nothing
         assert inside["teams"]["seen"] == [("bare", 1), ("ddp", 1), ("ddp", 2)]
 

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.alone
 
 READ_S, STEP_S = 0.020, 0.010  # for each batch: to read it, and to compute on it
 PROMISED = 1.5
+LISTED = "1e-06/1"  # a byte, then all
 
 
 def serve(request: StepsRequest) -> list[Outcome]:
@@ -93,6 +94,9 @@ def measured(pair: Ranks) -> tuple[dict[str, Verification], list[TrialRecord], l
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verifying, "diagnose_study", and_a_wrong_one)
         patch.setattr("raybench.analysis.results.diagnose_study", and_a_wrong_one)
+        # on these ranks no list is faster: the simulator is made to propose one
+        patch.setattr("raybench.analysis.simulate.what_if.best_caps", lambda _: ("default", LISTED))
+        patch.setattr("raybench.analysis.simulate.what_if.ListedSizes.is_proposed", True)
         plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
         _, store, _ = run(plan, OnRanks(pair), verify=True)
         results = analyse(plan.study, store.records)
@@ -110,6 +114,20 @@ def test_the_cure_that_the_diagnosis_proposes_is_confirmed(measured: Any) -> Non
     assert cure.verdict is Verified.CONFIRMED
     assert cure.gain.gain.low > 0.3  # 30 ms a step; several processes read as fast as it computes
     assert cure.record.study_request.anchor.workers == 0
+
+
+def test_a_proposed_bucket_list_is_measured_in_the_same_rounds(measured: Any) -> None:
+    found, records, lines = measured
+    listed = found["bucket_cap_mb"]
+    assert listed.proposal.change == {"bucket_cap_mb": LISTED}
+    assert listed.gain is not None
+    assert any(line.startswith("verified: what if -> ") for line in lines)
+    default, tested = records[0].steps, listed.record.steps
+    assert listed.record.study_request.anchor == records[0].config.setting
+    assert {block.variant for block in tested.rounds[0].blocks} >= {"ddp", "anchor"}
+    order = default.gradient_timeline.parameter_bytes
+    assert tested.bucket_bytes == (order[0], sum(order[1:]))
+    assert default.bucket_bytes == (sum(order),)
 
 
 def test_a_wrong_one_is_refuted(measured: Any) -> None:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import torch
 
-from raybench.launch.mailbox import PostedTrial
 from raybench.records.messages import Message, Outcome, Task
 from raybench.records.requests import TrialRequest, Variant
 from raybench.records.results import StepsResult
@@ -54,6 +53,7 @@ def serve_trial(
 
     A mailbox of this process's own is in the place of Ray's, and rank 0 hears it as the driver does.
     """
+    from raybench.launch.mailbox import PostedTrial  # brings Ray, which tests/gpu does without
     from raybench.worker import serve
 
     told: list[Message] = []

@@ -10,9 +10,13 @@ import pytest
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine.host import WorkerNeeds
-from tests.support.contract_of_a_runner import ContractOfARunner
+from raybench.records.results import StepsResult
+from raybench.spec.workloads import ScriptSpec
+from tests.conftest import ROOT
+from tests.support.contract_of_a_runner import SIZE, ContractOfARunner, run, steps
 
 ADDRESS = "CONTRACT_ADDRESS"
+SCRIPTS = ROOT / "tests" / "support" / "scripts"
 
 
 @pytest.fixture(scope="class")
@@ -25,4 +29,13 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroupRunn
 
 
 class TestRaysGroup(ContractOfARunner):
-    pass
+    def test_a_script_makes_its_own_group_beside_rays(self, runner: WorkerGroupRunner) -> None:
+        """Its processes are children of Ray's workers, which serve on."""
+        runner.start(SIZE, {})
+        script = ScriptSpec(script=str(SCRIPTS / "planted.py"), args="--base-ms 5")
+        outcome, _ = run(runner, steps(workload=script, variants=("local", "ddp")))
+        assert outcome.state == "complete", outcome.reason
+        assert isinstance(outcome.result, StepsResult)
+        assert {block.variant for each in outcome.result.rounds for block in each.blocks} == {"local", "ddp"}
+        assert outcome.result.samples_per_step == SIZE * 8
+        assert run(runner, steps())[0].state == "complete"

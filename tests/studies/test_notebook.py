@@ -56,4 +56,4 @@ def test_it_runs_the_study_and_reads_it(
     (page,) = [
         each for each in outputs(notebook) if "raybench-results" in each.get("data", {}).get("text/html", "")
     ]
-    assert "How it scales" in page["data"]["text/html"]
+    assert "Scaling" in page["data"]["text/html"]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.stats.rounds import level, step_series
+from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 
@@ -90,6 +90,6 @@ def question(record: TrialRecord) -> str:
 def step_time(record: TrialRecord) -> Estimate:
     """The typical step of a complete record by its own rounds, in s."""
     assert record.steps is not None
-    values = step_series(record.steps)
+    values = series(record.steps, "ddp" if record.config.world_size > 1 else "plain")
     assert values is not None
     return level(values)

@@ -29,7 +29,7 @@ from raybench.analysis.summary import Summary
 from raybench.launch.metrics import METRICS
 from raybench.records import measured_csv, record, requests, results
 from raybench.records.epochs_csv import epoch_rows
-from raybench.records.step_times import write_step_times
+from raybench.records.store import write_step_times
 from raybench.report import prediction
 from raybench.spec import validation
 from raybench.study import app

@@ -204,7 +204,7 @@ def test_a_wrong_request_raises_what_the_command_says(given: dict[str, Any], typ
     [
         ({"smoke": 1}, "--smoke: True or False (received 1)"),
         ({"runner": "slurm"}, '--runner: group, tune (received "slurm")'),
-        ({"scaling": "both"}, '--scaling: weak, strong (received "both")'),
+        ({"scaling": "both"}, 'scaling.mode: "weak" or "strong" (received "both")'),
         ({"factory": lambda: None}, "factory: a function of a module that workers can import"),
         ({"factory": "my_model"}, 'workload.factory: "package.module:function"'),
     ],

@@ -66,7 +66,7 @@ def test_every_cell_reads_a_results_directory(
         plt.close("all")
     reasons, asked_nothing, speedup = (text for text in printed if text)
     assert "strategy dp exists on GPUs only" in reasons
-    assert asked_nothing == "what if: no trial was taken apart\n"  # simulated trials have no gradients
+    assert asked_nothing == "what if: no trial was divided into parts\n"  # simulated trials have no gradients
     assert names["results"].answer.startswith("2 devices ")
     assert (names["more"].low_s < names["more"].measured_s).all()
     assert (names["more"].measured_s < names["more"].high_s).all()

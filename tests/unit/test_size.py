@@ -11,21 +11,21 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (245, 4),
-    "analysis": (7714, 56),
-    "commands": (2917, 21),
-    "driver": (1073, 6),
+    "analysis": (7778, 54),
+    "commands": (2884, 20),
+    "driver": (1086, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
-    "plan": (1125, 9),
-    "records": (1574, 12),
-    "report": (5040, 29),
-    "spec": (1678, 13),
-    "worker": (5500, 44),
-    "workloads": (2350, 22),
+    "plan": (1150, 9),
+    "records": (1583, 11),
+    "report": (4924, 29),
+    "spec": (1715, 13),
+    "worker": (5685, 44),
+    "workloads": (2217, 22),
 }
-ALONE = 15  # modules below 120 lines with one importer
+ALONE = 14  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
-DOCUMENTS_KB = {"CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
+DOCUMENTS_KB = {"README.md": 14, "CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 
 
 def code_lines(text: str) -> int:

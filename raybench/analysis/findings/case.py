@@ -12,13 +12,14 @@ from raybench.analysis.findings.finding import Finding, FindingName, Need, Sever
 from raybench.analysis.phases import phase_times
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured, Scaling
-from raybench.analysis.stats.statistics import Estimate, simultaneous_difference
+from raybench.analysis.stats.statistics import Estimate, simultaneous
 from raybench.analysis.units import baseline_unit, level_unit, one_device
 from raybench.analysis.waterfall import Parts, Waterfall
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import Phase, StepsResult
+from raybench.spec.knobs import KnobValue
 
 # A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
 # 5%, and what is found must be more than what a study is content not to know.
@@ -124,13 +125,6 @@ class Case:
     further: tuple[StepsResult, ...] = ()  # of its setting's other visits
     _results: dict[Rule, Finding | Need | None] = field(default_factory=dict, compare=False, repr=False)
 
-    @staticmethod
-    def of(record: TrialRecord, steps: StepsResult, fit: Measured | None = None) -> Case:
-        """A trial on its own, without the study around it."""
-        fit = fit or Measured([record])
-        peers = Peers.of([record], fit, fit.scaling)
-        return Case(record, steps, fit.scaling(record), fit.waterfall(record), peers)
-
     def result(self, rule: Rule) -> Finding | Need | None:
         """What a rule finds, worked out once: some look at what others have found."""
         if rule not in self._results:
@@ -148,9 +142,21 @@ class Case:
         """A finding on this trial; ``more``: further fields of ``Finding``."""
         return Finding(name, severity, self.record.trial_id, dict(values), step_s=self.step_s, **more)
 
-    def part(self, name: FindingName, part_s: Estimate, values: Mapping[str, float], **more: Any) -> Finding:
-        """A finding that explains a part of the step: a warning from a tenth of it on."""
+    def part(
+        self,
+        name: FindingName,
+        part_s: Estimate,
+        values: Mapping[str, float],
+        fix: Mapping[str, KnobValue] | None = None,
+        **more: Any,
+    ) -> Finding:
+        """A finding that explains a part of the step: a warning from a tenth of it on.
+
+        ``fix``: a change that takes away this part, or some of it.
+        """
         severity = Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
+        if fix:
+            more |= {"change": fix, "predicted": self.without(part_s)}
         return self.found(name, severity, values, explains=part_s, **more)
 
     @property
@@ -205,15 +211,12 @@ class Case:
         efficiency = self.scaling.efficiency
         if efficiency is None or self.config.world_size == 1:
             return None
-        value, low, high = (
-            (1 - end) * self.step_s for end in (efficiency.value, efficiency.high, efficiency.low)
-        )
-        return Estimate(value, low, high, efficiency.n, efficiency.starts)
+        return efficiency.scaled(-self.step_s).plus(self.step_s)
 
     @property
     def needs_variants(self) -> Need | None:
         """What a part of the step needs that is not known; None where there is no such part."""
-        has_parts = self.config.setting.strategy == "ddp" and self.config.world_size > 1
+        has_parts = self.config.setting.strategy != "dp" and self.config.world_size > 1
         return Need.VARIANTS if has_parts else None
 
     def phases(self) -> dict[Phase, Estimate]:
@@ -230,7 +233,7 @@ class Case:
             return False
         if part_s.value >= MUCH * self.step_s:
             return part_s.low > 0
-        return simultaneous_difference(part_s, NUM_PARTS).low > 0
+        return simultaneous(part_s, NUM_PARTS).low > 0
 
     def share(self, part_s: Estimate) -> float:
         """A part as a share of the step."""
@@ -243,12 +246,6 @@ class Case:
 
 
 Rule: TypeAlias = Callable[[Case], Finding | Need | None]
-
-
-def less(whole: Estimate, known_s: float) -> Estimate:
-    """A part of the step less what is known of it, in s."""
-    value, low, high = (end - known_s for end in (whole.value, whole.low, whole.high))
-    return Estimate(value, low, high, whole.n, whole.starts)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.batch import larger_batch
-from raybench.analysis.findings.case import Case, less
+from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.waterfall import WITHOUT_WRAPPER
 from raybench.spec.knobs import KnobValue
+from raybench.spec.workloads import ScriptSpec
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
 DEFAULT_CAP_MB = 25.0  # DDP's own, but for the first bucket
@@ -26,6 +26,8 @@ def interference(case: Case) -> Finding | Need | None:
     hidden = case.waterfall.hidden_communication_s if case.waterfall else None
     if hidden is None:
         return case.needs_variants
+    if case.steps.pass_collectives:  # which are exposed too, and not among the transfers alone
+        return None
     beyond = hidden.scaled(-1)
     if not case.is_notable(beyond):
         return None
@@ -51,12 +53,33 @@ def communication_bound(case: Case) -> Finding | Need | None:
         "bus_bandwidth_bytes_per_s": rate.value if rate else None,
         "link_share": _link_share(case, rate),
         "latency_share": latency_share.value if latency_share else None,
-        "buckets": len(case.steps.bucket_bytes),
-        "transferred_bytes": case.steps.gradient_bytes or sum(case.steps.bucket_bytes),
+        "buckets": len(case.steps.bucket_bytes) or len(case.steps.collective_bytes),
+        "transferred_bytes": case.steps.gradient_bytes or sum(_sent_bytes(case)),
+        "collectives": case.steps.pass_collectives or None,
     }
-    limit = slow_way(case) or _limit(case, latency_share)
+    in_passes = bool(values["collectives"]) and replay_s is not None and replay_s.high < exposed.low
+    limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case)
+    limit = limit or _limit(case, latency_share)
     known = {name: value for name, value in values.items() if value is not None}
-    return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, **vars(limit))
+    saved = case.without(part_s.scaled(GATHERED_AGAIN)) if limit.change == GATHERS_ONCE else None
+    return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, predicted=saved, **vars(limit))
+
+
+def _sent_bytes(case: Case) -> tuple[int, ...]:
+    return case.steps.bucket_bytes or case.steps.collective_bytes
+
+
+GATHERS_ONCE: Mapping[str, KnobValue] = {"fsdp_reshard": False}
+GATHERED_AGAIN = 1 / 3  # of FSDP's transfers at most: before the backward pass, beside gradients as large
+
+
+def _sharded(case: Case) -> Limit | None:
+    """FSDP gathers weights twice in a step, unless it keeps them between its passes."""
+    if case.config.setting.strategy != "fsdp":
+        return None
+    if case.config.setting.fsdp_reshard:
+        return Limit(Reason.GATHERS_TWICE, change=GATHERS_ONCE)
+    return Limit(Reason.GATHERS)
 
 
 def _link_share(case: Case, rate: Estimate | None) -> float | None:
@@ -216,7 +239,7 @@ def unattributed_loss(case: Case) -> Finding | None:
     """A loss of which only the whole is known, less what a slow device explains, with its communication."""
     lost, device = case.lost_s if case.waterfall is None else case.parts.undivided, slow_alone(case)
     if lost is not None and device is not None and device.explains is not None:
-        lost = less(lost, device.explains.value)
+        lost = lost.plus(-device.explains.value)
     if lost is None or not case.is_notable(lost):
         return None
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
@@ -224,10 +247,17 @@ def unattributed_loss(case: Case) -> Finding | None:
     if replay is not None:
         least, most = communication_bounds(case, lost, replay)
         values |= {"least_communication_s": least, "most_communication_s": most}
-    reason = Reason.SEARCHED if case.record.request.role == "search" else None
-    if case.config.setting.strategy in WITHOUT_WRAPPER or "local" in case.steps.missing:
+    strategy, why = case.config.setting.strategy, case.steps.missing.get("local")
+    reason, named = None, dict[str, str]()
+    if case.record.request.role == "search":
+        reason = Reason.SEARCHED
+    elif strategy == "fsdp" and not case.steps.collective_bytes:  # an older record
         reason = Reason.NO_PARTS
-    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason)
+    if strategy == "dp" or why is not None:
+        reason = Reason.NO_PARTS
+        if why is not None and isinstance(case.config.workload, ScriptSpec) and case.steps.gradient_bytes:
+            reason, named = Reason.NOT_LEFT_OUT, {"why": why}
+    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason, named=named)
 
 
 def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:

@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 from raybench.analysis.findings.batch import larger_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.finding import SLOW_WAYS, Basis, Finding, FindingName
-from raybench.analysis.reference import one_of_each
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import Scaling, Status
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 
@@ -47,16 +44,8 @@ class DiagnosedConfiguration:
     """One setting on several devices."""
 
     record: TrialRecord
-    label: str
-    scaling: Scaling
-    waterfall: Waterfall | None
     changes: tuple[Change, ...]  # the fewest knobs first, then the most gain; one for each set of knobs
     findings: tuple[Finding, ...]  # what explains the most time first
-
-    @property
-    def status(self) -> Status | None:
-        """excellent, good, poor or negative; None without a baseline."""
-        return self.scaling.status
 
     @property
     def nearest(self) -> tuple[Change, ...]:
@@ -65,22 +54,13 @@ class DiagnosedConfiguration:
         return tuple(each for each in self.changes if len(each.changes) == fewest)
 
 
-def compared(results: Facts) -> list[TrialRecord]:
-    """Every setting, variables and placement at the headline's world size, one trial each.
-
-    A trial of the scaling curve, which has all variants, stands before one of the search.
-    """
-    at = results.headline.config.world_size if results.headline else 0
-    there = [record for record in results.references if record.config.world_size == at > 1]
-    return one_of_each(there, lambda config: config.key(ignore=config.ANY_WORKLOAD))
-
-
 def better_settings(results: Facts) -> dict[str, tuple[Change, ...]]:
-    """Of each of ``compared``, by trial id: the measured settings that are better, the nearest first.
+    """Of each setting on the headline's several devices: the measured ones that are better, nearest first.
 
-    Of the ``MOST_COMPARED`` most efficient and the headline; of others none.
+    By trial id, the most efficient first. Of the ``MOST_COMPARED`` first and the headline; of others none.
     """
-    distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
+    several = [record for record in results.compared if record.config.world_size > 1]
+    distinct = sorted(several, key=lambda record: -_efficiency_of(results, record))
     looked_at = [*distinct[:MOST_COMPARED], *filter(None, [results.headline])]
     least = 1 + results.study.search.minimum_gain
     pairs = [
@@ -106,26 +86,6 @@ def better_settings(results: Facts) -> dict[str, tuple[Change, ...]]:
 def _efficiency_of(results: Facts, record: TrialRecord) -> float:
     efficiency = results.scaling(record).efficiency
     return efficiency.value if efficiency else 0.0
-
-
-def diagnose_configurations(
-    results: Facts,
-    better: Mapping[str, tuple[Change, ...]],
-    findings: Mapping[str, tuple[Finding, ...]],
-) -> tuple[DiagnosedConfiguration, ...]:
-    """Every one of ``compared``, best efficiency first; ``better`` and ``findings`` are by trial id."""
-    distinct = sorted(compared(results), key=lambda record: -_efficiency_of(results, record))
-    return tuple(
-        DiagnosedConfiguration(
-            record=record,
-            label=results.label(record),
-            scaling=results.scaling(record),
-            waterfall=results.waterfalls[record.trial_id],
-            changes=better[record.trial_id],
-            findings=findings.get(record.trial_id, ()),
-        )
-        for record in distinct
-    )
 
 
 def _change(

@@ -13,20 +13,22 @@ from raybench.analysis.findings.configurations import (
     DiagnosedConfiguration,
     advised,
     better_settings,
-    diagnose_configurations,
 )
-from raybench.analysis.findings.evenness import jitter, straggler
-from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
-from raybench.analysis.findings.of_study import failed, several_devices
-from raybench.analysis.findings.steadiness import (
+from raybench.analysis.findings.evenness import (
+    host_synchronization,
+    jitter,
     little_memory,
     losses_disagree,
     narrow_pcie,
     not_all_measured,
     rare_slow_steps,
+    still_warming,
+    straggler,
     throttling,
     too_few_cores,
 )
+from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
+from raybench.analysis.findings.of_study import failed, several_devices
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.records.record import TrialRecord
@@ -40,6 +42,8 @@ RULES: Mapping[FindingName, Rule] = {
     FindingName.OTHER_PROCESSES: other_processes,
     FindingName.THROTTLING: throttling,
     FindingName.NARROW_PCIE: narrow_pcie,
+    FindingName.STILL_WARMING: still_warming,
+    FindingName.HOST_SYNCHRONIZATION: host_synchronization,
     FindingName.LITTLE_MEMORY: little_memory,
     FindingName.STRAGGLER: straggler,
     FindingName.LOSSES_DISAGREE: losses_disagree,
@@ -82,7 +86,10 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
         first=ranked([*(of_trial[headline.trial_id] if headline else ()), *of_study]),
-        configurations=diagnose_configurations(results, better, of_trial),
+        configurations=tuple(
+            DiagnosedConfiguration(cases[trial_id].record, changes, of_trial[trial_id])
+            for trial_id, changes in better.items()
+        ),
         not_examined=_not_examined(cases[headline.trial_id]) if headline else (),
     )
 
@@ -126,8 +133,3 @@ def _peers(results: Facts) -> dict[_Where, Peers]:
         where: replace(Peers.of(records, results.fit, results.scaling), elsewhere=several)
         for where, records in there.items()
     }
-
-
-def findings(record: TrialRecord) -> list[Finding]:
-    """The findings on a record on its own; nothing for one that is not complete."""
-    return [] if record.steps is None else list(diagnose(Case.of(record, record.steps)))

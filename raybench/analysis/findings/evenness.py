@@ -1,4 +1,7 @@
-"""Are a trial's devices equal? The rank that makes the others wait, and devices that differ alone."""
+"""What makes a setting's figures those of a slower machine, or limits what they are good for.
+
+A rank that makes the others wait, devices that differ alone, clocks, cores, links and memory.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,33 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import get_args
 
 import numpy as np
+from scipy.special import stdtrit
 
-from raybench.analysis.findings.case import Case, less
+from raybench.analysis.findings.case import LEAST_SHARE, MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, Severity
-from raybench.analysis.stats.rounds import device_spread
 from raybench.analysis.stats.statistics import (
     Estimate,
-    geometric,
+    of_log,
     simultaneous,
-    simultaneous_difference,
     trimmed_mean,
 )
+from raybench.analysis.strategies import loss_parity
 from raybench.records.record import TrialRecord
-from raybench.records.results import Block, StepsResult
+from raybench.records.results import Beside, StepsResult
 from raybench.spec.workloads import OwnCodeSpec, TextSpec
 
 LEAST_EXCESS = 0.02  # relative, of the slow rank
 TAKEN_LEAST = 0.1  # of a core, by other processes: from here on they may be what slows a rank
 MOST_LOOKED_AT = 20  # other trials, for whether a device is slow in them too
+RARE_LEAST = 0.03  # of the typical step: a difference of less is not worth a word
+CLOCK_DROP = 0.10  # relative, from the fastest round
+WARMER_C = 5.0  # degrees, from the first round to the last
+FP16S = "grad_scaler.py"  # torch's own, which has to know whether a gradient is finite
+NAMED_LINES = 3
+PAIRS_SIGNIFICANCE = 0.01  # with 0.05, one steady trial in twenty would have devices apart
 
 
 def straggler(case: Case) -> Finding | None:
@@ -62,7 +72,7 @@ def slow_alone(case: Case) -> Finding | None:
         "rank": spread.slow,
         "fast_rank": spread.fast,
         "spread_ratio": by.value,
-        "blocks": spread.num_blocks,
+        "blocks": by.n,
     }
     # of one slow device and n - 1 others
     mean_s = case.parts.ideal.value if case.parts.ideal else case.step_s
@@ -104,24 +114,21 @@ def slowest_rank(visits: Sequence[StepsResult]) -> tuple[int, Estimate, Estimate
     times = np.array([block.step_time_s for block in blocks])
     ranks = times.shape[1]
     others = np.column_stack([np.median(np.delete(times, rank, axis=1), axis=1) for rank in range(ranks)])
-    ratios = [geometric(times[:, rank] / others[:, rank]) for rank in range(ranks)]
-    worst = max(range(ranks), key=lambda rank: ratios[rank].value)
+    logs = [trimmed_mean(np.log(times[:, rank] / others[:, rank])) for rank in range(ranks)]
+    worst = max(range(ranks), key=lambda rank: logs[rank].value)
+    log = simultaneous(logs[worst], ranks)
     excess_s = trimmed_mean(times[:, worst] - others[:, worst])
-    return (
-        blocks[0].ranks[worst],
-        simultaneous(ratios[worst], ranks),
-        simultaneous_difference(excess_s, ranks),
-    )
+    ratio = of_log(log.value, log.half_width, log.n)
+    return blocks[0].ranks[worst], ratio, simultaneous(excess_s, ranks)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The slowest and the fastest device, each alone; relative, with a 99% interval."""
+    """The slowest and the fastest device, each alone; relative, with a 99% interval, n counts blocks."""
 
     slow: int
     fast: int
     by: Estimate
-    num_blocks: int
 
     @property
     def is_certain(self) -> bool:
@@ -130,20 +137,30 @@ class Spread:
 
 
 def _spread(visits: Sequence[StepsResult]) -> Spread | None:
-    """By the plain blocks, each on one device alone, over the mean of their visit."""
-    blocks, logs = list[Block](), list[float]()
+    """By the plain blocks, each on one device alone, over the mean of their visit.
+
+    Two-sample t, Bonferroni over all pairs of devices. None with one device, or fewer than two blocks more
+    than devices.
+    """
+    devices, logs = list[int](), list[float]()
     for visit in visits:
         there = [block for each in visit.rounds if (block := each.block("plain")) is not None]
         own = np.log([block.step_time_s[0] for block in there])
-        blocks += there
+        devices += [block.ranks[0] for block in there]
         logs += (own - own.mean()).tolist() if there else []
-    found = device_spread(np.array(logs), [block.ranks[0] for block in blocks])
-    if found is None:
+    names, turns = np.unique(np.array(devices, dtype=np.int64), return_inverse=True)
+    degrees = len(devices) - len(names)
+    if len(names) < 2 or degrees < 2:
         return None
-    apart, half = found.apart, found.half
-    ends = [math.expm1(each) for each in (apart, apart - half, apart + half)]
-    by = Estimate(ends[0], ends[1], ends[2], len(blocks))
-    return Spread(found.slow, found.fast, by, len(blocks))
+    counts, values = np.bincount(turns), np.array(logs)
+    means = np.bincount(turns, values) / counts
+    within = float(((values - means[turns]) ** 2).sum())
+    slow, fast = int(means.argmax()), int(means.argmin())
+    error = math.sqrt(within / degrees * (1 / counts[slow] + 1 / counts[fast]))
+    num_pairs = len(names) * (len(names) - 1) / 2
+    half = float(stdtrit(degrees, 1 - PAIRS_SIGNIFICANCE / 2 / num_pairs)) * error
+    by = of_log(float(means[slow] - means[fast]), half, len(devices)).plus(-1)
+    return Spread(int(names[slow]), int(names[fast]), by)
 
 
 def _why_slow(case: Case, rank: int) -> Reason | None:
@@ -194,7 +211,7 @@ def jitter(case: Case) -> Finding | Need | None:
     skew, slow = case.parts.skew, case.finding(slow_in_step)
     if skew is None:
         return case.needs_variants
-    rest = less(skew, slow.explains.value if slow and slow.explains else 0.0)
+    rest = skew.plus(-slow.explains.value) if slow and slow.explains else skew
     if not case.is_notable(rest):
         return None
     values = {"waited_s": rest.value, "waited_share": case.share(rest)}
@@ -210,3 +227,134 @@ def _may_vary(case: Case) -> bool:
     workload = case.config.workload
     is_padded = isinstance(workload, TextSpec) and workload.padding == "longest"
     return workload.input == "real" and (is_padded or isinstance(workload, OwnCodeSpec))
+
+
+def rare_slow_steps(case: Case) -> Finding | None:
+    """The mean step, of which totals are made, is far above the typical one."""
+    share = case.scaling.mean_step_s.value / case.step_s - 1
+    if share <= RARE_LEAST:
+        return None
+    severity = Severity.WARNING if share >= MUCH else Severity.NOTE
+    values = {"share_ratio": share, "seconds_per_step": share * case.step_s}
+    return case.found(FindingName.RARE_SLOW_STEPS, severity, values)
+
+
+def too_few_cores(case: Case) -> Finding | None:
+    """More workers than cores, or a container that had used up its quota of CPU time."""
+    if case.config.oversubscribed:  # no figure of it says how fast workers with cores of their own are
+        values = {"world_size": float(case.config.world_size)}
+        return case.found(FindingName.TOO_FEW_CORES, Severity.PROBLEM, values, reason=Reason.OVERSUBSCRIBED)
+    # of the scheduler's periods, on the rank that met it most often
+    share = max((each for each in case.steps.quota_used_up if each is not None), default=0.0)
+    if share < LEAST_SHARE:
+        return None
+    values = {"used_up_share": share}
+    return case.found(FindingName.TOO_FEW_CORES, Severity.WARNING, values, reason=Reason.QUOTA)
+
+
+def throttling(case: Case) -> Finding | Need | None:
+    """A device held its clock down, or its clock fell by a tenth."""
+    rounds, ranks = case.steps.rounds, case.record.ranks
+    slowed, drop = sum(any(each.throttled) for each in rounds), _clock_drop(case.steps)
+    if slowed or drop >= CLOCK_DROP:
+        flags = (zip(ranks, each.throttled, strict=False) for each in rounds)
+        reported = sorted({rank for of_round in flags for rank, is_slow in of_round if is_slow})
+        return case.found(
+            FindingName.THROTTLING,
+            Severity.WARNING,
+            {"throttled_rounds": slowed, "rounds": len(rounds), "clock_drop_ratio": drop},
+            reason=None if slowed else Reason.CLOCK_FELL,
+            named={"ranks": ", ".join(map(str, reported))},
+        )
+    has_clocks = any(clock for each in rounds for clock in each.clock_mhz)
+    return Need.CLOCKS if case.is_cuda and not has_clocks else None
+
+
+def _clock_drop(measurement: StepsResult) -> float:
+    """The largest fall of any device's clock below its fastest round, relative."""
+    drops = [0.0]
+    for of_rank in zip(*(each.clock_mhz for each in measurement.rounds), strict=False):
+        clocks = [clock for clock in of_rank if clock is not None]
+        # GPUs only change their mind for long; one low reading may be an idle moment, so the median counts.
+        if len(clocks) >= 4:
+            half = len(clocks) // 2
+            drops.append(1 - float(np.median(clocks[half:])) / max(float(np.median(clocks[:half])), 1.0))
+    return max(drops)
+
+
+def still_warming(case: Case) -> Finding | None:
+    """GPUs that grew warmer in the rounds: what they reach for seconds they may not keep for hours."""
+    by_rank = dict(
+        zip(
+            case.record.ranks,
+            zip(*(each.temperature_c for each in case.steps.rounds), strict=False),
+            strict=False,
+        )
+    )
+    rises = {rank: each[-1] - each[0] for rank, each in by_rank.items() if None not in (each[0], each[-1])}
+    if not rises or max(rises.values()) < WARMER_C:
+        return None
+    rank = max(rises, key=lambda each: rises[each])
+    values = {"rank": rank, "warmer_c": rises[rank], "temperature_c": by_rank[rank][-1]}
+    named = node_of(case.record, rank)
+    return case.found(FindingName.STILL_WARMING, Severity.NOTE, values, named=named)
+
+
+def host_synchronization(case: Case) -> Finding | None:
+    """A step waits for its GPU in the middle, for a value or a size."""
+    lines = {
+        line: number for line, number in (case.steps.host_waits or {}).items() if not line.startswith(FP16S)
+    }
+    if not lines:
+        return None
+    named = {"lines": ", ".join(list(lines)[:NAMED_LINES])}
+    return case.found(
+        FindingName.HOST_SYNCHRONIZATION, Severity.NOTE, {"waits": sum(lines.values())}, named=named
+    )
+
+
+def narrow_pcie(case: Case) -> Finding | None:
+    """A link to the host that could be faster: it slows copies, and transfers between GPUs without NVLink."""
+    links = zip(case.record.ranks, case.steps.pcie_links, strict=False)
+    narrow = {rank: link for rank, link in links if link is not None and link.is_narrow}
+    if not narrow:
+        return None
+    rank, link = next(iter(narrow.items()))
+    values = {"ranks": len(narrow), "rank": rank, "lanes": link.lanes, "most_lanes": link.most_lanes}
+    named = node_of(case.record, rank)
+    return case.found(FindingName.NARROW_PCIE, Severity.WARNING, values, named=named)
+
+
+def little_memory(case: Case) -> Finding | None:
+    """Torch's allocator found a GPU full, and emptied its cache to go on."""
+    retries = sum(case.steps.allocator_retries)  # in the rounds, on all ranks
+    if not retries:
+        return None
+    values = {"retries": retries, "rounds": len(case.steps.rounds)}
+    return case.found(FindingName.LITTLE_MEMORY, Severity.WARNING, values)
+
+
+def losses_disagree(case: Case) -> Finding | None:
+    """The first losses or gradient are not one device's: a problem unless the model explains it."""
+    verdict = loss_parity(case.record)
+    if verdict is None or verdict.agrees:
+        return None
+    values = {"relative_difference": verdict.relative_difference, "tolerance": verdict.tolerance}
+    if verdict.gradient_difference is not None:
+        values["gradient_difference"] = verdict.gradient_difference
+    named = {"strategy": case.config.setting.strategy, "why": ", ".join(verdict.may_differ)}
+    of_gradient = verdict.relative_difference <= verdict.tolerance
+    if verdict.may_differ:
+        reason = Reason.LEGITIMATE_GRADIENT if of_gradient else Reason.LEGITIMATE
+        return case.found(FindingName.LOSSES_DISAGREE, Severity.NOTE, values, reason=reason, named=named)
+    which = Reason.GRADIENT if of_gradient else None
+    return case.found(FindingName.LOSSES_DISAGREE, Severity.PROBLEM, values, reason=which, named=named)
+
+
+def not_all_measured(case: Case) -> Finding | None:
+    """What failed when the rounds were done: they stand, and what belongs to them is missing."""
+    missing = {name: case.steps.missing[name] for name in get_args(Beside) if name in case.steps.missing}
+    if not missing:
+        return None
+    named = {"missing": ", ".join(f"{name.replace('_', ' ')}: {why}" for name, why in missing.items())}
+    return case.found(FindingName.NOT_ALL_MEASURED, Severity.NOTE, {}, named=named)

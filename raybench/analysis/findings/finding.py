@@ -23,7 +23,7 @@ class FindingName(StrEnum):
     #: a step on which transfers run takes longer than both explain: they take cores, memory bandwidth or
     #: multiprocessors from what computes at the same time
     INTERFERENCE = "interference"
-    #: DDP's copies and hooks
+    #: DDP's copies and hooks, or FSDP's
     COSTLY_WRAPPER = "costly wrapper"
     #: all devices at once compute slower than one alone, beyond what other processes explain
     CONTENTION = "contention"
@@ -52,6 +52,10 @@ class FindingName(StrEnum):
     THROTTLING = "throttling"
     #: a GPU's PCIe link has fewer lanes than GPU and slot could have
     NARROW_PCIE = "narrow PCIe link"
+    #: a GPU was 5 degrees warmer after the rounds than in the first: the clocks of hours may be lower
+    STILL_WARMING = "still warming up"
+    #: lines of code at which a step waits for its GPU, so that the host cannot give it work ahead
+    HOST_SYNCHRONIZATION = "host synchronization"
     #: torch's allocator found a GPU full in the rounds and emptied its cache, which stops the device
     LITTLE_MEMORY = "little memory left"
     #: the mean step over all rounds is more than 3% above the typical one: the slow steps that the estimator
@@ -89,17 +93,23 @@ class Reason(StrEnum):
     SOCKETS = auto()  # a slow way
     HOST_MEMORY = auto()  # a slow way
     FAR_GPUS = auto()  # a slow way
+    PASSES = auto()  # communicate themselves, as SyncBatchNorm does
+    GATHERS_TWICE = auto()  # of FSDP, weights before each pass
+    GATHERS = auto()  # of FSDP, weights before the forward pass
     # interference
     CHANNELS = auto()  # of NCCL's take multiprocessors
     BUSY_CORES = auto()
     # contention
-    SHARED_NODE = auto()  # of GPUs
+    SHARED_NODE = auto()  # of GPUs whose clocks are not known
+    CLOCKS = auto()  # which are lower when all GPUs work
+    SHARED_HOST = auto()  # of GPUs whose clocks are about the same
     THREADS = auto()  # more of them than cores
     WORKERS = auto()  # more of them than cores, whatever their threads
     ONE_NODE = auto()  # while others are free
     # costly wrapper
     VIEWS = auto()  # gradient_as_bucket_view is off
     COPIES = auto()  # batched_grad_copy is off
+    SHARDS = auto()  # of FSDP
     # other processes
     OURS = auto()  # Ray and the kernel
     ONE_PROGRAM = auto()
@@ -120,7 +130,8 @@ class Reason(StrEnum):
     LARGER_IS_NO_BETTER = auto()
     # unattributed loss
     SEARCHED = auto()  # a trial of the search, which has no other variants
-    NO_PARTS = auto()  # of a strategy or script whose transfers cannot be left out
+    NO_PARTS = auto()  # of a strategy or script without DDP, whose transfers cannot be left out
+    NOT_LEFT_OUT = auto()  # of a script with DDP, for the reason that it names
     # too few cores
     OVERSUBSCRIBED = auto()
     QUOTA = auto()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from raybench.analysis.failures import alike
 from raybench.analysis.findings.case import WholeStudy
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.labels import trial_words
@@ -39,6 +39,23 @@ def command_to_go_on(whole: WholeStudy, *also: State) -> str:
             longest_s[field] = max(longest_s.get(field, 0.0), field_s)
     words += [f"--set {field}={MORE_TIME * longest:g}" for field, longest in longest_s.items()]
     return " ".join(words)
+
+
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|[\d,]*\d")  # addresses, shapes, ranks, bytes
+
+
+def failure_key(state: str, reason: str | None, frames: Sequence[str]) -> Hashable:
+    """The same for two failures of one cause: what was raised, and where; numbers in the words may differ."""
+    return state, _VARYING.sub("#", reason or ""), tuple(frames[:1])
+
+
+def alike(failed: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
+    """The failed records of each cause together, in the order in which the causes came."""
+    groups: dict[Hashable, list[TrialRecord]] = {}
+    for record in failed:
+        key = failure_key(record.state, record.reason, record.frames)
+        groups.setdefault(key, []).append(record)
+    return list(groups.values())
 
 
 # each way to end without figures

@@ -8,12 +8,13 @@ no suggestions: no curve and no choice knows of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from raybench.analysis.findings.finding import Finding, Severity
 from raybench.analysis.labels import changes_words
 from raybench.analysis.resolve import Facts
+from raybench.analysis.simulate.what_if import ListedSizes, study_what_if
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, Verdict, gain_of
 from raybench.records.record import TrialRecord
@@ -49,6 +50,7 @@ class Proposal:
     setting: Setting
     environment: Mapping[str, str]
     obstacle: str = ""  # why it cannot be tried here
+    simulated: Estimate | None = None  # of what the simulator proposes, without a finding: as ``predicted``
 
     @property
     def needs_you(self) -> bool:
@@ -58,7 +60,13 @@ class Proposal:
     @property
     def predicted(self) -> Estimate | None:
         """The throughput with the change over that without it, of the first finding that says one."""
-        return next((each.predicted for each in self.findings if each.predicted is not None), None)
+        of_findings = (each.predicted for each in self.findings if each.predicted is not None)
+        return next(of_findings, self.simulated)
+
+    @property
+    def wins_s(self) -> float:
+        """What the first finding's change is likely to win back of a step, in s."""
+        return self.findings[0].wins_s if self.findings else 0.0
 
 
 @dataclass(frozen=True)
@@ -94,15 +102,14 @@ class Verification:
     def predicted_gain(self) -> Estimate | None:
         """What was predicted, relative as ``gain`` is."""
         ratio = self.proposal.predicted
-        return (
-            None
-            if ratio is None
-            else replace(ratio, value=ratio.value - 1, low=ratio.low - 1, high=ratio.high - 1)
-        )
+        return ratio.plus(-1) if ratio is not None else None
 
 
 def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
-    """What the findings of the headline propose, each change once, those of the most time first."""
+    """What the findings of the headline propose, and a list of bucket sizes; those of the most time first.
+
+    Each change once.
+    """
     headline = base.headline
     if headline is None:
         return []
@@ -123,16 +130,33 @@ def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
         found[key] = Proposal(
             findings, proposal.change, proposal.setting, proposal.environment, proposal.obstacle
         )
-    return list(found.values())
+    every = list(found.values())
+    listed = _bucket_list(base, headline.config)
+    if listed is not None and all(each.setting != listed.point.setting for each in every):
+        point, config = listed.point, headline.config
+        wins_s = base.scaling(headline).step_time_s.value - point.step_time_s.value
+        place = next((place for place, each in enumerate(every) if each.wins_s < wins_s), len(every))
+        ratio = point.gain.plus(1.0)
+        change, obstacle = point.change.knobs, point.setting.fault(config.device) or ""
+        every.insert(place, Proposal((), change, point.setting, config.environment, obstacle, ratio))
+    return every
+
+
+def _bucket_list(base: Facts, config: Configuration) -> ListedSizes | None:
+    """The list that the simulator proposes for the headline, whose configuration this is."""
+    found = study_what_if(base)
+    if found is None or base.buckets.key(found.record.config) != base.buckets.key(config):
+        return None
+    return found.listed if found.listed is not None and found.listed.is_proposed else None
 
 
 def verifications(base: Facts, first: Sequence[Finding]) -> tuple[Verification, ...]:
     """Every proposal with what is known of it; empty where none was tested by a trial of its own."""
-    headline, proposed = base.headline, proposals(base, first)
+    headline = base.headline
     asked = [record for record in base.records if record.request.role == "verification"]
     if headline is None or not asked:
         return ()
-    tested = [(each, test_of(base, each)) for each in proposed]
+    tested = [(each, test_of(base, each)) for each in proposals(base, first)]
     known = {record.trial_id for _, record in tested if record is not None}
     for record in asked:  # what an earlier diagnosis proposed
         if record.trial_id not in known:

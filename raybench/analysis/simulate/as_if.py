@@ -1,42 +1,55 @@
 """What more devices would bring: measured as if there were so many, simulated, fitted, required of a network.
 
-Measured: the variants ``as_if`` of a trial, in whose steps only the time of a collective is assumed. Their
-interval holds that of the rounds, and the network's from as slow to as fast as it may be, as the simulated
-step carries it over. Simulated: the trial's own gradients, buckets and overlap with the all-reduce of a
-network, where nothing was measured as if. Fitted: by the steps on other numbers of devices (``outlook``).
+Measured: the variants ``as_if`` of a trial, in whose steps only the time of a collective is assumed.
+Simulated: the trial's own gradients, buckets and overlap with the all-reduce of a network, and the wait for
+the slowest, where nothing was measured as if. Fitted: by the steps on other numbers of devices (``outlook``).
 Required: what a step may take at an efficiency is that of the slowest device over a free network and what the
 network adds; the bus bandwidth that adds no more. Where none of these says anything a law does.
+
+Intervals are of joint draws of every input: the steps here by the pool, latency and bandwidth of a network
+each within its range, how delays of ranks are distributed, and one of the models that all say of the trial
+what was measured. A network changes a step that was measured as if by as much as the simulated one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raybench.analysis.collectives import bus_factor
 from raybench.analysis.laws import DOUBLINGS, ByLaw
 from raybench.analysis.resolve import Facts
+from raybench.analysis.simulate.fit import expected_maximum
 from raybench.analysis.simulate.outlook import Outlook
-from raybench.analysis.simulate.steps import Expected
+from raybench.analysis.simulate.steps import NORMAL_95, Expected
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
-from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_model
-from raybench.analysis.stats.statistics import Estimate, inverse
+from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_models
+from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Weights
+from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AsIf
-from raybench.spec.network import Line, Network
+from raybench.spec.network import Line, Network, links_needed
 
-TARGET_STEP = 0.05  # of the efficiency that is required
-NEAR_CEILING = 0.02  # nearer to a free network's none is required: any bandwidth would be needed
-CURVE_POINTS = 25
+OF_CEILING = 0.95  # what is required of the efficiency over a free network: all of it no bandwidth brings
+CURVE_POINTS, RATES = 25, 32
 LOG_RATES = math.log(1e6), math.log(1e13)  # of a network, in bytes/s: the least, and the most
+# of a range, from worst to best: where it is drawn, and how often; the ends are within a 95% interval
+RANGE, WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.125, 0.25, 0.25, 0.25, 0.125)
+MIDDLE = 2
 
+LINKS = {"cpu": ("tcp-25", "tcp-100"), "cuda": ("tcp-100", "infiniband-400")}  # what nodes are sold with
+
+Array = NDArray[np.float64]
 How = Literal["as if", "simulated", "fit", "law"]
+# the steps here, the network's, the wait for the slowest, and how a step is simulated
+Input = Literal["rounds", "latency", "bandwidth", "stragglers", "model"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ class OnMore:
     step_time_s: Estimate | None = None
     total_step_s: Estimate | None = None  # of which totals are made
     samples: float = 0.0  # of all devices in a step
-    network_share: float = 0.0  # of the variance behind the interval, that is the network's
+    shares: tuple[tuple[Input, float], ...] = ()  # of the variance behind the interval, by what has it
     held_s: float | None = None  # by which a step's collectives were held longer
     waited_s: float | None = None  # for the slowest device, in a step
 
@@ -62,9 +75,10 @@ class Requirement:
 
     world_size: int
     ceiling: Estimate  # efficiency over a free network: the slowest device alone
-    target: float | None  # efficiency below it; None: communication leaves nothing to require
-    bus_bytes_per_s: float | None  # that reaches it, of all links of a node; None: none does, or any
+    target: float | None  # OF_CEILING of it; None: communication leaves nothing to require
+    bus_bytes_per_s: Estimate | None  # that reaches it, of all links of a node; None: none does, or any
     curve: tuple[tuple[float, float], ...]  # bus bandwidth in bytes/s, and efficiency; around what is needed
+    links: tuple[tuple[str, int], ...] = ()  # presets, and how many of each a node needs
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,12 @@ class MoreDevices:
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # that of the points, where nothing better is known
     fitted: Outlook | None = None
+    bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
+
+    @property
+    def devices_per_node(self) -> int:
+        """Of the trial."""
+        return -(-self.record.config.world_size // (self.record.nodes or 1))
 
 
 def more_devices(
@@ -94,7 +114,7 @@ def more_devices(
         return None
     seen = _Seen(results, headline)
     points = list(seen.measured())
-    waits = {each.asked.world_size: each.waited_s or 0.0 for each in reversed(points)}
+    waits = {each.asked.world_size: (each.waited_s or 0.0,) * 2 for each in reversed(points)}
     if network is not None:
         asked = [as_if_on(network, size, headline.config.device) for size in sizes or seen.next_sizes]
         known = {each.asked for each in points}
@@ -104,7 +124,7 @@ def more_devices(
     points.sort(key=lambda each: each.asked.world_size)
     required = sizes or [each.asked.world_size for each in points] or seen.next_sizes
     requirements = tuple(
-        seen.requirement(size, waits.get(size, 0.0))
+        seen.requirement(size, waits.get(size) or seen.waits_s(size))
         for size in dict.fromkeys(required if seen.can_simulate else ())
     )
     law = None
@@ -116,7 +136,8 @@ def more_devices(
             points += [seen.by_law(*each) for each in law.speedups] if law else []
     if not points and not requirements and fitted is None:
         return None
-    return MoreDevices(headline, tuple(points), requirements, law, fitted)
+    here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
+    return MoreDevices(headline, tuple(points), requirements, law, fitted, here.value if here else None)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -153,14 +174,15 @@ class _Seen:
         return [self._config.world_size * factor for factor in DOUBLINGS]
 
     @cached_property
-    def _model(self) -> StepModel | None:
+    def _models(self) -> tuple[StepModel, ...]:
+        """Those that say of the step what was measured, the first the reported one; empty: none does."""
         shown = next((each for each in self._visits if can_be_asked(each)), None)
-        return None if shown is None else step_model(shown, self._results.measured, self._fit)
+        return () if shown is None else step_models(shown, self._results.measured, self._fit)
 
     @property
     def can_simulate(self) -> bool:
         """Whether the step is known without transfers, at the batch that more devices would have."""
-        return self._config.scaling == "weak" and self._model is not None and self._pool.has(self._base)
+        return self._config.scaling == "weak" and bool(self._models) and self._pool.has(self._base)
 
     def measured(self) -> Iterator[OnMore]:
         """What was measured as if on more devices, in any visit."""
@@ -176,21 +198,57 @@ class _Seen:
                     found.setdefault(unit, (asked, []))[1].append(added)
         for unit, (asked, of_visits) in found.items():
             held_s, slow_s, fast_s, waited_s = np.mean(of_visits, axis=0).tolist()
-            step_s = self._pool.time(unit)
-            over = self._pool.contrast({self._base: 1.0, unit: -1.0}) if self._pool.has(self._base) else None
-            share = 1.0 if self._config.scaling == "weak" else 1 / asked.world_size
-            ends = self._network_ends(asked, step_s.value, (slow_s - held_s, fast_s - held_s))
-            point = self._on_network(asked, "as if", step_s, over.ratio(share) if over else None, ends)
+            step_s = self._pool.time(unit).value
+            if not asked.slow_lines:
+                over = np.zeros((1, len(RANGE), len(RANGE)))
+            elif self.can_simulate:
+                over = self._over_network(asked)
+                over = over - over[:, MIDDLE : MIDDLE + 1, MIDDLE : MIDDLE + 1]  # there it was measured
+            else:  # all that is held longer is in the step
+                more_s = np.array([_between(slow_s, fast_s, each) - held_s for each in RANGE])
+                over = np.log(np.maximum(1 + more_s / step_s, 0.5))[None, None, :].repeat(len(RANGE), axis=1)
+            point = self._point(asked, "as if", step_s, {unit: 1.0}, _drawn(over))
             yield replace(point, held_s=held_s, waited_s=waited_s)
 
     def simulated(self, asked: AsIf) -> OnMore:
-        """The step over a network, by its schedule alone."""
-        step_s = self._step_s(self._no_faster(asked.lines, asked))
-        own = self._pool.time(self._fit.unit(self._visits[0]))
-        half = math.hypot(own.log_half_width, MODEL_ERROR)
-        estimate = Estimate(step_s, step_s * math.exp(-half), step_s * math.exp(half), own.n)
-        ratio = inverse(estimate).scaled(self._pool.time(self._base).value)
-        return self._on_network(asked, "simulated", estimate, ratio, self._network_ends(asked, step_s))
+        """The step over a network, by its schedule, after the wait for the slowest."""
+        over, waits = self._over_network(asked), self.waits_s(asked.world_size)
+        waited_s = _between(*waits, 0.5)
+        step_s = self._network_step_s(self._models[0], asked)
+        late = np.log([(step_s + _between(*waits, each)) / (step_s + waited_s) for each in RANGE])
+        random = np.random.default_rng(SEED)
+        drawn = _drawn(over)
+        drawn["stragglers"] = late[random.choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)]
+        missed = MODEL_ERROR / NORMAL_95 * random.standard_normal(NUM_DRAWS)
+        drawn["model"] = drawn["model"] + missed
+        unit = self._fit.unit(self._visits[0])
+        point = self._point(asked, "simulated", step_s + waited_s, {unit: 1.0}, drawn)
+        return replace(point, waited_s=waited_s)
+
+    def waits_s(self, world_size: int) -> tuple[float, float]:
+        """By how much the slowest of so many is later than that of the ranks here, in s: at least, at most.
+
+        What a rank is always slower by stays. How far the largest of n values is above their mean grows as
+        for a normal distribution at least, and at most as for an exponential one, where it is the sum of 1/k
+        from 2 to n.
+        """
+        blocks = [
+            block
+            for record in self._visits
+            if record.steps
+            for each in record.steps.rounds
+            if (block := each.block("local"))
+        ]
+        if not blocks:
+            return 0.0, 0.0
+        ranks_s = np.array([each.step_time_s for each in blocks])
+        late_s = np.median([each.slowest_s for each in blocks] - ranks_s.mean(axis=1))
+        always_s = np.median(ranks_s - ranks_s.mean(axis=1, keepdims=True), axis=0).max()
+        here_s = max(float(late_s - always_s), 0.0)
+        sizes = np.array([self._config.world_size, world_size], dtype=np.float64)
+        grown = expected_maximum(sizes), np.array([(1 / np.arange(2, n + 1)).sum() for n in sizes])
+        least, most = (here_s * max(float(more / here) - 1, 0.0) for here, more in grown)
+        return least, most
 
     def fitted(self, each: Expected) -> OnMore:
         """What a fit predicts."""
@@ -208,106 +266,181 @@ class _Seen:
 
     def by_law(self, size: int, speedup: Estimate) -> OnMore:
         """What a law says."""
-        per_device = self._batch_per_device(size)
-        return OnMore(AsIf(world_size=size), "law", per_device, speedup, speedup.scaled(1 / size))
+        of_all = size if self._config.scaling == "weak" else 1
+        step_s = None
+        if self._pool.has(self._base) and speedup.low > 0:
+            step_s = inverse(speedup).scaled(of_all * self._pool.time(self._base).value)
+        return OnMore(
+            AsIf(world_size=size),
+            "law",
+            self._batch_per_device(size),
+            speedup,
+            speedup.scaled(1 / size),
+            total_step_s=step_s,
+            samples=self._samples(size),
+        )
 
-    def requirement(self, world_size: int, waited_s: float) -> Requirement:
-        """What so many devices need that wait so long for the slowest."""
+    def _samples(self, world_size: int) -> float:
+        """Of all devices in a step."""
+        measured = self._visits[0].steps
+        assert measured is not None
+        more = world_size / self._config.world_size if self._config.scaling == "weak" else 1.0
+        return measured.samples_per_step * more
+
+    def requirement(self, world_size: int, waits: tuple[float, float]) -> Requirement:
+        """What so many devices need that wait so long for the slowest, at least and at most."""
         slowest = level_unit(self._config, self._buckets, "local slowest")
-        local_s = self._pool.time(slowest).value
-        share = local_s / (local_s + waited_s)
-        ceiling = self._pool.contrast({self._base: 1.0, slowest: -1.0}).ratio(share)
-        target = math.floor((ceiling.value - NEAR_CEILING) / TARGET_STEP + 1e-9) * TARGET_STEP
-        base_s, factor = self._pool.time(self._base).value, bus_factor("all_reduce", world_size)
-        free_s, simulated_free_s = base_s / ceiling.value, self._step_s(((0.0, 0.0),))
+        real = self._fit.unit(self._visits[0])
+        # a free network is no slower than the one here, whatever noise says of the steps without transfers
+        over_base: list[Weights] = [{self._base: 1.0, slowest: -1.0}, {self._base: 1.0, real: -1.0}]
+        local_s, base_s = self._pool.time(slowest).value, self._pool.time(self._base).value
+        shares = np.array([local_s / (local_s + _between(*waits, each)) for each in RANGE])
+        random = np.random.default_rng(SEED)
+        free = np.exp(self._pool.draws(over_base).max(axis=1))
+        free = free * shares[random.choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)]
+        best = max(self._pool.contrasts(over_base), key=lambda each: each.mean)
+        ceiling = _estimate(best.ratio(shares[MIDDLE]), np.log(free) - math.log(shares[MIDDLE]) - best.mean)
+        target = OF_CEILING * ceiling.value
+        factor = bus_factor("all_reduce", world_size)
+
+        free_s = [self._step_s(((0.0, 0.0),), model) for model in self._models]
+
+        def exposed_s(log_rate: float, number: int) -> float:
+            with_s = self._step_s(((0.0, factor / math.exp(log_rate)),), self._models[number])
+            return max(with_s - free_s[number], 0.0)
 
         def efficiency(log_rate: float) -> float:
-            exposed_s = self._step_s(((0.0, factor / math.exp(log_rate)),)) - simulated_free_s
-            return base_s / (free_s + max(exposed_s, 0.0))
+            return 1 / (1 / ceiling.value + exposed_s(log_rate, 0) / base_s)
 
         log_rate = crossing(lambda tried: efficiency(tried) - target, *LOG_RATES)
-        if target <= 0 or log_rate in LOG_RATES:
+        if log_rate in LOG_RATES:
             return Requirement(world_size, ceiling, None, None, ())
+        rates = np.linspace(*LOG_RATES, RATES)
+        allowed = base_s / free * (1 / OF_CEILING - 1)  # each draw has its own ceiling
+        found, which = np.empty(NUM_DRAWS), random.choice(len(self._models), NUM_DRAWS)
+        for number in range(len(self._models)):
+            curve = np.maximum.accumulate([exposed_s(each, number) for each in rates[::-1]])
+            found[which == number] = np.interp(allowed[which == number], curve, rates[::-1])
+        least, most = np.exp(np.quantile(found, ENDS, method="inverted_cdf")).tolist()
+        value = math.exp(log_rate)
+        bandwidth = Estimate(value, min(least, value), max(most, value), ceiling.n)
         around = np.linspace(log_rate - math.log(30), log_rate + math.log(30), CURVE_POINTS).tolist()
-        curve = tuple((math.exp(each), efficiency(each)) for each in around)
-        return Requirement(world_size, ceiling, target, math.exp(log_rate), curve)
+        curve_points = tuple((math.exp(each), efficiency(each)) for each in around)
+        presets = LINKS[self._config.device]
+        links = tuple((each, links_needed(value, each)) for each in presets)
+        return Requirement(world_size, ceiling, target, bandwidth, curve_points, links)
 
     def _batch_per_device(self, world_size: int) -> float:
         batch = int(self._config.setting.batch_size)
         return batch if self._config.scaling == "weak" else batch / world_size
 
-    def _on_network(
-        self,
-        asked: AsIf,
-        how: How,
-        step_s: Estimate,
-        efficiency: Estimate | None,
-        ends: tuple[float, float],
+    def _point(
+        self, asked: AsIf, how: How, step_s: float, steps: Weights, drawn: Mapping[Input, Array]
     ) -> OnMore:
-        """``ends``: the logarithm of the step over the slowest network, and over the fastest."""
-        n, steps = asked.world_size, self._visits[0].steps
-        assert steps is not None
-        of_each = n / self._config.world_size if self._config.scaling == "weak" else 1
-        own, far = step_s.log_half_width, max(map(abs, ends))
-        wide = _widened(step_s, ends)
-        # what falls where the time grows
-        narrowed = inverse(_widened(inverse(efficiency), ends)) if efficiency else None
+        """``steps``: those that were measured; ``drawn``: what else changes the logarithm of the step."""
+        n = asked.world_size
+        rounds, more = self._pool.contrast(steps), sum(drawn.values())
+        own, over_one = rounds.ratio(), None
+        (own_draws,) = self._pool.draws([steps]).T
+        time_s = _estimate(replace(own, value=step_s), own_draws - rounds.mean + more)
+        if self._pool.has(self._base):
+            weights = {self._base: 1.0, **{unit: -each for unit, each in steps.items()}}
+            ratio = self._pool.contrast(weights)
+            (draws,) = self._pool.draws([weights]).T
+            share = 1.0 if self._config.scaling == "weak" else 1 / n
+            value = share * self._pool.time(self._base).value / step_s
+            over_one = _estimate(replace(ratio.ratio(), value=value), draws - ratio.mean - more)
+        by_input: dict[Input, Array] = {"rounds": own_draws, **drawn}
+        total = sum(float(each.var()) for each in by_input.values())
         return OnMore(
             asked,
             how,
             self._batch_per_device(n),
-            speedup=narrowed.scaled(n) if narrowed else None,
-            efficiency=narrowed,
-            step_time_s=wide,
-            total_step_s=wide,
-            samples=steps.samples_per_step * of_each,
-            network_share=far**2 / (far**2 + own**2) if far else 0.0,
+            speedup=over_one.scaled(n) if over_one else None,
+            efficiency=over_one,
+            step_time_s=time_s,
+            total_step_s=time_s,
+            samples=self._samples(n),
+            shares=tuple((name, float(each.var()) / total) for name, each in by_input.items()),
         )
 
-    def _network_ends(
-        self, asked: AsIf, step_s: float, more_s: tuple[float, float] = (0.0, 0.0)
-    ) -> tuple[float, float]:
-        """The logarithm of the step over the slowest network over the middle one's, and over the fastest.
+    def _over_network(self, asked: AsIf) -> Array:
+        """The logarithm of the step over that of the first model in the middle of the network's ranges.
 
-        ``more_s``: by how much all-reduces are held longer there, all of it in the step if none is simulated.
+        Shape ``(models, latencies, bandwidths)``, from the worst of each range to its best.
         """
-        if not asked.slow_lines:
-            return 0.0, 0.0
-        if not self.can_simulate:
-            slow, fast = (math.log(max(step_s + each, step_s / 2) / step_s) for each in more_s)
-            return slow, fast
-        middle_s, slow_s, fast_s = (
-            self._step_s(self._no_faster(lines, asked))
-            for lines in (asked.lines, asked.slow_lines, asked.fast_lines)
-        )
-        return math.log(slow_s / middle_s), math.log(fast_s / middle_s)
+        slow, fast = asked.slow_lines or asked.lines, asked.fast_lines or asked.lines
 
-    def _no_faster(self, lines: Sequence[Line], asked: AsIf) -> tuple[Line, ...]:
-        """``lines``, where devices share nodes no faster than these share theirs."""
-        assert self._model is not None
-        if asked.nodes == asked.world_size:
-            return tuple(lines)
-        n, here = self._config.world_size, self._model.wire.s_per_byte
-        least = here * bus_factor("all_reduce", asked.world_size) / bus_factor("all_reduce", n)
-        return tuple((latency_s, max(s_per_byte, least)) for latency_s, s_per_byte in lines)
+        def lines(latency: float, bandwidth: float) -> Sequence[Line]:
+            if latency == bandwidth == RANGE[MIDDLE]:
+                return asked.lines
+            return [
+                (_between(worst[0], best[0], latency), _between(worst[1], best[1], bandwidth))
+                for worst, best in zip(slow, fast, strict=True)
+            ]
 
-    def _step_s(self, lines: Sequence[Line]) -> float:
+        middle_s = self._network_step_s(self._models[0], asked)
+        steps_s = [
+            [[self._network_step_s(model, asked, lines(one, other)) for other in RANGE] for one in RANGE]
+            for model in self._models
+        ]
+        return np.asarray(np.log(np.array(steps_s) / middle_s))
+
+    def _network_step_s(self, model: StepModel, asked: AsIf, lines: Sequence[Line] | None = None) -> float:
+        """The step over ``lines``, where devices share nodes no faster than these share theirs."""
+        lines = asked.lines if lines is None else lines
+        if asked.nodes != asked.world_size:
+            sizes = asked.world_size, self._config.world_size
+            more, here = (bus_factor("all_reduce", size) for size in sizes)
+            least = model.wire.s_per_byte * more / here
+            lines = [(latency_s, max(s_per_byte, least)) for latency_s, s_per_byte in lines]
+        return self._step_s(lines, model)
+
+    def _step_s(self, lines: Sequence[Line], model: StepModel) -> float:
         """The simulated step each of whose all-reduces takes the fastest of ``lines``."""
-        model = self._model
-        assert model is not None
         first, *others = lines
         wire = Wire(*first, model.wire.at_once, model.wire.slowdown, tuple(others))
         return replace(model, wire=wire).step_s(self._config.setting.bucket_cap_mb)
 
 
-def _widened(step_s: Estimate, ends: tuple[float, float]) -> Estimate:
-    """The interval of a time with that of the network: independent, so logarithms add in squares."""
-    slow, fast = max(ends[0], 0.0), max(-ends[1], 0.0)
+ENDS = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
 
-    def wide(low: float, high: float) -> tuple[float, float]:
-        up = math.hypot(math.log(high / step_s.value), slow)
-        down = math.hypot(math.log(step_s.value / low), fast)
-        return step_s.value * math.exp(-down), step_s.value * math.exp(up)
 
-    low, high = wide(step_s.low, step_s.high)
-    return replace(step_s, low=low, high=high, again=step_s.again and wide(*step_s.again))
+def _between(worst: float, best: float, towards: float) -> float:
+    """On a logarithmic scale."""
+    return float(worst ** (1 - towards) * best**towards)
+
+
+def _drawn(over: Array) -> dict[Input, Array]:
+    """Draws of a model and of a network, of which ``over`` has what they do to the logarithm of a step.
+
+    What each does alone; what they do together besides is the model's.
+    """
+    random = np.random.default_rng(SEED + 1)
+    model = random.choice(len(over), NUM_DRAWS)
+    latency, bandwidth = random.choice(len(RANGE), (2, NUM_DRAWS), p=WEIGHTS)
+    by_latency, by_bandwidth = over[0, latency, MIDDLE], over[0, MIDDLE, bandwidth]
+    together = over[model, latency, bandwidth]
+    return {
+        "latency": by_latency,
+        "bandwidth": by_bandwidth,
+        "model": together - by_latency - by_bandwidth,
+    }
+
+
+def _estimate(own: Estimate, logs: Array) -> Estimate:
+    """``own`` with the interval of draws of its logarithm, less that of its value.
+
+    In another run it is as much wider as its own is there.
+    """
+    low, high = np.exp(np.quantile(logs, ENDS)).tolist()
+    low, high = own.value * min(low, 1.0), own.value * max(high, 1.0)
+    again = None
+    if own.again is not None:
+        more = own.again_log_half_width**2 - own.log_half_width**2
+        down, up = (
+            math.exp(math.hypot(math.log(each / own.value), math.sqrt(max(more, 0.0))))
+            for each in (low, high)
+        )
+        again = own.value / down, own.value * up
+    return replace(own, low=low, high=high, again=again)

@@ -77,13 +77,25 @@ class KnownWire:
         ]
 
 
-def network_of(links: Mapping[LinkKey, Link], name: str) -> Network | None:
+def network_of(links: Mapping[LinkKey, Link], name: str, *, through_adapters: bool = False) -> Network | None:
     """The network whose all-reduces a sweep has timed; None without two nodes.
 
     By the most nodes, of these by the most devices; within a node by the most devices of one. All of the
-    latency between nodes is of the steps between them.
+    latency between nodes is of the steps between them. ``through_adapters``: the devices of one node reached
+    each other so. In a ring each sends as much, all of it over the node's links; of more nodes one does.
     """
     found = [each for each in links.values() if each.collective == "all_reduce" and each.place.world_size > 1]
+    if through_adapters and found:
+        widest = max(found, key=lambda each: each.place.world_size)
+        size = widest.place.world_size
+        (worst, best), latency_s = _ends(widest, 2 * (size - 1))
+        return Network(
+            name=name,
+            devices_per_node=size,
+            bytes_per_s=(size * worst, size * best),
+            latency_s=latency_s,
+            source=f"a sweep of {size} devices through the adapters of their node",
+        )
     across = max(found, key=lambda each: (each.place.nodes or 1, each.place.world_size), default=None)
     if across is None or across.place.nodes in (None, 1):
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
-from raybench.analysis.labels import label_wherever
+from raybench.analysis.labels import label
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.reference import one_of_each, same_devices, without_batch
 from raybench.analysis.resolve import Facts
@@ -48,8 +48,8 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     others = len(usable) - len(alike)
     measurements = [_record_measurement(results, record) for record in trials]
     return MeasuredGroup(
-        model=model_name(headline),
-        setting=label_wherever(results.study, headline.config) if others else "",
+        model=model_name(headline.config.workload),
+        setting=label(results.study, headline.config, ["batch_size", "placement"]) if others else "",
         scaling=headline.config.scaling,
         passes=headline.config.setting.gradient_accumulation,
         measurements=(*_one_device(results, trials), *measurements),
@@ -167,7 +167,7 @@ def _notes(
         notes.append(f"fitted: {headline.device_name}; {trials} on other devices left out: {names}")
     others = len(usable) - len(alike)
     if others:
-        words = label_wherever(results.study, headline.config)
+        words = label(results.study, headline.config, ["batch_size", "placement"])
         trials = plural(others, "trial")
         notes.append(f"fitted: {words}; {trials} of other settings left out (--setting KNOB=VALUE chooses)")
     return notes

@@ -31,19 +31,20 @@ from typing import NamedTuple
 
 from raybench.analysis.stats.rounds import level, mean_rank_s, series, slowest_step_s
 from raybench.records.record import TrialRecord
+from raybench.spec.knobs import bucket_sizes_mb
 from raybench.spec.network import Line, fastest
 
 MEBIBYTE = 2**20
 FIRST_BUCKET_BYTES, DEFAULT_CAP_MB = MEBIBYTE, 25.0
 
-BucketCap = float | str  # in MiB, or "default"
+BucketCap = float | str  # in MiB, several as "1/5/25", or "default"
 
 
 def bucket_limits(cap: BucketCap) -> tuple[int, ...]:
     """The caps in bytes of the first bucket, the second, ...; the last one is that of all further ones."""
-    if isinstance(cap, str):
+    if cap == "default":
         return FIRST_BUCKET_BYTES, int(DEFAULT_CAP_MB * MEBIBYTE)
-    return (int(cap * MEBIBYTE),)
+    return tuple(int(each * MEBIBYTE) for each in bucket_sizes_mb(cap))
 
 
 def assign(parameter_bytes: Sequence[int], cap: BucketCap) -> tuple[tuple[int, ...], ...]:
@@ -186,6 +187,56 @@ class StepModel:
     def step_s(self, cap: BucketCap) -> float:
         """The same with what the simulation misses; never less than the step without transfers."""
         return max(self.simulated_s(cap) + self.left_s, self.compute.step_s)
+
+
+ROUND, DECADES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), range(-4, 5)  # sizes that are tried, in MiB
+LEAST_SHARE, MOST_SHARE = 1 / 64, 1.7  # of the gradients; the largest holds all of them
+MOST_SIZES = 5  # in a list
+KEPT = 6  # lists from which the search goes on
+
+
+def best_caps(model: StepModel) -> tuple[BucketCap, BucketCap]:
+    """The fastest bucket size, and the fastest list of several, as simulated; equal where no list is faster.
+
+    A beam search from the single sizes: of all lists with one size changed or one more, the best go on.
+    """
+    sizes = list_sizes_mb(model.parameter_bytes)
+    times_s: dict[BucketCap, float] = {}
+
+    def step_s(cap: BucketCap) -> float:
+        if cap not in times_s:
+            times_s[cap] = model.simulated_s(cap)
+        return times_s[cap]
+
+    def of_list(caps: tuple[float, ...]) -> tuple[float, int, tuple[float, ...]]:
+        return step_s(as_cap(caps)), len(caps), caps
+
+    singles: list[BucketCap] = ["default", *sizes]
+    best = single = min(singles, key=step_s)
+    start: list[tuple[float, ...]] = [(size,) for size in sizes]
+    kept = sorted(start, key=of_list)[:KEPT]
+    while True:
+        near = set[tuple[float, ...]]()
+        for caps in kept:
+            for place in range(len(caps) + 1):
+                near |= {(*caps[:place], size, *caps[place + 1 :]) for size in sizes}
+                near |= {(*caps[:place], size, *caps[place:]) for size in sizes}
+        kept = sorted((caps for caps in near if len(caps) <= MOST_SIZES), key=of_list)[:KEPT]
+        if step_s(as_cap(kept[0])) >= step_s(best) - NOTHING_S:
+            return single, best
+        best = as_cap(kept[0])
+
+
+def list_sizes_mb(parameter_bytes: Sequence[int]) -> list[float]:
+    """The sizes of which a list is made, in MiB."""
+    total = sum(parameter_bytes) / MEBIBYTE
+    sizes = [float(f"{each * 10.0**decade:g}") for decade in DECADES for each in ROUND]
+    return [size for size in sizes if LEAST_SHARE * total <= size <= MOST_SHARE * total]
+
+
+def as_cap(sizes_mb: Sequence[float]) -> BucketCap:
+    """One size or several as the knob ``bucket_cap_mb`` has them."""
+    return "/".join(f"{each:g}" for each in sizes_mb) if len(sizes_mb) > 1 else sizes_mb[0]
 
 
 Way = Callable[[StepModel, BucketCap, float], StepModel]

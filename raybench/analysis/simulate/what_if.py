@@ -22,6 +22,7 @@ from raybench.analysis.simulate.timeline import (
     Compute,
     StepModel,
     assign,
+    best_caps,
     compressed_share,
     compute_of,
     factors,
@@ -179,6 +180,20 @@ class Predicted:
 
 
 @dataclass(frozen=True)
+class ListedSizes:
+    """The best list of bucket sizes, against the best that a single size could do."""
+
+    point: Predicted
+    single: BucketCap
+    gain: Estimate  # of throughput over ``single``, less one
+
+    @property
+    def is_proposed(self) -> bool:
+        """Whether it is certainly faster."""
+        return self.gain.low > 0
+
+
+@dataclass(frozen=True)
 class WhatIf:
     """Predictions from one trial."""
 
@@ -187,6 +202,7 @@ class WhatIf:
     simulated_s: float  # before what the simulation misses is carried along
     points: tuple[Predicted, ...]
     notes: tuple[Note, ...]  # what holds for all of them
+    listed: ListedSizes | None = None  # one of ``points`` where it is proposed; None: not looked for
 
     @property
     def first(self) -> Predicted:
@@ -207,8 +223,11 @@ def what_if(
     others: Sequence[TrialRecord] = (),
     links: Mapping[LinkKey, Link] | None = None,
     fit: Measured | None = None,
+    with_list: bool = False,
 ) -> WhatIf | None:
     """What ``changes`` of the trial ``record`` would bring; None where it has no gradient timeline.
+
+    ``with_list``: a list of bucket sizes is looked for, and added where it is proposed.
 
     ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``fit`` has the measured
     steps, by default of these records: its own, and those that are only compared with predicted ones. Raises
@@ -218,19 +237,26 @@ def what_if(
     trial = _Trial.of(record, others, links, fit)
     if trial is None:
         return None
+    listed = trial.listed(fit) if with_list else None
+    if listed is not None and listed.is_proposed:
+        changes = list(dict.fromkeys([*changes, listed.point.change]))
     return WhatIf(
         record=record,
         step_time_s=trial.step_s,
         simulated_s=trial.bare.simulated_s(record.config.setting.bucket_cap_mb),
         points=tuple(trial.predict(change, others, fit) for change in changes),
         notes=trial.notes(),
+        listed=listed,
     )
 
 
-def step_model(record: TrialRecord, others: Sequence[TrialRecord], fit: Measured) -> StepModel | None:
-    """The step of ``record`` as its trial and the wire that others show have it; None without a timeline."""
+def step_models(record: TrialRecord, others: Sequence[TrialRecord], fit: Measured) -> tuple[StepModel, ...]:
+    """Models of the step of ``record``, by its trial and the wire that others show, the reported one first.
+
+    All say of it what was measured. Empty without a timeline.
+    """
     trial = _Trial.of(record, others, None, fit)
-    return None if trial is None else trial.models[0]
+    return () if trial is None else trial.models
 
 
 def can_be_asked(record: TrialRecord) -> bool:
@@ -318,13 +344,50 @@ class _Trial:
             notes=tuple(self._notes_of(change, setting, at_batch)),
         )
 
-    def notes(self) -> tuple[Note, ...]:
-        """What holds for every prediction."""
+    def listed(self, fit: Measured) -> ListedSizes | None:
+        """The best list of bucket sizes; one that was tested before any other.
+
+        None where DDP does not fill its buckets in the order of a list, or the compiler splits the backward
+        pass by the largest size.
+        """
+        own = self.record.config.setting
+        if own.find_unused_parameters or own.static_graph or own.compile or not self._as_of_ddp:
+            return None
+        single, found = best_caps(self.models[0])
+        cap = self._tested(fit) or found
+        logs = [math.log(model.step_s(single) / model.step_s(cap)) for model in self.models]
+        of_model = math.hypot(MODEL_ERROR, *(each - logs[0] for each in logs[1:]))
+        gain = _within(math.exp(logs[0]), of_model, self.step_s.n)
+        return ListedSizes(
+            self.predict(Change(bucket_cap_mb=cap), (), fit),
+            single,
+            Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
+        )
+
+    def _tested(self, fit: Measured) -> BucketCap | None:
+        """Bucket sizes that were tested in the place of the trial's own, and no other change with them."""
+        config = self.record.config
+        tests = (each.config for each in fit.records if each.request.role == "verification")
+        return next(
+            (
+                each.setting.bucket_cap_mb
+                for each in tests
+                if each.differences(config).keys() == {"bucket_cap_mb"} and each.setting.has_bucket_list
+            ),
+            None,
+        )
+
+    @property
+    def _as_of_ddp(self) -> bool:
+        """Whether DDP's own buckets are those of the order in which gradients are ready."""
         assert self.record.steps is not None
         buckets = assign(self.bare.parameter_bytes, self.record.config.setting.bucket_cap_mb)
         sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
-        as_of_ddp = sizes == self.record.steps.bucket_bytes
-        return (self.known.source,) if as_of_ddp else (self.known.source, Note("other buckets"))
+        return sizes == self.record.steps.bucket_bytes
+
+    def notes(self) -> tuple[Note, ...]:
+        """What holds for every prediction."""
+        return (self.known.source,) if self._as_of_ddp else (self.known.source, Note("other buckets"))
 
     def _check(self, setting: Setting) -> None:
         config, own, passes = self.record.config, self.record.config.setting, setting.gradient_accumulation
@@ -456,13 +519,14 @@ def trial_to_ask(results: Facts) -> TrialRecord | None:
 def bucket_choice(study: Study, record: TrialRecord, fit: Measured | None = None) -> WhatIf | None:
     """What ``record``, a trial of the default, says of the study's buckets; None where it says nothing.
 
-    ``fit`` has the step as it is reported, and is looked at to compare with the predictions.
+    ``fit`` has the step as it is reported, other replays, and the steps that predictions are compared with.
     """
     if not can_be_asked(record) or not choice.is_default(study, record.config):
         return None
     explored = study.knobs.explored().get("bucket_cap_mb")
     caps = [record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)]
-    return what_if(record, [Change(bucket_cap_mb=cap) for cap in dict.fromkeys(caps)], fit=fit)
+    changes = [Change(bucket_cap_mb=cap) for cap in dict.fromkeys(caps)]
+    return what_if(record, changes, others=fit.records if fit else (), fit=fit, with_list=True)
 
 
 def study_what_if(results: Facts) -> WhatIf | None:

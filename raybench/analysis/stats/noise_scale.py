@@ -16,7 +16,6 @@ from statistics import fmean
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, student, t_quantile, within
 from raybench.records.results import Epoch, GradientNorms
 
-DECAY = 0.9  # of the moving averages, from one big batch to the next
 MOST_GROUPS = 20  # of measurements that are left out in turn
 
 
@@ -43,21 +42,15 @@ def two_batch(norms: GradientNorms) -> NoiseScale:
     return NoiseScale(squared, variance)
 
 
-def by_epoch(epochs: Sequence[Epoch]) -> list[NoiseScale | None]:
-    """The smoothed estimates after each epoch; None before there are any.
+def mean_scale(measured: Sequence[GradientNorms]) -> NoiseScale | None:
+    """The means of the estimates of one epoch; None where there are none.
 
-    Numerator and denominator are averaged apart, with exponentially falling weights that add up to 1: the
-    ratio of single estimates would be biased.
+    Numerator and denominator are averaged separately: the ratio of single estimates would be biased.
     """
-    squared = variance = weight = 0.0
-    found: list[NoiseScale | None] = []
-    for epoch in epochs:
-        for one in map(two_batch, epoch.noise):
-            squared = DECAY * squared + (1 - DECAY) * one.squared_gradient
-            variance = DECAY * variance + (1 - DECAY) * one.variance
-            weight = DECAY * weight + (1 - DECAY)
-        found.append(NoiseScale(squared / weight, variance / weight) if weight else None)
-    return found
+    pairs = [two_batch(norms) for norms in measured]
+    if not pairs:
+        return None
+    return NoiseScale(fmean(each.squared_gradient for each in pairs), fmean(each.variance for each in pairs))
 
 
 def efficiency_over_runs(
@@ -106,16 +99,14 @@ def _by_formula(runs: Sequence[Sequence[Epoch]], reference_batch: int, batch: in
 def _mean_efficiency(
     of_epochs: Sequence[Sequence[GradientNorms]], reference_batch: int, batch: int
 ) -> float | None:
-    """Over the epochs of one run: (S + B0 G) / (S + B G) of each, by the sums of its measurements.
+    """Over the epochs of one run: (S + B0 G) / (S + B G) of each, by the means of its measurements.
 
     It is 1 where noise hides the gradient (G = |G|^2 of 0 or less): leaving such epochs out would favour
     small batches.
     """
     found = list[float]()
-    for of_one in of_epochs:
-        pairs = [two_batch(norms) for norms in of_one]
-        squared = max(math.fsum(each.squared_gradient for each in pairs), 0.0)
-        variance = max(math.fsum(each.variance for each in pairs), 0.0)
+    for scale in filter(None, map(mean_scale, of_epochs)):
+        squared, variance = max(scale.squared_gradient, 0.0), max(scale.variance, 0.0)
         if squared or variance:
             found.append((variance + reference_batch * squared) / (variance + batch * squared))
     return fmean(found) if found else None

@@ -204,9 +204,6 @@ class Pool:
         for column, each in enumerate(asked):
             for unit, weight in each.items():
                 weights[place[unit], column] += weight
-        return self._unit_draws(units) @ weights
-
-    def _unit_draws(self, units: Sequence[Unit]) -> Array:
         matrix, unvisited = self._matrix([{unit: 1.0} for unit in units])
         random = np.random.default_rng(SEED)
         counts = random.multinomial(NUM_DRAWS, [node.probability for node in self._nodes])
@@ -218,7 +215,7 @@ class Pool:
             values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
             found.append(node.solution @ matrix + random.standard_normal((count, len(units))) @ root.T)
-        return np.concatenate(found)
+        return np.concatenate(found) @ weights
 
     def simultaneous(self, asked: Sequence[Weights]) -> list[tuple[Contrast, float]]:
         """Contrasts, each with half of the 95% interval that holds for all of them at once.

@@ -1,4 +1,7 @@
-"""The one estimator: the 10% trimmed mean over rounds with its Student-t interval.
+"""The estimator of one series of rounds: the 10% trimmed mean with its Student-t interval.
+
+From four values on at least one at each end is trimmed. A level of the pool, whose noise is known from the
+whole study, is trimmed from ten rounds on only.
 
 Tukey and McLaughlin (1963), "Less vulnerable confidence and significance procedures for location based on
 a single sample", Sankhya A 25: the standard error of a trimmed mean is the Winsorized standard deviation
@@ -68,6 +71,18 @@ class Estimate:
         again = self.again and _ordered(*(end * factor for end in self.again))
         return replace(self, value=self.value * factor, low=low, high=high, again=again)
 
+    def plus(self, amount: float) -> Estimate:
+        """The estimate with a number added that is known."""
+        again = self.again and (self.again[0] + amount, self.again[1] + amount)
+        value, low, high = self.value + amount, self.low + amount, self.high + amount
+        return replace(self, value=value, low=low, high=high, again=again)
+
+    def logarithm(self) -> Estimate:
+        """The estimate of the logarithm; the whole interval must be above 0."""
+        value, low, high = map(math.log, (self.value, self.low, self.high))
+        again = self.again and (math.log(self.again[0]), math.log(self.again[1]))
+        return replace(self, value=value, low=low, high=high, again=again)
+
     def excludes(self, value: float) -> bool:
         """Whether the interval lies on one side of ``value``."""
         return not self.low <= value <= self.high
@@ -89,7 +104,7 @@ def num_trimmed(n: int) -> int:
 
 
 def trimmed_mean(values: ArrayLike) -> Estimate:
-    """The 10% trimmed mean of ``values`` (shape ``(n,)``, one for each round) with its interval.
+    """The trimmed mean of ``values`` (shape ``(n,)``, one for each round) with its interval.
 
     Raises ``ValueError`` for fewer than two values or one that is not finite.
     """
@@ -202,16 +217,15 @@ def sum_of(one: Estimate, other: Estimate) -> Estimate:
 
 
 def product(one: Estimate, other: Estimate) -> Estimate:
-    """Of two positive estimates that are independent of each other; n and starts are the first one's."""
+    """The product of two positive independent estimates: half-widths of logarithms add in squares."""
     half = math.hypot(one.log_half_width, other.log_half_width)
-    return of_log(math.log(one.value * other.value), half, one.n, one.starts)
+    log = math.log(one.value * other.value)
+    return of_log(log, half, min(one.n, other.n), min(one.starts, other.starts))
 
 
 def unpaired_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
-    """The ratio of two positive estimates from different rounds; half-widths of logarithms add in squares."""
-    log = math.log(numerator.value / denominator.value)
-    half = math.hypot(numerator.log_half_width, denominator.log_half_width)
-    return of_log(log, half, min(numerator.n, denominator.n), min(numerator.starts, denominator.starts))
+    """The ratio of two positive estimates from different rounds."""
+    return product(numerator, inverse(denominator))
 
 
 def of_log(log: float, half_width: float, n: int, starts: int = 1) -> Estimate:
@@ -237,18 +251,7 @@ def ratio_of_runs(numerator: Estimate, denominator: Estimate) -> Estimate:
 
 
 def simultaneous(estimate: Estimate, among: int) -> Estimate:
-    """A positive estimate over rounds or starts as one of so many."""
-    degrees = degrees_of(estimate)
-    if among <= 1 or degrees < 1 or estimate.low <= 0:
-        return estimate
-    wider = widening(degrees, among)
-    logs = (wider * math.log(end / estimate.value) for end in (estimate.low, estimate.high))
-    low, high = (estimate.value * exponential(log) for log in logs)
-    return Estimate(estimate.value, low, high, estimate.n, estimate.starts)
-
-
-def simultaneous_difference(estimate: Estimate, among: int) -> Estimate:
-    """An estimate that may be 0 or negative, such as a part of a step, as one of so many."""
+    """An estimate whose interval lies around its value, such as a part of a step, as one of so many."""
     degrees = degrees_of(estimate)
     if among <= 1 or degrees < 1 or estimate.half_width == 0 or not math.isfinite(estimate.half_width):
         return estimate
@@ -273,11 +276,6 @@ Bounds = tuple[float, float]
 SHARE: Bounds = (0.0, 1.0)
 POSITIVE: Bounds = (0.0, math.inf)
 ANYWHERE: Bounds = (-math.inf, math.inf)
-
-
-def without_interval(estimate: Estimate) -> Estimate:
-    """The value alone."""
-    return replace(estimate, low=estimate.value, high=estimate.value)
 
 
 def within(estimate: Estimate, bounds: Bounds) -> Estimate:

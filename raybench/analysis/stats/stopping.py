@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from raybench.analysis.stats.rounds import slowest_rank_s
 from raybench.analysis.stats.statistics import relative_half_width
 from raybench.records.requests import Variant
-from raybench.records.results import Block, Round, StopReason
+from raybench.records.results import Round, StopReason
 from raybench.spec.study import MeasureSpec
 
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
@@ -70,9 +71,5 @@ def _watched(round_: Round) -> tuple[float, int]:
     measured = round_.block("ddp") or round_.block("plain")
     assert measured is not None, "a round has ddp or, on one device, plain"
     if reference is None or reference.variant == measured.variant:
-        return _step_time_s(measured), measured.ranks[0]
-    return _step_time_s(reference) / _step_time_s(measured), reference.ranks[0]
-
-
-def _step_time_s(block: Block) -> float:
-    return max(block.step_time_s)
+        return slowest_rank_s(measured), measured.ranks[0]
+    return slowest_rank_s(reference) / slowest_rank_s(measured), reference.ranks[0]

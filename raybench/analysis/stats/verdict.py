@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate, t_quantile
 
-MOST_VISITS = 1000  # more would not be made to tell
+MOST = 1000  # visits, starts, seeds: more would not be made to tell
 
 
 class Verdict(StrEnum):
@@ -33,17 +33,43 @@ def verdict(gain: Estimate, margin: float) -> Verdict:
     return Verdict.WORSE if gain.high < 0 else Verdict.UNKNOWN
 
 
-def times_to_tell(gain: Estimate, margin: float) -> int | None:
+def slower_by(speed: Estimate, share: float) -> Verdict:
+    """Whether a speed, 1 for equal, has lost more than this share: worse, as good, or not known yet."""
+    found = verdict(speed.plus(share - 1), 0.0)
+    return Verdict.AS_GOOD if found is Verdict.BETTER else found
+
+
+def times_to_tell(gain: Estimate, margin: float, measured: int = 1) -> int | None:
     """How many times as much measuring would tell, with the value as it is; None: more than is possible.
 
-    The half-width falls with the root of the measuring. It must fit between the value and 0, or between the
-    value and the end of the margin.
+    The half-width falls with the root of the measuring. ``measured``: how much there was, in starts, say.
     """
-    room = max(abs(gain.value), margin - abs(gain.value))
+    room = _room(gain, margin)
     if room <= 0 or not math.isfinite(gain.half_width):
         return None
-    times = math.ceil((gain.half_width / room) ** 2)
-    return times if times <= MOST_VISITS else None
+    times = math.ceil(measured * (gain.half_width / room) ** 2)
+    return times if times <= MOST else None
+
+
+def values_to_tell(mean: Estimate, margin: float) -> int | None:
+    """How many values would tell, with mean and spread as they are, by Student's interval of more of them.
+
+    ``mean``: of ``n`` values, with that interval. None: more than anyone makes.
+    """
+    room = _room(mean, margin)
+    enough = (n for n in range(mean.n + 1, MOST) if half_width_of(mean, n) < room)
+    return next(enough, None)
+
+
+def half_width_of(mean: Estimate, number: int) -> float:
+    """Of Student's 95% interval of a mean of ``number`` values that spread as those of ``mean`` do."""
+    spread = mean.half_width * math.sqrt(mean.n) / t_quantile(mean.n - 1)
+    return t_quantile(number - 1) * spread / math.sqrt(number)
+
+
+def _room(gain: Estimate, margin: float) -> float:
+    """What the half-width must fit into: between the value and 0, or the value and the end of the margin."""
+    return max(abs(gain.value), margin - abs(gain.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +83,6 @@ class Gain:
 
 def gain_of(ratio: Estimate, margin: float) -> Gain:
     """What a ratio of throughputs says."""
-    again = ratio.again and (ratio.again[0] - 1, ratio.again[1] - 1)
-    found = replace(ratio, value=ratio.value - 1, low=ratio.low - 1, high=ratio.high - 1, again=again)
+    found = ratio.plus(-1)
     said = verdict(found, margin)
     return Gain(found, said, times_to_tell(found, margin) if said is Verdict.UNKNOWN else None)

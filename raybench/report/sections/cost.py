@@ -10,10 +10,9 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.format import (
     figures,
+    interval,
     percent,
-    plain_interval,
     plain_lasting,
-    plain_times,
     sentence,
     times,
 )
@@ -23,7 +22,6 @@ from raybench.report.table import Column, Table, known, make_table
 def cost_table(results: StudyResults) -> Table:
     """Device time, or money where there is a price, of a run on one device and on several; what runs save."""
     asked, shown = results.study.cost, _shown(results)
-    run = next(work for work in results.work if work.is_run)
     prices = [
         f"{price:g} a {what}-hour"
         for what, price in (("device", asked.price_per_device_hour), ("node", asked.price_per_node_hour))
@@ -31,23 +29,24 @@ def cost_table(results: StudyResults) -> Table:
     ]
     at = f"At {' and '.join(prices)}." if prices else "No price is set (`--price-per-device-hour`)."
     made_of = (
-        "By the epochs trained, without evaluation; fewer than three seeds have no interval."
+        "By the epochs trained, else by the mean step; without evaluation. Fewer than three seeds have no "
+        "interval."
         if any(each.is_trained for each in shown)
         else "By the mean step, without start-up and evaluation."
     )
-    return make_table("Cost", f"{sentence(run.name)}. {at} {made_of}", _columns(results), shown)
+    return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", _columns(results), shown)
 
 
 def _columns(results: StudyResults) -> list[Column[CostPoint]]:
     """Money takes the place of device time where the study has a price; energy where it was measured."""
     runs = f"saved in {results.study.cost.runs} runs"
     device_time = Column[CostPoint]("device-time", lambda each: plain_lasting(each.cost.device_s), right=True)
-    money = Column[CostPoint]("cost", lambda each: known(each.cost.money, plain_interval), right=True)
+    money = Column[CostPoint]("cost", lambda each: known(each.cost.money, interval), right=True)
     ratio = Column[CostPoint](
-        "device-time over one's", lambda each: known(each.device_time_ratio, plain_times), right=True
+        "device-time over one's", lambda each: known(each.device_time_ratio, times), right=True
     )
     saved_money = Column[CostPoint](
-        f"money {runs}", lambda each: known(each.saved_money, plain_interval), right=True
+        f"money {runs}", lambda each: known(each.saved_money, interval), right=True
     )
     energy = Column[CostPoint](
         "energy, kJ", lambda each: known(each.cost.energy_joules, lambda j: figures(j / 1e3)), right=True
@@ -67,19 +66,17 @@ def _columns(results: StudyResults) -> list[Column[CostPoint]]:
 
 
 def _shown(results: StudyResults) -> list[CostPoint]:
-    """The default's curve, and that of the best suggestion; without one on a curve, of the fastest setting.
+    """The default's curve, and that of the setting to use; without one on a curve, of the fastest setting.
 
     None where no trial is on several devices: there is no choice.
     """
     if not any(point.speedup for point in results.costs):
         return []
-    best = results.reference(results.best.record).trial_id if results.best else None
-    of_best = (curve for curve in results.curves if any(each.trial_id == best for each in curve.records))
-    fastest = max(
-        results.curves, key=lambda curve: results.scaling(curve.records[-1]).throughput_samples_per_s.value
-    )
-    curves = results.curves[0], next(of_best, fastest)
-    shown = {record.trial_id for curve in curves for record in curve.records}
+    use = results.recommendation
+    of_use = (each for each in results.curves if use and each[-1].config.same_question(use.config))
+    fastest = max(results.curves, key=lambda curve: results.scaling(curve[-1]).throughput_samples_per_s.value)
+    curves = results.curves[0], next(of_use, fastest)
+    shown = {record.trial_id for curve in curves for record in curve}
     return [each for each in results.costs if each.record.trial_id in shown]
 
 
@@ -99,7 +96,7 @@ def when_to_use(results: StudyResults) -> str:
     fast, extra = f"{times(speedup)} as fast", f"at {percent(advice.extra, sign=True)} {unit} a sample"
     if (trained := opposite(results, record)) is not None:
         return (
-            f"Whether to use {many} or one {here} is not known: {plain_times(trained)} as fast in "
+            f"Whether to use {many} or one {here} is not known: {times(trained)} as fast in "
             f"the epochs trained, {times(speedup)} by steps."
         )
     if speedup.low <= 1:
@@ -112,7 +109,11 @@ def when_to_use(results: StudyResults) -> str:
         few, least = devices_words(advice.cheapest[0].config.world_size), advice.cheapest[1]
         cheap = f" Use {few} where cost counts, at {percent(least, sign=True)}."
     where = " where time counts" if cheap else ""
-    return f"Use {many} {here}{where}: {fast}, {extra}.{cheap}{_no_faster_words(results, advice)}"
+    words = f"Use {many} {here}{where}: {fast}, {extra}.{cheap}{_no_faster_words(results, advice)}"
+    use = results.recommendation
+    if use is None or advice.asked.config.same_question(use.config):
+        return words
+    return f"{words} One device was not measured with {use.label}."
 
 
 def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:

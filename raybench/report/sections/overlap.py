@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean, median
 
-from raybench.analysis.labels import devices_words, knob_words
+from raybench.analysis.labels import bucket_words, devices_words, knob_words
 from raybench.analysis.reference import Sizes
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
@@ -22,7 +22,6 @@ from raybench.report.format import (
     mebibytes,
     milliseconds,
     percent,
-    plain_percent,
     sentence,
 )
 from raybench.report.table import NONE, Column, Table, devices, empty_table, known, make_table
@@ -86,19 +85,38 @@ _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
     Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True, stays=True),
     Column("communication not hidden, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
     Column("samples/s", lambda row: f"{row.throughput_samples_per_s.value:,.0f}", right=True),
-    Column("faster by", lambda row: plain_percent(row.gain), right=True, stays=True),
+    Column("faster by", lambda row: percent(row.gain), right=True, stays=True),
     Column("measured step, ms", lambda row: known(row.measured_s, milliseconds), right=True),
     Column("error", lambda row: f"{row.error:+.1%}" if row.error else NONE, right=True),
 ]
 
 
 def buckets_table(results: StudyResults) -> Table:
-    """What the default's trial alone says of the buckets; empty where it says nothing."""
+    """What the default's trial alone says of other buckets; empty where it says nothing for certain."""
     chosen = study_what_if(results)
     if chosen is None:
         return empty_table(WHAT_IF_TITLE)
-    table = what_if_table(results, chosen)
-    return Table(table.title, f"{sentence(choice_words(chosen))} {table.caption}", table.columns, table.rows)
+    listed = chosen.listed.point.setting if chosen.listed and chosen.listed.is_proposed else None
+    decided = [each for each in chosen.points if _decides(each) or each.setting == listed]
+    if not decided:
+        return empty_table(WHAT_IF_TITLE)
+    own = [each for each in chosen.points if _is_own(each, chosen)]
+    return what_if_table(results, replace(chosen, points=(*own, *decided)))
+
+
+def _decides(row: Predicted) -> bool:
+    """Whether it is faster or slower with its whole interval."""
+    return row.gain.low > 0 or row.gain.high < 0
+
+
+def buckets_words(results: StudyResults) -> str:
+    """What bucket the study would choose, and which ones the prediction cannot judge; empty without one."""
+    chosen = study_what_if(results)
+    if chosen is None:
+        return ""
+    unknown = [each for each in chosen.points if not _decides(each) and each.gain.low < each.gain.high]
+    more = f" {plural(len(unknown), 'size')} left out: faster or slower is not known." if unknown else ""
+    return f"{sentence(choice_words(chosen))}{more}{list_words(chosen)}"
 
 
 def what_if_table(results: Facts, found: WhatIf) -> Table:
@@ -129,12 +147,25 @@ def choice_words(chosen: WhatIf) -> str:
     asked = [each.setting.bucket_cap_mb for each in chosen.points if each.setting != own]
     if not asked:
         return f"{head}: no buckets but the default's are asked for."
-    caps = ", ".join("default" if isinstance(cap, str) else f"{cap:g}" for cap in asked)
+    caps = ", ".join(map(bucket_words, asked))
     none = f"none of {caps} MiB is" if len(asked) > 1 else f"{caps} MiB is not"
     if first.setting != own:  # a further trial may have them the other way round
         nearest = f"{first.words}: {percent(first.gain, sign=True)}"
         return f"{head}: {none} predicted to be certainly faster than the default ({nearest})."
     return f"{head}: {none} predicted to be faster than the default."
+
+
+def list_words(chosen: WhatIf) -> str:
+    """Whether a list of bucket sizes would bring anything: a sentence; empty where none was looked for."""
+    listed = chosen.listed
+    if listed is None:
+        return ""
+    if not listed.is_proposed:
+        return " No list of bucket sizes is predicted to be certainly faster than the best single size."
+    return (
+        f" The list (DDP's bucket_cap_mb_list) is predicted to be {percent(listed.gain)} faster than the "
+        f"best single size, {_cap_words(listed.single)}."
+    )
 
 
 def point_words(row: Predicted) -> str:

@@ -44,7 +44,7 @@ def published_table(results: StudyResults) -> Table:
     rows.sort(key=lambda row: order.get(row.figures[0].quantity, len(FIRST)))
     titles = source_words()
     write_ups = "; ".join(titles[name] for name in dict.fromkeys(each.source for each in published))
-    model = model_name(results.complete[0])
+    model = model_name(results.complete[0].config.workload)
     said = [
         f"Published: {write_ups}, on the hardware named; here: {model}, 95% intervals.",
         _training_words(results, published),

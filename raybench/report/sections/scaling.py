@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from raybench.analysis.labels import devices_words, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
-from raybench.analysis.settings import SettingPoint, ShownSetting, settings_there
+from raybench.analysis.settings import SettingPoint, ShownSetting
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
@@ -26,12 +24,12 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import (
-    CHARACTER_IN,
     COLORS,
     GREY,
     Line,
     draw_lines,
     in_lines,
+    label_lines,
     legend_below,
     legend_height,
     log2_axis,
@@ -48,17 +46,17 @@ from raybench.report.table import Column, Table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MFU = "MFU: of the peak of large matrix products (of the data sheet's)."
-SERIAL = "; f: Amdahl's serial fraction (Karp and Flatt 1990)"
 STATUS = (
     f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: slower than one."
 )
 # bars: of one device; of more where they are slower than one, and where neither is shown
-ONE_DEVICE, SLOWER, UNSURE = "#9aa4b0", "#B5442E", "#8fb8d4"
+ONE_DEVICE, SLOWER, UNSURE, IDEAL = "#9aa4b0", "#B5442E", "#8fb8d4", "#e6e6e6"
 WIDTH_IN = 7.5
-MOST_NAMED = 3  # settings in a title
+MOST_NAMED = 2  # settings in a title
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def scaling_table(results: StudyResults) -> Table:
 
 def more_settings(results: StudyResults) -> int:
     """How many settings were measured that are not shown."""
-    return len(settings_there(results)) - len(results.settings)
+    return len(results.compared) - len(results.settings)
 
 
 def _n_words(rows: Sequence[Row]) -> str:
@@ -173,56 +171,40 @@ def _status_cell(scaling: Scaling) -> str:
     return "baseline" if scaling.is_baseline else str(scaling.status)
 
 
-@dataclass(frozen=True)
-class _Overhead:
-    """What a setting on several devices adds to the step of one."""
-
-    row: Row
-    waterfall: Waterfall
-
-
 def overheads_table(results: StudyResults) -> Table:
     """T_comm and the exposed part, of every row on several devices; in strong scaling Amdahl's f too."""
     is_strong = results.study.scaling.mode == "strong"
     rows = [
-        _Overhead(row, waterfall)
+        (row.label, waterfall)
         for row in scaling_rows(results)
         if row.point.world_size > 1
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
-    caption = (
-        "T_comm: all that more devices add to a step; communication: transfers that no compute hides"
-        f"{SERIAL if is_strong else ''}."
-    )
+    caption = "T_comm: all that more devices add to a step; communication: transfers that no compute hides"
+    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990)." if is_strong else "."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
-    t_comm = Column[_Overhead](
-        f"T_comm = T(n) - {one}, ms", lambda each: known(each.waterfall.t_comm_s, milliseconds), right=True
-    )
-    devices_and_setting, further = _OVERHEAD_COLUMNS[:2], _OVERHEAD_COLUMNS[2:]
-    serial = [_SERIAL_FRACTION] if is_strong else []
-    columns = [*devices_and_setting, t_comm, *further, *serial, _ROUNDS]
+
+    def column(heading: str, of: Callable[[Waterfall], Estimate | None], words: Cell) -> _OverheadColumn:
+        return Column(heading, lambda row: known(of(row[1]), words), right=True)
+
+    columns: list[_OverheadColumn] = [
+        Column("devices", lambda row: str(row[1].world_size), right=True),
+        Column("setting", lambda row: row[0]),
+        column(f"T_comm = T(n) - {one}, ms", lambda each: each.t_comm_s, milliseconds),
+        column("T_comm / T(n)", lambda each: each.t_comm_fraction, percent),
+        column("communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
+        column("communication / T(n)", lambda each: each.communication_fraction, percent),
+        column("n", lambda each: each.step_time_s, count),
+    ]
+    if is_strong:
+        columns.insert(-1, column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words))
     return make_table("Overhead by world size", caption, columns, rows)
 
 
-_OVERHEAD_COLUMNS: list[Column[_Overhead]] = [
-    Column("devices", lambda each: str(each.waterfall.world_size), right=True),
-    Column("setting", lambda each: each.row.label),
-    Column("T_comm / T(n)", lambda each: known(each.waterfall.t_comm_fraction, percent), right=True),
-    Column(
-        "communication, ms",
-        lambda each: known(each.waterfall.parts.exposed_communication, milliseconds),
-        right=True,
-    ),
-    Column(
-        "communication / T(n)", lambda each: known(each.waterfall.communication_fraction, percent), right=True
-    ),
-]
-_ROUNDS = Column[_Overhead]("n", lambda each: count(each.waterfall.step_time_s), right=True)
-_SERIAL_FRACTION = Column[_Overhead](
-    "Amdahl's f", lambda each: known(each.waterfall.serial_fraction, serial_fraction_words), right=True
-)
+Cell = Callable[[Estimate], str]
+_OverheadColumn = Column[tuple[str, Waterfall]]  # of a setting
 
 
 @dataclass(frozen=True)
@@ -334,41 +316,56 @@ def draw_scaling(plot: ScalingPlot) -> Figure:
 
 
 def _draw_bars(plot: ScalingPlot) -> Figure:
-    """Throughput of one device and of more, setting by setting, with the ideal and the speed-up."""
-    figure, (axes,) = make_figure(WIDTH_IN, 3.9)
-    highest = max(
-        *shown_ends(e for each in plot.settings for e in each.throughput),
-        *(end for each in plot.settings for end in each.ideal),
-    )
+    """A row for each setting: the speed-up before its ideal, and the throughput of one device and of more."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, (left, right) = make_figure(WIDTH_IN, 1.5 + 0.62 * len(plot.settings), columns=2)
     for place, each in enumerate(plot.settings):
         color = SLOWER if each.is_slower else COLORS[0] if each.is_faster else UNSURE
-        bars = list(zip(each.world_sizes, each.throughput, each.speedup, strict=True))
-        for index, (size, rate, speedup) in enumerate(bars):
-            at = place + 0.4 * (index - (len(bars) - 1) / 2)
-            axes.bar(at, rate.value, width=0.36, color=color if index else ONE_DEVICE)
-            error = np.array([[rate.value - rate.low], [rate.high - rate.value]])
-            axes.errorbar(at, rate.value, yerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
-            words = f"{size}" if not index or speedup is None else f"{size}\n{speedup.value:.2f}x"
-            # a label that the ideal would cross stands above it
-            is_crossed = index and rate.high <= each.ideal[index] < rate.high + highest / 7
-            foot = each.ideal[index] if is_crossed else rate.high
-            axes.annotate(
-                words, (at, foot), xytext=(0, 3), textcoords="offset points",
-                ha="center", va="bottom", fontsize=9, fontweight="bold" if index else "normal",
-            )  # fmt: skip
-            if index:
-                axes.hlines(each.ideal[index], at - 0.18, at + 0.18, color=GREY, linestyle=":", linewidth=1.6)
-    axes.set_ylim(0, highest * 1.2)
-    axes.set_xlim(-0.6, len(plot.settings) - 0.4)
-    room = int(0.85 * WIDTH_IN / max(len(plot.settings), 2) / CHARACTER_IN)
-    axes.set_xticks(range(len(plot.settings)), [in_lines(each.label, room) for each in plot.settings])
-    axes.tick_params(axis="x", length=0)
-    axes.grid(visible=False, axis="x")
-    axes.set_ylabel("throughput (samples/s)")
-    with_separators(axes.yaxis)
-    axes.set_xlabel("above each bar: its devices and the speed-up; dotted: ideal", fontsize=9, color=GREY)
+        for index, (size, rate) in enumerate(zip(each.world_sizes, each.throughput, strict=True)):
+            at = place + 0.4 * (index - (len(each.world_sizes) - 1) / 2)
+            _draw_bar(right, at, rate, color if index else ONE_DEVICE, 0.36)
+            _write_after(right, at, rate.high, f"{size}")
+        speedup = each.main_speedup
+        if speedup is not None:
+            left.barh(place, each.main, height=0.6, color=IDEAL)
+            _draw_bar(left, place, speedup, color, 0.6)
+            _write_after(left, place, max(each.main, speedup.high), f"{speedup.value:.2f}x", weight="bold")
+    rates = shown_ends(rate for each in plot.settings for rate in each.throughput)
+    ratios = shown_ends(each.main_speedup for each in plot.settings if each.main_speedup is not None)
+    for axes, highest in ((left, max([*plot.world_sizes, *ratios])), (right, max(rates))):
+        axes.set_xlim(0, highest * 1.25)
+        axes.set_ylim(len(plot.settings) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    left.set_yticks(range(len(plot.settings)), [label_lines(each.label, 24) for each in plot.settings])
+    left.axvline(1, color="black", linewidth=0.9)
+    left.set_xlabel("speed-up over one device (pale: ideal)")
+    right.set_yticks([])
+    with_separators(right.xaxis)
+    right.set_xlabel("throughput (samples/s), by devices")
     write_title(figure, in_lines(plot.title, 80))
     return figure
+
+
+def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float) -> None:
+    """A bar to the right, with its interval."""
+    axes.barh(at, value.value, height=height, color=color)
+    error = [[value.value - value.low], [value.high - value.value]]
+    axes.errorbar(value.value, at, xerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
+
+
+def _write_after(axes: Axes, at: float, end: float, words: str, weight: str = "normal") -> None:
+    axes.annotate(
+        words,
+        (end, at),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+        fontweight=weight,
+    )
 
 
 def _line(setting: PlottedSetting, values: Sequence[Estimate | None]) -> Line:

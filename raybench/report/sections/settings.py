@@ -10,7 +10,7 @@ from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.strategies import ParityVerdict, StrategyRow, loss_parity
+from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
 from raybench.records.record import TrialRecord
 from raybench.report.format import interval, mebibytes, milliseconds, percent, times
 from raybench.report.sections.trials import in_order
@@ -144,7 +144,8 @@ def bound_words(largest: LargestFit) -> str:
 
 def strategies_table(results: StudyResults) -> Table:
     """Time, memory and parity of each strategy at each world size; empty where the study has one."""
-    is_of_process = any(row.memory_is_of_process for row in results.strategies)
+    rows = compare_strategies(results)
+    is_of_process = any(row.memory_is_of_process for row in rows)
     columns: list[Column[StrategyRow]] = [
         Column("devices", lambda row: devices(row.record), right=True),
         Column("strategy", lambda row: row.record.config.setting.strategy, stays=True),
@@ -161,7 +162,7 @@ def strategies_table(results: StudyResults) -> Table:
         "Loss parity: the largest relative difference of losses and of the first gradient from one device's, "
         "of what is tolerated."
     )
-    return make_table("Strategies", caption, columns, results.strategies)
+    return make_table("Strategies", caption, columns, rows)
 
 
 def _parity_words(verdict: ParityVerdict | None) -> str:

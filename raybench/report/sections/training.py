@@ -22,11 +22,9 @@ from raybench.analysis.training import (
 from raybench.report.format import (
     figures,
     interval,
-    over_few,
-    plain_interval,
+    percent,
     plain_lasting,
-    plain_percent,
-    times_over_seeds,
+    times,
 )
 from raybench.report.plot import (
     GREY,
@@ -84,15 +82,16 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
 def points_words(difference: Estimate) -> str:
     """A difference of accuracies in points, with its interval where there are seeds enough."""
     value = f"{difference.value:+.2f}"
-    return over_few(difference, lambda each: f"{value} [{each.low:+.2f}, {each.high:+.2f}]", value)
+    if difference.low == difference.high:
+        return value
+    return f"{value} [{difference.low:+.2f}, {difference.high:+.2f}]"
 
 
 def trained_words(results: Facts, found: TrainedTime) -> str:
     """An epoch of one setting, as trained and by its steps."""
     where = f"{results.label(found.record)} on {devices_words(found.record.config.world_size)}"
-    seeds = "" if found.epoch_s.n >= LEAST_VALUES else f" ({plural(found.epoch_s.n, 'seed')})"
-    words = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained{seeds}"
-    return f"{words}, {plain_lasting(found.by_steps_s)} by its steps"
+    took = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained"
+    return f"{took} ({plural(found.epoch_s.n, 'seed')}), {plain_lasting(found.by_steps_s)} by its steps"
 
 
 MOST_GROUPS = 7  # columns of a table: with the metrics' names it stays narrow enough to paste
@@ -163,7 +162,7 @@ def _efficiency(each: _Trained) -> Estimate | None:
 
 
 def _speedup(comparison: Comparison | None, of: Callable[[Comparison], Estimate | None]) -> str:
-    return known(of(comparison) if comparison else None, times_over_seeds)
+    return known(of(comparison) if comparison else None, times)
 
 
 def _points(comparison: Comparison | None) -> str:
@@ -177,10 +176,10 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "global batch": lambda each: f"{each.group.global_batch_size:,}",
     "time per epoch": lambda each: plain_lasting(each.group.epoch_time_s),
     "total time": lambda each: plain_lasting(each.group.total_s),
-    "samples/s": lambda each: known(_rate(each), plain_interval),
+    "samples/s": lambda each: known(_rate(each), interval),
     "speed-up, epoch": lambda each: _speedup(each.over_one, lambda one: one.epoch_speedup),
     "speed-up, total": lambda each: _speedup(each.over_one, lambda one: one.total_speedup),
-    "efficiency, epoch": lambda each: known(_efficiency(each), plain_percent),
+    "efficiency, epoch": lambda each: known(_efficiency(each), percent),
     "speed-up over the default": lambda each: _speedup(each.over_default, lambda one: one.epoch_speedup),
     "training accuracy": lambda each: known(each.group.epochs[-1].train_accuracy, _percent),
     "test accuracy": lambda each: known(each.group.final_accuracy, _percent),
@@ -189,8 +188,8 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "best test accuracy": lambda each: known(each.group.best_accuracy, _percent),
     "best epoch": lambda each: known(each.group.best_epochs, _range),
     "converged epoch": lambda each: known(each.group.converged_epochs, _range),
-    "training loss": lambda each: known(each.group.epochs[-1].train_loss, _value),
-    "test loss": lambda each: known(each.group.epochs[-1].test_loss, _value),
+    "training loss": lambda each: known(each.group.epochs[-1].train_loss, interval),
+    "test loss": lambda each: known(each.group.epochs[-1].test_loss, interval),
     "time to target, s": lambda each: _to_target(each.group, each.group.time_to_target_s),
     "samples to target": lambda each: _to_target(each.group, each.group.samples_to_target),
     "optimizer steps an epoch": lambda each: f"{each.group.runs[0].epochs[-1].steps:,}",
@@ -234,9 +233,9 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
 _EPOCH_COLUMNS: list[Column[tuple[str, EpochMeans]]] = [
     Column("trained on", lambda row: row[0]),
     Column("epoch", lambda row: str(row[1].epoch), right=True),
-    Column("train loss", lambda row: known(row[1].train_loss, _value), right=True),
+    Column("train loss", lambda row: known(row[1].train_loss, interval), right=True),
     Column("train accuracy", lambda row: known(row[1].train_accuracy, _percent), right=True),
-    Column("test loss", lambda row: known(row[1].test_loss, _value), right=True),
+    Column("test loss", lambda row: known(row[1].test_loss, interval), right=True),
     Column("test accuracy", lambda row: known(row[1].test_accuracy, _percent), right=True),
     Column("time", lambda row: known(row[1].train_s, plain_lasting), right=True),
 ]
@@ -252,13 +251,11 @@ def epochs_table(results: StudyResults) -> Table:
     return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
 
 
-def _value(estimate: Estimate) -> str:
-    return over_few(estimate, interval, figures(estimate.value))
-
-
 def _percent(estimate: Estimate) -> str:
     value = f"{100 * estimate.value:.2f}%"
-    return over_few(estimate, lambda each: f"{value} [{100 * each.low:.2f}, {100 * each.high:.2f}]", value)
+    if estimate.low == estimate.high:
+        return value
+    return f"{value} [{100 * estimate.low:.2f}, {100 * estimate.high:.2f}]"
 
 
 def _range(epochs: tuple[int, int]) -> str:
@@ -278,37 +275,28 @@ def _to_target(group: TrainedGroup, mean: Estimate | None) -> str:
 
 
 def goodput_table(results: StudyResults) -> Table:
-    """Throughput and goodput of every measured batch; empty where no noise scale was measured."""
+    """Throughput and goodput of every measured batch; empty where no noise scale was measured.
+
+    Or where the learning rate did not grow with the batch, as its formula assumes: there are bounds only.
+    """
     training = results.training
-    if training is None or training.noise_scale is None:
+    if training is None or training.noise_scale is None or not training.is_scaled:
         return empty_table("Goodput")
-    bounds = "" if training.is_scaled else ", bounds"
-
-    def share(each: Goodput) -> str:
-        found = each.statistical_efficiency
-        return f"{found.low:.0%} to {found.high:.0%}" if bounds else plain_percent(found)
-
-    def useful(each: Goodput) -> str:
-        found = each.goodput_samples_per_s
-        return f"{figures(found.low)} to {figures(found.high)}" if bounds else interval(found)
-
     columns: list[Column[Goodput]] = [
         Column("devices", lambda each: devices(each.record), right=True),
         Column("setting", lambda each: results.label(each.record)),
         Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
         Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
-        Column(f"statistical efficiency{bounds}", share, right=True),
-        Column(f"goodput, samples/s{bounds}", useful, right=True),
+        Column("statistical efficiency", lambda each: percent(each.statistical_efficiency), right=True),
+        Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
     ]
     scale = training.noise_scale
     caption = (
-        f"Gradient noise scale: {figures(scale.first)} samples after the first epoch, {figures(scale.last)} "
-        f"after the last (McCandlish et al. 2018; over {plural(scale.num_runs, 'training')}). "
+        f"Gradient noise scale: {figures(scale.first)} samples in the first epoch, {figures(scale.last)} "
+        f"in the last (McCandlish et al. 2018; over {plural(scale.num_runs, 'training')}). "
         f"Statistical efficiency: (scale + {training.reference_batch:,}) / (scale + batch), Qiao et al. "
         "2021; goodput: throughput times this."
     )
-    if bounds:
-        caption += " The learning rate did not grow with the batch, as the formula assumes: bounds."
     if any(each.statistical_efficiency.n < LEAST_VALUES for each in training.goodput):
         caption += " Intervals are the throughput's: the noise scale was measured fewer than three times."
     return make_table("Goodput", caption, columns, training.goodput)

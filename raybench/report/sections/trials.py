@@ -1,41 +1,21 @@
-"""Every trial, those that failed, and how their step times are spread."""
+"""Every trial, and those that failed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from textwrap import shorten
-from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, Role, Variant
-from raybench.records.step_times import slowest_steps
+from raybench.records.requests import Configuration, Role
 from raybench.report.format import duration_words, interval, milliseconds, percent
-from raybench.report.plot import (
-    COLORS,
-    STYLES,
-    in_lines,
-    legend_below,
-    make_figure,
-    write_title,
-)
 from raybench.report.table import Column, Table, devices, known, make_table
-from raybench.spec.plural import plural
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LONGEST_CELL, LONGEST_REASON = 160, 300  # characters
 MOST_TRIALS = 2000  # in a document; all are in summary.csv
-MOST_STEPS = 5000  # on a line: more are not seen
 
 
 def failures_words(records: Sequence[TrialRecord]) -> str:
@@ -111,7 +91,7 @@ def in_order(results: StudyResults, role: Role) -> list[TrialRecord]:
     """The complete records of a role by setting, smallest world size first; the default's first."""
     curve_of: dict[str, int] = {}
     for index, curve in enumerate(results.curves):
-        for record in curve.records:  # a trial on one device belongs to several: it stands with the first
+        for record in curve:  # a trial on one device belongs to several: it stands with the first
             curve_of.setdefault(record.trial_id, index)
     last = len(results.curves)
     return sorted(
@@ -141,73 +121,3 @@ def failures_table(results: StudyResults) -> Table:
         Column("reason", lambda record: " ".join((record.reason or "").split()), stays=True),
     ]
     return make_table("Trials without numbers", "", columns, results.failed)
-
-
-VARIANT_WORDS: dict[Variant, str] = {
-    "base": "one device, global batch",
-    "plain": "one device alone",
-    "concurrent": "all devices, no communication",
-    "local": "DDP without transfers",
-    "ddp": "DDP",
-    "anchor": "the default",
-}
-
-
-@dataclass(frozen=True)
-class StepTimePlot:
-    """The distributions of step times: sorted, in s, by the words for their variant."""
-
-    title: str
-    sorted_s: Mapping[str, NDArray[np.float64]]
-
-
-def step_time_plot(results: StudyResults, samples_dir: Path | None) -> StepTimePlot | None:
-    """Step times of the headline by variant; each step counts once, by its slowest rank.
-
-    None without its parquet file (columns variant, round, rank, step, step_time_s).
-    """
-    if results.headline is None or samples_dir is None:
-        return None
-    path = samples_dir / f"{results.headline.trial_id}.parquet"
-    times = slowest_steps(path) if path.is_file() else {}
-    found = {words: np.sort(times[variant]) for variant, words in VARIANT_WORDS.items() if variant in times}
-    many = devices_words(results.headline.config.world_size)
-    return StepTimePlot(f"{many}, {results.headline_label}", found) if found else None
-
-
-def draw_step_times(plot: StepTimePlot) -> Figure:
-    """The cumulative distribution of each variant's step times; rare slow ones are beyond the edge."""
-    figure, (axes,) = make_figure(7.4, 4.4)
-    for index, (label, sorted_s) in enumerate(plot.sorted_s.items()):
-        number = len(sorted_s)
-        shown = np.linspace(0, number - 1, min(number, MOST_STEPS)).round().astype(np.int64)
-        axes.step(
-            sorted_s[shown] * 1e3,
-            (shown + 1) / number * 100,
-            where="post",
-            color=COLORS[index % len(COLORS)],
-            linestyle=STYLES[index % len(STYLES)],
-            linewidth=1.6,
-            label=f"{label} (n = {number:,})",
-        )
-    low_s, high_s = _bulk(plot)
-    axes.set_xlim(low_s * 1e3, high_s * 1e3)
-    axes.set_ylim(0, 102)
-    beyond = sum(int((sorted_s > high_s).sum()) for sorted_s in plot.sorted_s.values())
-    cut = f"\n{plural(beyond, 'slower step')} beyond the right edge" if beyond else ""
-    axes.set_xlabel("step time, slowest rank (ms)")
-    axes.set_ylabel("share of steps at most as long (%)")
-    write_title(figure, f"Distribution of step times\n{in_lines(plot.title, 80)}{cut}")
-    legend_below(figure, axes)
-    return figure
-
-
-def _bulk(plot: StepTimePlot) -> tuple[float, float]:
-    """From where to where the axis goes, in s: all but the far tail of each variant."""
-    ends = []
-    for sorted_s in plot.sorted_s.values():
-        ten, ninety = np.quantile(sorted_s, (0.1, 0.9))
-        ends.append(min(sorted_s[-1], ninety + 3 * (ninety - ten)))
-    low, high = min(sorted_s[0] for sorted_s in plot.sorted_s.values()), max(ends)
-    margin = 0.04 * max(high - low, 0.02 * high)
-    return float(low - margin), float(high + margin)

@@ -16,7 +16,7 @@ from raybench.report.table import NONE, Column, Table, known, make_table
 def verification_table(results: StudyResults) -> Table:
     """One row a change, those of the most time first; empty where none was tested."""
     columns: list[Column[Verification]] = [
-        Column("finding", lambda each: ", ".join(found.name for found in each.proposal.findings) or NONE),
+        Column("finding", lambda each: source_words(each) or NONE),
         Column("change", lambda each: each.label or NONE),
         Column("predicted", predicted_words, right=True),
         Column("gain", measured_words, right=True),
@@ -27,6 +27,12 @@ def verification_table(results: StudyResults) -> Table:
         f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or below the prediction."
     )
     return make_table("Verified by experiment", caption, columns, results.verifications)
+
+
+def source_words(each: Verification) -> str:
+    """What has proposed the change; empty where it is no longer known."""
+    simulated = "what if" if each.proposal.simulated is not None else ""
+    return ", ".join(found.name for found in each.proposal.findings) or simulated
 
 
 def predicted_words(each: Verification) -> str:
@@ -83,7 +89,7 @@ def verification_lines(results: StudyResults) -> list[str]:
     for each in results.verifications:
         if each.verdict not in tried:
             continue
-        found = each.proposal.findings[0].name if each.proposal.findings else "an earlier finding"
+        found = source_words(each).split(", ")[0] or "an earlier finding"
         promised = f" (predicted {predicted_words(each)})" if predicted_words(each) else ""
         measured = f", {measured_words(each)} samples/s{promised}" if each.gain else ""
         told = "verified" if each.is_asked_for else "tried"

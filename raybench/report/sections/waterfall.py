@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,12 @@ from raybench.report.format import (
     gigabytes_per_s,
     interval,
     milliseconds,
-    plain_percent,
+    percent,
     plain_share,
     times,
 )
-from raybench.report.plot import in_lines, legend_below, make_figure, write_title
-from raybench.report.table import Column, Table, empty_table, known, make_table
+from raybench.report.plot import in_lines, label_lines, legend_below, make_figure, write_title
+from raybench.report.table import Column, Heading, Table, empty_table, known, make_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ PART_WORDS = {
     "ideal": "ideal",
     "small_batch": "small batch",
     "contention": "contention",
-    "wrapper": "DDP wrapper",
+    "wrapper": "wrapper",
     "skew": "skew",
     "exposed_communication": "communication",
     "undivided": "not divided",
@@ -41,7 +41,7 @@ PART_WORDS = {
 UNMEASURED: dict[Variant, str] = {
     "base": "one device at the global batch",
     "concurrent": "all devices without the wrapper",
-    "local": "steps without all-reduces",
+    "local": "steps without transfers",
 }
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
 IN_LEGEND = {
@@ -80,7 +80,8 @@ def waterfall_table(results: StudyResults) -> Table:
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
     many = devices_words(waterfall.world_size)
     words = [
-        f"One step on {many} ({results.headline_label}), n rounds; parts are differences, also below 0.",
+        f"One step on {many} ({results.headline_label}), n rounds. Ideal: what one device needs for its "
+        "share of the samples; the other parts are differences, also below 0.",
         *(
             f"Not measured: {UNMEASURED[variant]}{f' ({why})' if why else ''}; its part is in the next one."
             for variant, why in waterfall.missing.items()
@@ -89,53 +90,37 @@ def waterfall_table(results: StudyResults) -> Table:
     return make_table(title, " ".join(words), columns, [*parts, ("step time", step_s)])
 
 
-@dataclass(frozen=True)
-class _Quantity:
-    """One thing that is known of the all-reduces."""
-
-    name: str
-    value: Estimate | None
-    words: Callable[[Estimate], str]
-    meaning: str
-
-
-_QUANTITY_COLUMNS: list[Column[_Quantity]] = [
-    Column("quantity", lambda each: each.name),
-    Column("value", lambda each: known(each.value, each.words), right=True),
-    Column("n", lambda each: known(each.value, count), right=True),
-    Column("what it is", lambda each: each.meaning),
-]
-
-
 def communication_table(results: StudyResults) -> Table:
-    """What the all-reduces of the headline are by themselves; empty where none were measured."""
+    """What the transfers of the headline are on their own; empty where none were measured."""
     waterfall, title = results.waterfall, "Other measures of communication"
     if waterfall is None or waterfall.world_size == 1:
         return empty_table(title)
-    quantities = (
-        _Quantity("all-reduces alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
-        _Quantity(
+    quantities: tuple[tuple[str, Estimate | None, Callable[[Estimate], str], str], ...] = (
+        ("transfers alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
+        (
             "hidden by overlap, ms",
             waterfall.hidden_communication_s,
             milliseconds,
-            "all-reduces alone less communication; negative: what interference adds",
+            "transfers alone less communication; negative: what interference adds",
         ),
-        _Quantity(
-            "compute / all-reduces alone",
+        (
+            "compute / transfers alone",
             waterfall.compute_to_communication,
             interval,
-            "steps of all devices at once over all-reduces alone",
+            "steps of all devices at once over transfers alone",
         ),
-        _Quantity(
+        (
             "bus bandwidth, GB/s",
             waterfall.bus_bandwidth_bytes_per_s,
             gigabytes_per_s,
-            "of all-reduces alone, as nccl-tests counts it",
+            "of transfers alone, as nccl-tests counts it",
         ),
     )
+    rows = [(name, words(value), count(value), what) for name, value, words, what in quantities if value]
     many = devices_words(waterfall.world_size)
-    caption = f"All-reduces of one step on {many} ({results.headline_label}), n rounds."
-    return make_table(title, caption, _QUANTITY_COLUMNS, [each for each in quantities if each.value])
+    caption = f"Transfers of one step on {many} ({results.headline_label}), n rounds."
+    columns = Heading("quantity"), Heading("value", True), Heading("n", True), Heading("what it is")
+    return Table(title, caption, columns, tuple(rows))
 
 
 def phases_table(results: StudyResults) -> Table:
@@ -144,22 +129,24 @@ def phases_table(results: StudyResults) -> Table:
     if phases is None:
         return empty_table("Phases")
     many = devices_words(phases.world_size)
+    is_weak = results.study.scaling.mode == "weak"  # one device takes several steps for the same samples
+    one = f"one device, {phases.world_size} steps" if is_weak else "one device"
     gain = "share of the loss" if phases.is_gain is False else "share of the gain"
     columns: list[Column[PhaseRow]] = [
         Column("phase", lambda row: row.name),
-        Column("one device, ms", lambda row: known(row.one_s, milliseconds), right=True),
+        Column(f"{one}, ms", lambda row: known(row.one_s, milliseconds), right=True),
         Column(f"{many}, ms", lambda row: known(row.many_s, milliseconds), right=True),
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
-        Column(gain, lambda row: known(row.share_of_gain, plain_percent), right=True),
+        Column(gain, lambda row: known(row.share_of_gain, percent), right=True),
     ]
     caption = (
-        f"In ms: the {phases.samples:,.0f} samples of one step on {many} "
-        f"({results.headline_label}){'' if phases.is_gain is not None else '; no gain is certain'}."
+        f"Both columns do the {phases.samples:,.0f} samples of one step on {many} ({results.headline_label})"
+        f"{'' if phases.is_gain is not None else '; no gain is certain'}."
     )
     if results.epoch_samples and results.headline:
         steps = results.epoch_samples / phases.samples
         several = results.scaling(results.headline)
-        one = one_device(results.headline, several) or several
+        alone = one_device(results.headline, several) or several
 
         def an_epoch(step_s: Estimate, by: Scaling) -> str:
             """A total is made of the mean step, not of the typical one."""
@@ -167,7 +154,9 @@ def phases_table(results: StudyResults) -> Table:
 
         columns += [
             Column(
-                "one device, s an epoch", lambda row: known(row.one_s, lambda s: an_epoch(s, one)), right=True
+                "one device, s an epoch",
+                lambda row: known(row.one_s, lambda s: an_epoch(s, alone)),
+                right=True,
             ),
             Column(
                 f"{many}, s an epoch",
@@ -184,7 +173,7 @@ PART_LOOKS = {  # colour and hatch: bars are read without colours too
     "ideal": ("#9aa4b0", ""),
     "small batch": ("#F0E442", "..."),
     "contention": ("#E69F00", "///"),
-    "DDP wrapper": ("#009E73", "xxx"),
+    "wrapper": ("#009E73", "xxx"),
     "skew": ("#CC79A7", "\\\\\\"),
     "communication": ("#56B4E9", "---"),
     REST: ("#f1f1f1", ""),
@@ -228,8 +217,9 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
         )
         for words, (_, found) in zip(labels, shown, strict=True)
     )
-    which = f", {bars[0].label}" if len(bars) > 1 else ""
-    return WaterfallPlot(_seen_words(bars[0], f"{devices_words(shown[0][1].world_size)}{which}"), bars)
+    sizes = {found.world_size for _, found in shown}
+    where = f"on {devices_words(*sizes)}" if len(sizes) == 1 else "on the most devices"
+    return WaterfallPlot(_seen_words(bars, where), bars)
 
 
 def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
@@ -243,15 +233,16 @@ def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
         yield REST, left
 
 
-def _seen_words(bar: Bar, many: str) -> str:
-    shares = dict(bar.shares)
-    ideal = shares.pop(PART_WORDS["ideal"], 0.0)
-    lost = {name: share for name, share in shares.items() if name != REST}
-    words = f"{many}: {ideal:.0%} of a step is what computing needs"
-    if not lost:
-        return words
+def _seen_words(bars: Sequence[Bar], where: str) -> str:
+    """What holds of every bar; of one alone its largest loss too."""
+    ideals = sorted(dict(bar.shares)[PART_WORDS["ideal"]] for bar in bars)
+    ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (ideals[0], ideals[-1])))
+    words = f"Computing takes {ends} of a step {where}"
+    lost = {name: share for name, share in bars[0].shares if name not in (PART_WORDS["ideal"], REST)}
+    if len(bars) > 1 or not lost:
+        return f"{words}, the rest is lost"
     most = max(lost, key=lambda name: lost[name])
-    return f"{words}, {lost[most]:.0%} {most}"
+    return f"{words}, {most} {lost[most]:.0%}"
 
 
 def draw_waterfall(plot: WaterfallPlot) -> Figure:
@@ -273,7 +264,7 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
                 )  # fmt: skip
             seen[name] = None
             left += share
-    labels = [f"{in_lines(bar.label, 30)}\n{duration_words(bar.step_time_s)}" for bar in plot.bars]
+    labels = [f"{label_lines(bar.label, 30)}\n{duration_words(bar.step_time_s)}" for bar in plot.bars]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(visible=False)

@@ -6,10 +6,13 @@ import gc
 import os
 import pickle
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -157,6 +160,23 @@ class CUDADevice(Device):
         clock: float | None = self._read("nvmlDeviceGetClockInfo", 1)  # 1: the streaming multiprocessors
         return clock
 
+    def temperature_c(self) -> float | None:
+        """Of the chip, right now."""
+        degrees: float | None = self._read("nvmlDeviceGetTemperature", 0)  # 0: the chip, not its memory
+        return degrees
+
+    def host_waits(self, step: Callable[[], None]) -> dict[str, int] | None:
+        """By torch's own warnings: of ``.item()``, ``.cpu()``, ``nonzero`` and their like."""
+        before = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                step()
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+        return dict(Counter(_line(each) for each in caught if _SYNCHRONIZES in str(each.message)))
+
     def throttled(self) -> bool | None:
         """Whether heat, a power brake or the hardware holds the clock down."""
         reasons = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -216,6 +236,13 @@ class CUDADevice(Device):
             return getattr(self._nvml, function)(self._handle, *arguments)
         except Exception:
             return None
+
+
+_SYNCHRONIZES = "synchronizing CUDA operation"  # in torch's warning, which names the line that runs
+
+
+def _line(warning: warnings.WarningMessage) -> str:
+    return f"{Path(warning.filename).name}:{warning.lineno}"
 
 
 def have_nccl_log() -> int | None:

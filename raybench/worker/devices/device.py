@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -79,7 +79,7 @@ class Device(Protocol):
     matrix_side: int  # of square matrices whose product reaches the device's peak
     pins_memory: bool  # whether the copy of a batch from pinned memory overlaps with computing
     overcommits: bool  # gives memory that it has not, and ends the process that uses it
-    tells_utilization: bool
+    tells_utilization: bool  # and the clock and temperature of this rank's device alone
     drives_several: bool  # whether one process may compute on several, as torch.nn.DataParallel does
     frees_waiting_ranks: bool  # whether a rank in a collective is freed when its group is destroyed
     first_transfers: tuple[int, ...]  # elements of the all-reduces that make a data group take its memory
@@ -148,6 +148,14 @@ class Device(Protocol):
 
     def clock_mhz(self) -> float | None:
         """The device's clock right now; on CPUs the mean over the cores."""
+
+    def temperature_c(self) -> float | None:
+        """In degrees Celsius, right now."""
+        return None
+
+    def host_waits(self, step: Callable[[], None]) -> dict[str, int] | None:
+        """Take a ``step``: lines of code at which it waits for the device, and how often; None on CPUs."""
+        return None
 
     def throttled(self) -> bool | None:
         """Whether heat, a power brake or the hardware holds the clock down; not a power cap."""

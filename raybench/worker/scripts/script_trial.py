@@ -47,7 +47,7 @@ from raybench.worker.scripts.stopwatch import (
 )
 from raybench.worker.steps.meters import CoreMeter, OtherLoad
 from raybench.worker.steps.rounds import LoopResult, discarded_steps, round_progress, timed_steps
-from raybench.worker.strategies.ddp import SYNC_BUFFERS
+from raybench.worker.strategies.ddp import SYNC_BUFFERS, bucket_arguments
 
 POLL_S = 0.2
 OTHERS_END_S = 5.0  # once one rank's script is over: the others notice, or are ended
@@ -56,19 +56,21 @@ DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that 
 ALIKE = 0.05  # relative, of numbers of samples: the last batch of an epoch is smaller
 HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
-NOT_SWITCHED = (
-    "the script has no DistributedDataParallel whose gradients could stay: another wrapper, a hook from its "
-    "constructor, or a GradScaler that would leave out steps on one rank alone"
-)
+FINDS_UNUSED = "DDP's find_unused_parameters sends in every step (--set knobs.find_unused_parameters=false)"
 STILL_SENDS = (
-    "the script communicates even where its DDP sends no gradients: SyncBatchNorm, find_unused_parameters, a "
-    "loss or a count that it gathers"
+    "the script sends in every step, alongside its DDP: SyncBatchNorm, a loss or a count that it gathers (of "
+    "transformers' Trainer, --average_tokens_across_devices False)"
+)
+SENDS_NOTHING = (
+    "the steps call no collective, so each rank trains alone: the model is in no DistributedDataParallel (on "
+    "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
 )
 # Of the worker group, or of Ray's: under torchrun a script does not find them.
 OWN_FILES = "/proc/self/fd/"
 NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
+LOCAL_TRIES = 3  # blocks of steps: what a script gathers now and then is in one of them
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
 
 
@@ -199,17 +201,18 @@ class ScriptTrial:
     def _launch(self) -> Launch:
         script, setting = self._script, self._request.config.setting
         several = self._team.size > 1
-        given = {name: getattr(setting, name) for name in script.ddp_knobs or () if several}
+        given: dict[str, Any] = {name: getattr(setting, name) for name in script.ddp_knobs or () if several}
         compression = given.pop("gradient_compression", "none")
+        if "bucket_cap_mb" in given:
+            given |= bucket_arguments(given["bucket_cap_mb"])
+        if "broadcast_buffers" in given:
+            given[SYNC_BUFFERS] = given.pop("broadcast_buffers")
         return Launch(
             rank=self._team.ranks[self._team.rank],
             script=script.script,
             is_module=script.is_module,
             arguments=tuple(script.words(self._request.config.script_values())),
-            ddp_arguments={
-                SYNC_BUFFERS if name == "broadcast_buffers" else name: None if value == "default" else value
-                for name, value in given.items()
-            },
+            ddp_arguments=given,
             compression=compression,
         )
 
@@ -344,16 +347,18 @@ class ScriptTrial:
             return ["plain"], self._until_steady("plain")
         step_s = self._until_steady("ddp")
         self._missing["concurrent"] = "a script has no step without its wrapper"
-        if not all(each.switches for each in about):
-            self._missing["local"] = NOT_SWITCHED
+        unswitched = next(filter(None, (each.unswitched for each in about)), None)
+        if unswitched is not None:
+            self._missing["local"] = unswitched
             return ["ddp"], step_s
-        reports = self._block(Order("local", 1, 1))
-        if reports is None:
-            raise self._too_short()
-        if any(report.communicated for report in reports):
-            self._missing["local"] = STILL_SENDS
-            return ["ddp"], step_s
-        return ["ddp", "local"], step_s
+        for _ in range(LOCAL_TRIES):
+            reports = self._block(Order("local", 1, 1))
+            if reports is None:
+                raise self._too_short()
+            if not any(report.communicated for report in reports):
+                return ["ddp", "local"], step_s
+        self._missing["local"] = FINDS_UNUSED if any(each.finds_unused for each in about) else STILL_SENDS
+        return ["ddp"], step_s
 
     def _until_steady(self, variant: ScriptVariant) -> float:
         """Blocks until the step time is steady; returns it, in s, of the slowest rank."""
@@ -363,6 +368,8 @@ class ScriptTrial:
             reports = self._block(Order(variant, 0, steps))
             if reports is None:
                 raise self._too_short()
+            if self._team.size > 1 and not any(report.communicated for report in reports):
+                raise InvalidTrialError(SENDS_NOTHING)
             now, spent_s = self._team.from_leader(
                 (max(median(each.times) for each in reports), monotonic() - began)
             )

@@ -79,7 +79,8 @@ class About:
     """What is known of the script so far."""
 
     world_size: int | None  # of its process group; None: it has made none
-    switches: bool  # whether its DDP can keep gradients where they are
+    unswitched: str | None  # why its DDP cannot keep gradients where they are
+    finds_unused: bool  # parameters, by an all-reduce of DDP's own in every step
     samples_per_step: float  # that its DataLoaders gave; 0: none of torch's
     epoch_samples: int | None
     num_parameters: int
@@ -376,7 +377,8 @@ class Stopwatch:
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
-            switches=bool(modules) and not self._skips_steps and not self._has_own_hook,
+            unswitched=self._unswitched(modules),
+            finds_unused=any(ddp.find_unused_parameters for ddp in modules),
             # a batch that is drawn once may be used in every step
             samples_per_step=float(drawn or max(each for each, _ in self._samples)),
             epoch_samples=mode(data_set for _, data_set in samples) or None,
@@ -387,6 +389,13 @@ class Stopwatch:
             torch_bytes=None if gpu is None else torch.cuda.max_memory_allocated(gpu),
             device_bytes=status_bytes("VmHWM") if gpu is None else torch.cuda.max_memory_reserved(gpu),
         )
+
+    def _unswitched(self, modules: Sequence[DistributedDataParallel]) -> str | None:
+        if self._has_own_hook:
+            return "its DDP registers a hook of its own in its constructor"
+        if self._skips_steps:
+            return "an enabled GradScaler would leave out steps on one rank alone"
+        return None if modules else "its model is in no DistributedDataParallel"
 
 
 def _num_collectives() -> int:

@@ -10,7 +10,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -28,29 +28,40 @@ class RoundLook:
 
     clock_mhz: float | None = None
     throttled: bool | None = None
+    temperature_c: float | None = None
+    clocks_mhz: dict[Variant, float | None] = field(default_factory=dict)  # by variant, of GPUs
+
+
+CLOCKED: tuple[Variant, ...] = ("plain", "concurrent")  # besides what is measured: one at work, and all
 
 
 class BlockMeters:
-    """Looks at the blocks of what is measured and at those of one device alone."""
+    """Looks at the blocks of what is measured, and of the bare model on one device and on all."""
 
     def __init__(self, device: Device, measured: Variant) -> None:
         self._device, self._measured = device, measured
+        self._is_own_clock = device.tells_utilization  # not the mean over a host's cores
         self._round = RoundLook()
 
     def look(self, variant: Variant, late: Moment) -> None:
         """All steps of the block are given: looks when the device has come to ``late``, one of the last."""
-        if variant not in (self._measured, "plain"):
+        if variant not in (self._measured, *CLOCKED):
             return
         late.wait()  # delays no step
-        throttled = self._device.throttled()
+        throttled, look = self._device.throttled(), self._round
         if throttled is not None:
-            self._round = replace(self._round, throttled=throttled or bool(self._round.throttled))
+            look = replace(look, throttled=throttled or bool(look.throttled))
+        clock_mhz = self._device.clock_mhz() if variant == self._measured or self._is_own_clock else None
         if variant == self._measured:
-            self._round = replace(self._round, clock_mhz=self._device.clock_mhz())
+            look = replace(look, clock_mhz=clock_mhz)
+        if self._is_own_clock:
+            look = replace(look, clocks_mhz={**look.clocks_mhz, variant: clock_mhz})
+        self._round = look
 
     def take_round(self) -> RoundLook:
         """Of the round that ends; where this rank did not run what is measured, its clock now."""
         found, self._round = self._round, RoundLook()
+        found = replace(found, temperature_c=self._device.temperature_c())
         return found if found.clock_mhz is not None else replace(found, clock_mhz=self._device.clock_mhz())
 
 

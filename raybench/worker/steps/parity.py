@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,8 @@ def loss_parity(
     models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
     with models.device.fork_rng():
         initial = team.agreed(lambda: _new_model(config, models, cache))
-        may_differ, collectives = _may_differ(initial, config.setting), collectives_alone()
+        kinds = set(team.gather(models.device.name()))
+        may_differ, collectives = _may_differ(initial, config.setting, kinds), collectives_alone()
 
         def reference_run() -> ShortRun:
             if not team.leads:
@@ -94,14 +95,16 @@ def _new_model(config: Configuration, models: StrategyModels, cache: GroupCache)
     return cache.model(models.workload, config).train()
 
 
-def _may_differ(model: nn.Module, setting: Setting) -> tuple[str, ...]:
-    """What in the model makes a difference legitimate."""
+def _may_differ(model: nn.Module, setting: Setting, kinds: Collection[str]) -> tuple[str, ...]:
+    """What in the model makes a difference legitimate; ``kinds`` of devices that the ranks have."""
     reasons = []
     modules = list(model.modules())
     drops = any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
     if drops and (setting.strategy == "dp" or setting.compile):
         what = "compiled code" if setting.compile else "each device of dp"
-        reasons.append(f"{what} draws dropout's masks anew")
+        reasons.append(f"{what} draws its own dropout masks")
+    if drops and len(kinds) > 1:  # a GPU's masks depend on its number of multiprocessors
+        reasons.append("dropout masks are others on another kind of device")
     if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
         reasons.append("SyncBatchNorm takes its statistics over all devices")
     return tuple(reasons)

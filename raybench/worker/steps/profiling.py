@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -104,7 +104,8 @@ def phases_of_trial(
             models.activate()
             team.barrier()
             steps = whole_turns(num_steps, stepper.batches, stepper.batches_per_step)
-            phases = _phases_on_rank(variant, stepper, team, models.device, steps)
+            with models.without_transfers() if variant == "local" else nullcontext():
+                phases = _phases_on_rank(variant, stepper, team, models.device, steps)
             reports = [report for report in team.gather(phases) if report is not None]
             mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
             blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=steps))

@@ -1,4 +1,4 @@
-"""The all-reduces of a step's real buckets: alone (the variant ``replay``), and while the cores compute."""
+"""What a step sends, alone (the variant ``replay``): DDP's buckets, FSDP's gathers and scatters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch.distributed as dist
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.strategies.ddp import Communication, bucket_bytes
 from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.sharding import Collectives, Message
 
 
 @dataclass
@@ -65,7 +66,7 @@ class Replay:
         self._state, self._hook = own or (communication.state, communication.hook)
         self._buckets: list[ReplayBucket] = []
 
-    def make_buckets(self) -> None:
+    def make_buffers(self) -> None:
         """Take their memory; not a collective call."""
         self._buckets = [self._bucket(index, size) for index, size in enumerate(self._sizes)]
 
@@ -78,7 +79,7 @@ class Replay:
     def activate(self) -> None:
         """Step as often as DDP has: a hook may change with its calls, as PowerSGD begins to compress."""
         if not self._buckets:
-            self.make_buckets()
+            self.make_buffers()
         while self._steps < self._communication.steps:
             self.step()
 
@@ -97,6 +98,40 @@ class Replay:
                 all_sent = [self._hook(self._state, bucket) for bucket in self._buckets]
         for sent in all_sent:
             sent.wait()
+
+
+class ShardedReplay:
+    """The collectives of a step of FSDP, one after the other, with no compute alongside.
+
+    Its buffers, one of each type, are as large as the largest message: it has them only in its blocks.
+    """
+
+    def __init__(
+        self, collectives: Collectives, messages: Sequence[Message], team: Team, device: torch.device
+    ) -> None:
+        self._collectives, self._messages, self._team, self._device = collectives, messages, team, device
+        self._buffers: dict[torch.dtype, torch.Tensor] = {}
+
+    def make_buffers(self) -> None:
+        """Take their memory; not a collective call."""
+        largest: dict[torch.dtype, int] = {}
+        for each in self._messages:
+            largest[each.dtype] = max(each.elements, largest.get(each.dtype, 0))
+        self._buffers = {
+            dtype: torch.zeros(elements, dtype=dtype, device=self._device)
+            for dtype, elements in largest.items()
+        }
+
+    activate = make_buffers
+
+    def release(self) -> None:
+        """Give it back."""
+        self._buffers = {}
+
+    def step(self) -> None:
+        """Send every message."""
+        for each in self._messages:
+            self._collectives.send(each, self._buffers[each.dtype][: each.elements], self._team)
 
 
 REPLAY_S = 0.3  # of all-reduces, while the cores that they take are counted

@@ -112,7 +112,6 @@ def _restart(waits_of_ranks: list[list[float]]) -> Restart:
     slowest = [max(waits) for waits in zip(*waits_of_ranks, strict=True)]
     half = len(slowest) // 2
     return Restart(
-        first_batch_s=slowest[0],
         num_batches=half,
         waited_s=sum(slowest[:half]),
         usual_s=sum(slowest[half:]) / half,

@@ -202,6 +202,7 @@ class MeasuringLoop:
             other_cores=self._other_load.of_round([report.cores for report in reports]),
             clock_mhz=tuple(report.look.clock_mhz for report in reports),
             throttled=tuple(report.look.throttled for report in reports),
+            temperature_c=tuple(report.look.temperature_c for report in reports),
         )
         self._result.rounds.append(round_)
         return decide(self._result.rounds, self._measure, self._device.kind, reports[0].elapsed_s)
@@ -276,4 +277,8 @@ class MeasuringLoop:
             if variant in report.times
         ]
         ranks, times = zip(*worked, strict=True)
-        return self._result.add_block(variant, ranks, np.stack(times))
+        block = self._result.add_block(variant, ranks, np.stack(times))
+        clocks = [each.look.clocks_mhz for each in reports if variant in each.times]
+        if any(variant in each for each in clocks):
+            block = block.model_copy(update={"clock_mhz": tuple(each.get(variant) for each in clocks)})
+        return block

@@ -109,6 +109,8 @@ class StepsTrial:
                 memory_limit_bytes=limits,
                 missing=dict(variants.missing),
                 held=variants.held,
+                collective_bytes=variants.collective_bytes,
+                pass_collectives=variants.pass_collectives,
                 setup_s=set_up - began,
                 warmup_s=warmed_up - set_up,
                 warmup_steps=num_steps,
@@ -214,7 +216,6 @@ class StepsTrial:
             "flops_per_step": self._cache.flops.get(flops_key(config)),
             "bucket_bytes": ddp.bucket_bytes if ddp else (),
             "gradient_bytes": ddp.gradient_bytes if ddp else None,
-            "ddp_logger": ddp.logger_times_s if ddp else None,
         }
 
     def _with_auxiliary(
@@ -261,7 +262,8 @@ class StepsTrial:
         parts: dict[Beside, Part] = {}
         if request.measures_beside_rounds and self._device.tells_utilization:  # first: it is still warm
             parts["device_use"] = partial(use_of_trial, models, team, step_s, seconds)
-        if models.twin is not None:
+            parts["host_waits"] = self._host_waits
+        if models.twin is not None and not models.is_sharded:
             parts["gradient_timeline"] = partial(gradient_timeline, models, team, step_s, seconds)
         if request.measures_beside_rounds:
             has_plain = "plain" not in variants.missing
@@ -277,6 +279,13 @@ class StepsTrial:
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
             parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
+
+    def _host_waits(self) -> dict[str, dict[str, int] | None]:
+        """Of the leader's step, which all take."""
+        models = self._models.measured
+        stepper = models.measured_stepper(self._team)
+        own = None if stepper is None else self._device.host_waits(stepper.step)
+        return {"host_waits": self._team.from_leader(own)}
 
     def _matrix_peak(self) -> dict[str, float | None]:
         """In FLOP/s, measured on the leader while the others wait, once for each precision of a group."""

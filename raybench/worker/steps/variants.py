@@ -14,14 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
 from raybench.worker.batches import Batches, make_batches
-from raybench.worker.communicators import Made, Team
+from raybench.worker.communicators import Made, Team, collectives_alone
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
-from raybench.worker.steps.replay import Replay
+from raybench.worker.steps.replay import Replay, ShardedReplay
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.ddp import bucket_bytes, no_transfer, travelling_share
 from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.sharding import Collectives
 from raybench.worker.strategies.stepper import Stepper
 
 
@@ -150,6 +151,9 @@ class Variants:
         self.runs = list[VariantRun]()  # warmed up
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
+        self.collective_bytes: tuple[int, ...] = ()  # of FSDP's collectives in a step
+        # of the passes in a step, beside those of DDP or FSDP; None: no steps without transfers
+        self.pass_collectives: int | None = None
         self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
@@ -175,37 +179,66 @@ class Variants:
             self.add(*self._bare_variants())
         self._add_twin()
         self._add_as_if()
-        self._add_replay()
+        self._add_bucket_replay()
+        self._add_sharded_replay()
         self._add_anchor()
 
     def _add_twin(self) -> None:
-        """DDP without transfers."""
-        setting = self._request.config.setting
-        if "local" not in self._request.variants or setting.strategy != "ddp":
+        """The same without transfers."""
+        models, setting = self._models, self._request.config.setting
+        if "local" not in self._request.variants or setting.strategy not in ("ddp", "fsdp"):
             return
         if setting.find_unused_parameters:
             # every backward pass then ends in an all-reduce of its own, which no hook can leave out
             self.missing["local"] = "find_unused_parameters sends even where gradients stay"
             return
-        twin = self._twin()
+        sent = self._team.num_sent()
+        with models.without_transfers():
+            twin = self._twin()
         if twin is None:
-            self._models.twin = None
-            self.missing["local"] = "no memory for a second set of buckets"
+            self.missing["local"] = "no memory for steps without transfers"
+        elif models.is_sharded and any(self._team.gather(self._team.num_sent() - sent)):
+            # as fp16's scaler does, and clipping
+            self.missing["local"] = "the step looks at the gradients of all ranks"
+        if twin is None or "local" in self.missing:
+            models.twin = None
             return
-        self.add(replace(run_of("local", self._models, twin), independent=True))
+        run = replace(run_of("local", models, twin), independent=True)
+        self.add(self._switched(run, models.collectives) if models.collectives else run)
 
     def _twin(self) -> Stepper | None:
-        """DDP without transfers, stepped until it has all its memory; None where a rank has not enough.
+        """What sends nothing, stepped until it has all its memory; None where a rank has not enough.
 
-        Each attempt ends before the ranks meet again: nothing is sent when this DDP is made, and in the
+        Each attempt ends before the ranks meet again: nothing is sent when DDP's twin is made, and in the
         second step it allocates when it has agreed on the order of its buckets.
         """
         failure, twin = self._tried(lambda: self._models.make_twin(self._team))
+        before = collectives_alone()
         for _ in range(STEPS_UNTIL_REBUILT):
             if failure or twin is None:
                 return None
             failure, _ = self._tried(lambda: self._step_alone(twin))
+        self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT
         return None if failure else twin
+
+    def _switched(self, run: VariantRun, collectives: Collectives) -> VariantRun:
+        """Of FSDP's, which is what is measured itself; a loss with weights that nobody has says nothing."""
+
+        def activate() -> None:
+            self._models.activate()
+            collectives.leave_out()
+
+        return replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
+
+    def _add_sharded_replay(self) -> None:
+        """FSDP's transfers alone."""
+        models, team = self._models, self._team
+        if "replay" not in self._request.variants or models.collectives is None or models.wrapped is None:
+            return
+        models.activate()
+        messages = models.collectives.messages_of(models.wrapped.step)
+        self.collective_bytes = tuple(each.bytes for each in messages)
+        self._add_replay(ShardedReplay(models.collectives, messages, team, self._device.torch_device))
 
     def _step_alone(self, stepper: Stepper) -> None:
         self._models.activate()
@@ -245,6 +278,8 @@ class Variants:
         self.add(*made)
 
     def _why_no_as_if(self) -> str | None:
+        if self._models.setting.strategy != "ddp":
+            return "only DDP's buckets can be held"
         if self._models.twin is None:
             return self.missing.get("local", "needs the steps without transfers")
         if self._models.communication.own is not None:
@@ -289,16 +324,18 @@ class Variants:
         step, run = steps.step_after(waits, stepper.step), run_of(name, models, stepper)
         return replace(run, step=step, activate=activate, release=release), steps.held(asked, waits)
 
-    def _add_replay(self) -> None:
+    def _add_bucket_replay(self) -> None:
         """The all-reduces alone."""
         sizes = self._bucket_bytes()
-        if "replay" not in self._request.variants or not sizes:
-            return
-        replay = Replay(sizes, self._team, self._device.torch_device, self._models.communication)
-        failure, _ = self._tried(replay.make_buckets)
+        if "replay" in self._request.variants and sizes:
+            on, communication = self._device.torch_device, self._models.communication
+            self._add_replay(Replay(sizes, self._team, on, communication))
+
+    def _add_replay(self, replay: Replay | ShardedReplay) -> None:
+        failure, _ = self._tried(replay.make_buffers)
         if failure:
             replay.release()
-            self.missing["replay"] = f"no memory for another set of buckets: {failure}"
+            self.missing["replay"] = f"no memory for what is sent: {failure}"
             return
         self.add(VariantRun("replay", replay.step, replay.activate, replay.release))
 
@@ -351,7 +388,7 @@ class Variants:
         failure, _ = self._tried(lambda: self._step_alone(self._models.bare))
         if failure:
             self._models.drop_bare()
-            self.missing["plain"] = f"no memory for a whole model beside the shards: {failure}"
+            self.missing["plain"] = f"no memory for a whole model next to the shards: {failure}"
         return not failure
 
     def _base(self) -> list[VariantRun]:

@@ -13,8 +13,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from raybench.errors import InvalidTrialError
-from raybench.spec.knobs import Setting
+from raybench.spec.knobs import Setting, bucket_sizes_mb
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.workloads.protocol import Workload
@@ -22,7 +21,6 @@ from raybench.workloads.protocol import Workload
 # torch 2.14 gave DDP's argument a new name
 _ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
 SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _ARGUMENTS else "broadcast_buffers"
-SINCE_2_14 = ("batched_grad_copy", "skip_all_reduce_unused_params")
 
 
 RECORDED_CALLS = 3  # of a hook for each bucket: DDP rebuilds its buckets after the first
@@ -46,10 +44,7 @@ class Communication:
 
 
 def wrap(module: nn.Module, team: Team, setting: Setting, device: Device) -> DistributedDataParallel:
-    """DDP over the team's data group, with its own all-reduce. A collective call.
-
-    Raises ``InvalidTrialError`` on every rank where torch has not what the setting asks.
-    """
+    """DDP over the team's data group, with its own all-reduce. A collective call."""
     return _ddp(module, team, setting, device, sync_buffers=setting.broadcast_buffers)
 
 
@@ -105,20 +100,32 @@ def _ddp(
     sync_buffers: bool,
     init_sync: bool = True,
 ) -> DistributedDataParallel:
-    newer = {name: True for name in SINCE_2_14 if getattr(setting, name)}
-    for name in newer.keys() - _ARGUMENTS.keys():
-        raise InvalidTrialError(f"{name}: DDP has it from torch 2.14 on (received torch {torch.__version__})")
+    newer = ("batched_grad_copy", "skip_all_reduce_unused_params")  # which an older torch has not
+    arguments = bucket_arguments(setting.bucket_cap_mb) | {SYNC_BUFFERS: sync_buffers}
     return DistributedDataParallel(
         module,
         device_ids=device.ddp_device_ids,
         process_group=team.data,
         init_sync=init_sync,
-        bucket_cap_mb=None if setting.bucket_cap_mb == "default" else setting.bucket_cap_mb,
         static_graph=setting.static_graph,
         find_unused_parameters=setting.find_unused_parameters,
         gradient_as_bucket_view=setting.gradient_as_bucket_view,
-        **{SYNC_BUFFERS: sync_buffers, **newer},  # type: ignore[arg-type]
+        **arguments,
+        **{name: True for name in newer if getattr(setting, name)},  # type: ignore[arg-type]
     )
+
+
+def bucket_arguments(cap: float | str) -> dict[str, Any]:
+    """DDP's arguments for the knob ``bucket_cap_mb``.
+
+    A list counts before the one size, so each resets the other where a script has it.
+    """
+    sizes = () if cap == "default" else bucket_sizes_mb(cap)
+    several = {"bucket_cap_mb_list": list(sizes) if len(sizes) > 1 else None}
+    return {
+        "bucket_cap_mb": sizes[0] if len(sizes) == 1 else None,
+        **{name: value for name, value in several.items() if name in _ARGUMENTS},
+    }
 
 
 Hook = Callable[[Any, Any], torch.futures.Future[torch.Tensor]]
@@ -152,16 +159,12 @@ class HookSwitch:
         self.hook: Hook = hook
 
 
-NANOSECONDS = 1e-9
-
-
 @dataclass(frozen=True)
 class DDPReport:
     """What DDP reports of one rank."""
 
     bucket_bytes: tuple[int, ...]
     gradient_bytes: int  # that travel in a step
-    logger_times_s: dict[str, float] | None
 
 
 def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
@@ -171,7 +174,7 @@ def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
     data = _logging_data(module)
     sizes = _bucket_bytes(data)
     travelling = round(sum(sizes) * travelling_share(module, compression))
-    return DDPReport(sizes, travelling, _logger_times(data))
+    return DDPReport(sizes, travelling)
 
 
 def travelling_share(module: nn.Module, compression: str) -> float:
@@ -200,16 +203,3 @@ def _logging_data(module: DistributedDataParallel) -> dict[str, Any]:
 def _bucket_bytes(data: dict[str, Any]) -> tuple[int, ...]:
     text = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
     return tuple(int(size) for size in text.replace(",", " ").split())
-
-
-def _logger_times(data: dict[str, Any]) -> dict[str, float] | None:
-    """The averages that DDP's logger samples, in s; None where it has sampled none."""
-    names = {
-        "avg_forward_compute_s": "avg_forward_compute_time",
-        "avg_backward_compute_s": "avg_backward_compute_time",
-        "avg_backward_comm_s": "avg_backward_comm_time",
-        "avg_overlap_s": "avg_backward_compute_comm_overlap_time",
-    }
-    if not data.get("avg_backward_comm_time"):
-        return None
-    return {name: float(data.get(in_torch, 0)) * NANOSECONDS for name, in_torch in names.items()}

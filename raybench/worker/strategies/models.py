@@ -1,14 +1,17 @@
-"""The model of a setting as each variant runs it: bare, under its strategy, and under DDP without transfers.
+"""The model of a setting as each variant runs it: bare, under its strategy, and the same without transfers.
 
 Under DDP the bare model and the twin without transfers share the parameters' storage with the wrapped one,
 and the optimizer's state with it, so that a variant costs the memory of its gradients only. FSDP's
 parameters are sharded tensors of their own: there the bare model is a copy, made when it is needed and
-dropped while the sharded one is made, so that the latter's peak of memory can be read without it.
+dropped while the sharded one is made, so that the latter's peak of memory can be read without it. Its twin is
+the sharded module itself, with its collectives left out.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,7 +28,7 @@ from raybench.worker.communicators import Team
 from raybench.worker.devices.cuda import gpu_uuid
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies import ddp
-from raybench.worker.strategies.sharding import release_group, shard
+from raybench.worker.strategies.sharding import Collectives, release_group, shard
 from raybench.worker.strategies.stepper import Stepper, unwrapped
 from raybench.worker.strategies.transforms import checkpoint_blocks, compile_module
 from raybench.workloads.protocol import Workload, optimizer_of
@@ -56,7 +59,8 @@ class StrategyModels:
         self.copies = CopiedModel(workload, model, setting, None if self.is_sharded else device.torch_device)
         self._bare: Stepper | None = None
         self.wrapped: Stepper | None = None  # under the strategy
-        self.twin: Stepper | None = None  # under DDP without transfers
+        self.twin: Stepper | None = None  # without transfers; FSDP's within ``without_transfers`` only
+        self.collectives: Collectives | None = None  # FSDP's
         self.twin_hook = ddp.HookSwitch()  # what it sends
         self.communication = ddp.Communication()  # of the wrapped model under DDP
         self.dp_devices: list[int] = []  # that dp drives from this process
@@ -105,7 +109,8 @@ class StrategyModels:
 
     def renew_optimizers(self) -> None:
         """As they were made: the memory of what those so far keep of their steps is given back."""
-        steppers = [each for each in (self._bare, self.wrapped, self.twin) if each is not None]
+        twin = None if self.is_sharded else self.twin  # whose optimizer is that of the shards
+        steppers = [each for each in (self._bare, self.wrapped, twin) if each is not None]
         for stepper in steppers:
             stepper.train_with(
                 make_optimizer(self.workload, self._optimizer, stepper.module, self.setting.optimizer_kernels)
@@ -114,7 +119,11 @@ class StrategyModels:
             share_state(steppers[0].optimizer, stepper.optimizer)
 
     def make_twin(self, team: Team) -> Stepper:
-        """DDP with a hook that sends nothing, on the same weights. A collective call."""
+        """DDP with a hook that sends nothing, on the same weights; FSDP itself. A collective call."""
+        if self.is_sharded:
+            assert self.wrapped is not None
+            self.twin = self.wrapped.on(self.batches)  # nothing is sent, by the forward pass either
+            return self.twin
         module = self.copies.sharing_storage()
         if self.setting.compile:
             compile_module(module)
@@ -123,11 +132,23 @@ class StrategyModels:
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
 
+    @contextmanager
+    def without_transfers(self) -> Iterator[None]:
+        """Inside, the twin sends nothing."""
+        if self.collectives is None:
+            yield
+            return
+        self.collectives.leave_out()
+        try:
+            yield
+        finally:
+            self.collectives.put_back()
+
     def release(self) -> None:
         """Drop the wrappers: a reducer that outlives its process group aborts the process at its end."""
         if self.is_sharded and self.wrapped is not None:
             release_group(self.wrapped.module)
-        self._bare = self.wrapped = self.twin = None
+        self._bare = self.wrapped = self.twin = self.collectives = None
 
     def _single(self, team: Team) -> Stepper:
         assert team.size == 1, "single has one device"
@@ -159,6 +180,7 @@ class StrategyModels:
         self.drop_bare()
         module = self.copies.with_own_weights()
         autocast = shard(module, team, self.setting, self.device.torch_device)
+        self.collectives = Collectives(module)
         return self._stepper(module, self.batches, team, autocast=autocast)
 
     def _stepper(

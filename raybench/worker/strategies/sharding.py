@@ -11,7 +11,8 @@ torch does not mix with weights of another type.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -50,6 +51,101 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
     outer = replace(policy, output_dtype=torch.float32) if dtype else policy
     fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=outer)
     return dtype is None
+
+
+@dataclass(frozen=True)
+class Message:
+    """One of FSDP's collectives: weights that are gathered, or gradients that are reduced and scattered."""
+
+    gathers: bool
+    elements: int  # of all ranks together
+    dtype: torch.dtype
+    operation: Any = None  # by which gradients are reduced
+
+    @property
+    def bytes(self) -> int:
+        """As nccl-tests counts it: of a gather the output, of a scatter the input."""
+        return self.elements * self.dtype.itemsize
+
+
+class Collectives:
+    """FSDP's own in every part of a sharded module: what a step sends, and a switch that leaves it out."""
+
+    def __init__(self, module: nn.Module) -> None:
+        from torch.distributed.fsdp import FSDPModule
+        from torch.distributed.fsdp._fully_shard import _fsdp_collectives as torchs
+
+        self._parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
+        self._gather, self._scatter = torchs.DefaultAllGather(), torchs.DefaultReduceScatter()
+
+    def leave_out(self) -> None:
+        """Send nothing from now on: a rank computes with its own shard in place of the others'.
+
+        The same memory is taken and written. Gradients come back as zeros, so that what these steps compute
+        with weights that nobody has leaves the real ones where they are, but for the optimizer's momentum
+        and decay.
+        """
+        self._take(_Exchange(_own_shard_everywhere), _Exchange(_no_gradient))
+
+    def put_back(self) -> None:
+        """Send again."""
+        self._take(self._gather, self._scatter)
+
+    def messages_of(self, step: Callable[[], None]) -> tuple[Message, ...]:
+        """What ``step`` sends, in its order. A collective call."""
+        messages = list[Message]()
+
+        def gather(output_tensor: torch.Tensor, input_tensor: torch.Tensor, **how: Any) -> Any:
+            messages.append(Message(True, output_tensor.numel(), output_tensor.dtype))
+            return self._gather(output_tensor, input_tensor, **how)
+
+        def scatter(output_tensor: torch.Tensor, input_tensor: torch.Tensor, **how: Any) -> Any:
+            messages.append(Message(False, input_tensor.numel(), input_tensor.dtype, how["op"]))
+            return self._scatter(output_tensor, input_tensor, **how)
+
+        self._take(_Exchange(gather), _Exchange(scatter))
+        try:
+            step()
+        finally:
+            self.put_back()
+        return tuple(messages)
+
+    def send(self, message: Message, whole: torch.Tensor, team: Team) -> None:
+        """Send ``message`` as a step does; ``whole`` has its elements, of which this rank's are a part."""
+        part = whole.view(team.size, -1)[team.rank]
+        if message.gathers:
+            self._gather(whole, part, group=team.data)
+        else:
+            self._scatter(torch.empty_like(part), whole, group=team.data, op=message.operation)
+
+    def _take(self, gather: Any, scatter: Any) -> None:
+        for part in self._parts:
+            part.set_custom_all_gather(gather)
+            part.set_custom_reduce_scatter(scatter)
+
+
+class _Exchange:
+    """What FSDP calls in place of a collective, on memory as its own collectives have it."""
+
+    def __init__(self, exchange: Callable[..., Any]) -> None:
+        self._exchange = exchange
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, **how: Any) -> Any:
+        return self._exchange(output_tensor, input_tensor, **how)
+
+
+def _own_shard_everywhere(output_tensor: torch.Tensor, input_tensor: torch.Tensor, **_: Any) -> None:
+    # its own place FSDP has filled already
+    places = output_tensor.view(-1, input_tensor.numel()).unbind()
+    others = [place for place in places if place.data_ptr() != input_tensor.data_ptr()]
+    torch._foreach_copy_(others, [input_tensor] * len(others))
+
+
+def _no_gradient(output_tensor: torch.Tensor, input_tensor: torch.Tensor, **_: Any) -> None:
+    output_tensor.zero_()
 
 
 def release_group(module: nn.Module) -> None:

@@ -64,7 +64,14 @@ class Stepper:
     def on(self, batches: Batches, group: dist.ProcessGroup | None = None) -> Stepper:
         """The same module and optimizer at other batches, whose passes may communicate with ``group``."""
         return Stepper(
-            self.module, self.optimizer, self._workload, batches, self._setting, self._device, group=group
+            self.module,
+            self.optimizer,
+            self._workload,
+            batches,
+            self._setting,
+            self._device,
+            group=group,
+            autocast=self.autocast,
         )
 
     def train_with(self, optimizer: torch.optim.Optimizer) -> None:

@@ -221,11 +221,6 @@ class LearningRates:
         batch = request.config.global_batch_size
         self._factor = self._spec.learning_rate_factor(batch, request.reference_batch)
 
-    @property
-    def peak(self) -> float:
-        """Of the first parameter group, after scaling and warm-up."""
-        return self._base[0] * self._factor
-
     def set(self, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int) -> float:
         """Set the rates of optimizer step ``step``, from 0 over all epochs. Returns the first group's."""
         factor = self._factor * self._spec.schedule_factor(step, steps_per_epoch)

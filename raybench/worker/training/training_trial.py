@@ -108,14 +108,13 @@ class TrainingTrial:
             if self._stopped_by(epochs) is not None:
                 break
         detach()
-        result = self._result(epochs, stepper, rates, setup_s, resumed_after)
+        result = self._result(epochs, stepper, setup_s, resumed_after)
         return self._with_model(result, stepper) if self._spec.save_model else result
 
     def _result(
         self,
         epochs: Sequence[Epoch],
         stepper: Stepper,
-        rates: LearningRates,
         setup_s: float,
         resumed_after: int,
     ) -> TrainingResult:
@@ -148,7 +147,6 @@ class TrainingTrial:
             epochs=tuple(epochs),
             global_batch_size=config.global_batch_size,
             reference_batch=self._request.reference_batch,
-            peak_learning_rate=rates.peak,
             setup_s=setup_s,
             resumed_after=resumed_after,
             stopped_by=self._stopped_by(epochs),

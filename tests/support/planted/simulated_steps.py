@@ -169,10 +169,7 @@ class SimulatedSteps:
     def _restarts(self) -> tuple[Restart, ...]:
         """Six around the planted cost, in which nothing but the restart itself is waited for."""
         costs_s = self._costs.restart_s * (1 + self._noise.block * np.linspace(-1, 1, 6))
-        return tuple(
-            Restart(first_batch_s=cost_s, num_batches=4, waited_s=cost_s, usual_s=0.0)
-            for cost_s in costs_s.tolist()
-        )
+        return tuple(Restart(num_batches=4, waited_s=cost_s, usual_s=0.0) for cost_s in costs_s.tolist())
 
     def result(self, *, memory_limit_bytes: int | None, epoch_samples: int | None) -> StepsResult:
         """All that the worker would return.

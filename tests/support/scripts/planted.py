@@ -19,6 +19,9 @@ parser.add_argument("--data-ms", type=float, default=0.0)
 parser.add_argument("--accumulation", type=int, default=1)
 parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--bare", action="store_true")
+parser.add_argument("--by-hand", action="store_true")  # in the place of DDP
+parser.add_argument("--unused", action="store_true")
+parser.add_argument("--gathers-every", type=int, default=0)  # steps, as to log or to evaluate
 arguments = parser.parse_args()
 
 
@@ -49,15 +52,25 @@ def sending(group, bucket):
 
 
 dist.init_process_group("gloo")
-model = Sleeping() if arguments.bare else DistributedDataParallel(Sleeping(), bucket_cap_mb=10)
-if arguments.send_ms and not arguments.bare and dist.get_world_size() > 1:
+is_bare = arguments.bare or arguments.by_hand
+model = (
+    Sleeping()
+    if is_bare
+    else DistributedDataParallel(Sleeping(), bucket_cap_mb=10, find_unused_parameters=arguments.unused)
+)
+if arguments.send_ms and not is_bare and dist.get_world_size() > 1:
     model.register_comm_hook(None, sending)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for number, batch in enumerate(DataLoader(Samples(), arguments.bs)):
     model(batch).sum().backward()
+    if arguments.by_hand:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)  # type: ignore[arg-type]
     if (number + 1) % arguments.accumulation == 0:
         optimizer.step()
         optimizer.zero_grad()
+    if arguments.gathers_every and number % arguments.gathers_every == 0:
+        dist.all_reduce(torch.zeros(1))
 Path("last.pt").write_text("weights")
 print("trained to the end")
 dist.destroy_process_group()

@@ -12,8 +12,6 @@ from raybench.analysis.labels import (
     difference_words,
     knob_words,
     label,
-    label_wherever,
-    label_without_batch,
     placement_words,
     setting_words,
     shown_knobs,
@@ -30,8 +28,8 @@ def test_a_label_has_what_the_study_explores() -> None:
     spec = study(**SPEC)
     assert label(spec, config(setting=OTHER)) == "batch 64, 1 MiB buckets"
     assert label(spec, config(setting=OTHER.at(1), world_size=1)) == "batch 64"
-    assert label_without_batch(spec, config(setting=OTHER)) == "1 MiB buckets"
-    assert label_without_batch(spec, config(setting=OTHER.at(1), world_size=1)) == "default"
+    assert label(spec, config(setting=OTHER), ["batch_size"]) == "1 MiB buckets"
+    assert label(spec, config(setting=OTHER.at(1), world_size=1), ["batch_size"]) == "default"
 
 
 def test_where_nothing_is_explored_batch_and_precision_are_named() -> None:
@@ -51,8 +49,8 @@ def test_variables_and_placements_are_named_where_there_are_several() -> None:
     assert label(spec, asked) == "batch 64, 1 MiB buckets, OMP_PROC_BIND=true, ranks 0 3"
     alone = config(setting=OTHER.at(1), environment=variables, world_size=1)
     assert label(spec, alone) == "batch 64, OMP_PROC_BIND=true"
-    assert label_without_batch(spec, asked) == "1 MiB buckets, OMP_PROC_BIND=true, ranks 0 3"
-    assert label_wherever(spec, asked) == "1 MiB buckets, OMP_PROC_BIND=true"
+    assert label(spec, asked, ["batch_size"]) == "1 MiB buckets, OMP_PROC_BIND=true, ranks 0 3"
+    assert label(spec, asked, ["batch_size", "placement"]) == "1 MiB buckets, OMP_PROC_BIND=true"
 
 
 def test_a_combination_has_the_explored_knobs_that_change_memory() -> None:

@@ -9,9 +9,9 @@ from itertools import count
 import numpy as np
 import pytest
 
-from raybench.analysis.comparison import paired_speed, pairs_to_tell, slower_by
+from raybench.analysis.comparison import paired_speed, pairs_to_tell, shown_by_pairs
 from raybench.analysis.stats.statistics import Estimate, of_log, student, unpaired_ratio
-from raybench.analysis.stats.verdict import Verdict
+from raybench.analysis.stats.verdict import Verdict, slower_by
 
 WITHIN = 0.005  # half-width of a start's own interval, relative
 LEVEL = 10_000.0  # samples/s
@@ -50,6 +50,15 @@ def test_what_drifts_over_the_starts_cancels_in_pairs() -> None:
     assert found.log_half_width < 0.005
     for side in (first, second):
         assert student([math.log(each.value) for each in side]).half_width > 0.1
+
+
+@pytest.mark.parametrize("pairs", [5, 10])
+def test_the_least_difference_that_pairs_show_is_shown_by_half_of_such_runs(pairs: int) -> None:
+    """By the spread of one long run; a loss twice as large is nearly always shown."""
+    least = shown_by_pairs(paired_speed(*starts(200, 0.0, 0.01, seed=1, within=1e-4)), pairs)
+    for slower, low, high in ((least, 0.4, 0.65), (2 * least, 0.93, 1.0)):
+        found = verdicts(0.0, pairs=pairs, slower=slower, noise=0.01, within=1e-4)
+        assert low * STUDIES <= found.count(Verdict.WORSE) <= high * STUDIES
 
 
 def test_a_slowdown_of_five_percent_is_told_by_five_starts() -> None:

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.recommendation import Basis, Recommendation
+from raybench.analysis.findings.verifications import verifications
+from raybench.analysis.recommendation import Basis, Recommendation, recommendation
+from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.verdict import Verdict
 from raybench.spec import Setting
-from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts
-from tests.unit.studies import grid, searched, study
+from raybench.spec.knobs import KnobValue
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
+from tests.unit.studies import asked, grid, searched, study, with_anchor
 
 KNOBS = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 50]}
 SPEC = study(knobs=KNOBS, search={"method": "optuna", "trials": 3})
@@ -98,3 +101,26 @@ def test_more_workers_than_cores_recommend_nothing() -> None:
         for each in grid(spec, (2,))[0]
     ]
     assert analyse(spec, records).recommendation is None
+
+
+@pytest.mark.parametrize(
+    ("batch_adds", "expected"), [(1.002, {"static_graph": True}), (1.3, {"batch_size": 128})]
+)
+def test_of_tested_changes_the_simplest_that_is_as_good(
+    batch_adds: float, expected: dict[str, KnobValue]
+) -> None:
+    """Twice the batch learns otherwise: it is recommended only where it is shown to be faster."""
+    spec, default = study(knobs={"batch_size": [64]}), Setting(batch_size=64)
+    changed = [default.model_copy(update=each) for each in ({"batch_size": 128}, {"static_graph": True})]
+
+    def costs(request: Any, setting: Setting) -> StepCosts:
+        a_sample = (2.0 if setting == default else 1.0) / (batch_adds if setting.batch_size > 64 else 1.0)
+        return StepCosts(plain_s=1e-4 * setting.batch_size, exposed_s=1e-4 * setting.batch_size * a_sample)
+
+    testing = [with_anchor(asked(spec, "verification", each, 2), default) for each in changed]
+    requests = [asked(spec, "scaling", default, 2), *testing]
+    facts = resolve(spec, run_all(FakeRunner(costs, QUIET), requests)[0])
+    said = recommendation(facts, verifications(facts, []))
+    assert said is not None
+    assert said.basis is Basis.VERIFIED
+    assert said.config.differences(requests[0].config) == expected

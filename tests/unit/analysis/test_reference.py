@@ -238,8 +238,20 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     results = resolve(spec, records)
     assert {r.config.setting.bucket_cap_mb for r in results.references} == {"default"}
     assert [each.changes for each in effects(results).values()] == [{"precision": "bf16"}]
-    configurations = analyse(spec, records).configurations
-    assert sorted(each.label for each in configurations) == ["default buckets, bf16", "default buckets, fp32"]
+    found = analyse(spec, records)
+    labels = [found.label(each.record) for each in found.configurations]
+    assert sorted(labels) == ["default buckets, bf16", "default buckets, fp32"]
+
+
+def test_the_row_of_the_summary_is_of_the_trial_that_the_report_names():
+    """Whichever of equal buckets was measured first."""
+    spec = study(knobs={"bucket_cap_mb": list(CAPS)})
+    records, _ = grid(spec, (2,), of_model(SMALL))
+    for order in (records, records[::-1]):
+        found = analyse(spec, order)
+        (reference,) = found.references
+        assert reference.config.setting.bucket_cap_mb == "default"
+        assert [row.trial_id for row in found.summaries] == [reference.trial_id]
 
 
 def test_older_records_that_tell_no_parameters_are_left_as_they_are():

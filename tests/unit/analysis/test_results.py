@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis import analyse
+from raybench.analysis.choice import is_default
 from raybench.spec import Setting
 from tests.unit.studies import asked, failed, grid, searched, study
 
@@ -15,8 +16,8 @@ WINNER = Setting(batch_size=512, precision="bf16", bucket_cap_mb=25)
 
 def test_a_whole_search() -> None:
     results = analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER))
-    assert [curve.is_default for curve in results.curves] == [True, False]
-    assert [[each.config.world_size for each in curve.records] for curve in results.curves] == [[1, 2]] * 2
+    assert [is_default(results.study, curve[-1].config) for curve in results.curves] == [True, False]
+    assert [[each.config.world_size for each in curve] for curve in results.curves] == [[1, 2]] * 2
 
 
 def test_several_objectives_give_a_front() -> None:

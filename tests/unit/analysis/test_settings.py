@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.laws import amdahl_speedup, marginal_returns
-from raybench.analysis.settings import settings_there
 from raybench.analysis.stats.statistics import Estimate
 from tests.unit.studies import exactly, planted
 
@@ -41,7 +40,7 @@ def test_every_batch_is_shown_however_slow_and_what_is_recommended() -> None:
     assert [words.split(",")[0] for words in named] == sorted(
         (words.split(",")[0] for words in named), key=lambda batch: -int(batch.removeprefix("batch "))
     )
-    assert len(settings_there(found)) == 12
+    assert len(found.compared) == 12
 
 
 def over_one(value: float, half: float = 0.0) -> Estimate:

@@ -88,6 +88,7 @@ def test_a_slowdown_under_load_names_what_else_ran(tmp_path):
     code, text = printed(monday, tuesday, fail_if_slower=0.0, width=200)
     assert code == 1
     assert "slower, under load" in text
+    assert "; one start each, measured under load)" in " ".join(text.split())  # the gate's own line
     assert re.search(r"other processes, cores +0\.10 of 2 +0\.90 of 2", text)
     _, text = printed(tuesday, monday, fail_if_slower=0.0, width=200)  # faster, with less beside it
     assert "under load" not in text

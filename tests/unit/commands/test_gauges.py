@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raybench.analysis.scaling import scaling, waterfall
+from raybench.analysis.scaling import scaling
 from raybench.commands.console import make_console
 from raybench.commands.progress import Display, StudyGauges, StudyProgress, trial_values
 from raybench.launch import metrics
@@ -15,6 +15,7 @@ from raybench.launch.metrics import METRICS, Metric, RayMetrics
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
+from tests.support.alone import waterfall
 from tests.support.planted import FakeRunner, Noise
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import SHORT, SIXTEEN_TENTHS, asked, failed, measured, study

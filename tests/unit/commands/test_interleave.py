@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from raybench.commands import compare_run
-from raybench.commands.compare import Interleaved
+from raybench.commands.compare import Interleaved, starts
 from raybench.commands.compare_run import Source, compare_interleaved, source
 from raybench.commands.console import make_console
-from raybench.commands.options import parse_starts
 from raybench.errors import Interrupted, RequestError
 from raybench.records.store import ResultsDirectory
 from tests.support.planted import QUIET, FakeRunner, StepCosts
@@ -97,6 +96,7 @@ def test_equal_sides_are_not_known_or_not_slower(
     assert len(planted.commands) == 4
     said = {0.03: "is not known: ", 0.5: "B is not slower than A by more than 50%: ", None: "B over A: "}
     assert said[limit] in text
+    assert "the least difference that pairs of starts show here: 5 pairs " in text
 
 
 def test_its_lines_are_appended_to_a_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         printed(tmp_path, planted, monkeypatch, study="transformer_ag_news")
     for text in ("1", "x", "1001"):
         with pytest.raises(RequestError, match="--starts: a whole number"):
-            parse_starts(text, "--starts")
+            starts(text, "--starts")
     assert planted.commands == []
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from raybench import study as command_line
 from raybench.commands.networks import network_field, parse_network
+from raybench.commands.predict_run import swept_links
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.store import ResultsDirectory
@@ -89,6 +90,26 @@ def test_a_sweep_is_the_network_that_it_has_timed(tmp_path: Path) -> None:
     assert s_per_byte == pytest.approx(1e-9, rel=0.1)
 
 
+def test_a_sweep_through_the_adapters_of_one_node_is_what_its_links_carry_together(tmp_path: Path) -> None:
+    """Of two devices each sends 2 (n - 1) / n = 1 of a message over adapters that are joined to the node."""
+    folder = tmp_path / "sweep"
+    link = FakeLink(latency_s=200e-6, bandwidth_bytes_per_s=1e9)
+    records, results = swept(link, collectives=("all_reduce",), num_devices=2)
+    through = results.sweep.model_copy(update={"loopback_nic": True})
+    with ResultsDirectory.create(folder, through, environments.capture()) as store:
+        for record in records:
+            store.append(record)
+    found = parse_network(str(folder))
+    worst, best = found.bytes_per_s or (0.0, 0.0)
+    assert worst <= 2e9 <= best
+    assert found.devices_per_node == 2
+    latency_s, s_per_byte = found.lines(8)[0]  # four such nodes
+    assert latency_s == pytest.approx(8 * 100e-6, rel=0.2)
+    assert s_per_byte == pytest.approx(2 * 7 / 8 / 2e9, rel=0.1)
+    with pytest.raises(RequestError, match="what adapters carry is a --network"):
+        swept_links(folder, [])
+
+
 def test_a_study_holds_the_network_itself(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(FILE)
@@ -105,11 +126,18 @@ def test_predict_simulates_the_headline_over_a_network(tmp_path: Path) -> None:
         "predict", directory(tmp_path), "--network", "1x10Gbit/s", "--world-sizes", "4,8", "--output", output
     )
     assert code == 0, text
-    assert "Simulated: from the gradients and buckets of 2 devices" in text
+    assert "Simulated: from the gradients and buckets of 2 devices" in " ".join(text.split())
     table = pd.read_csv(output)
     assert list(table.world_size) == [4, 8]
     assert set(table.how) == {"simulated"}
     assert (table.step_time_low_s < table.step_time_s).all()
+
+
+def test_what_has_most_of_the_width_is_named_with_the_measurement_that_narrows_it(tmp_path: Path) -> None:
+    code, text = invoke("predict", directory(tmp_path), "--network", "1x200Mbit/s", "--world-sizes", "8")
+    assert code == 0, text
+    words = " ".join(text.split())
+    assert "of the interval's variance is from the network's bandwidth: `communication` on two nodes" in words
 
 
 def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path) -> None:
@@ -129,7 +157,9 @@ def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path
 def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> None:
     code, text = invoke("predict", directory(tmp_path), "--world-sizes", "8")
     assert code == 0, text
-    assert "8 devices can reach at most" in text
+    words = " ".join(text.split())
+    assert "8 devices reach at most" in words
+    assert "For 95% of that each node needs " in words
 
 
 def test_a_report_has_what_was_measured_as_if(tmp_path: Path) -> None:

@@ -1,17 +1,16 @@
 """The values of options: what they are read as, and how a wrong one is answered."""
 
-# ruff: noqa: E501 - a case and its answer stand on one line
-
 import pytest
 
 from raybench.commands.options import (
+    amount,
+    count,
+    counts,
     parse_assignment,
-    parse_bucket_sizes,
     parse_duration,
     parse_percent,
     parse_values,
-    parse_words,
-    parse_world_sizes,
+    states,
 )
 from raybench.errors import RequestError
 
@@ -61,11 +60,14 @@ def test_percent_that_is_none(text):
     assert line == (f'--fail-if-slower: percent of at least 0% and below 100% (received "{text}")')
 
 
+BUCKETS = 'numbers of MiB above 0, several for one setting as 1/5/25, or "default"'
+
+
 def test_lists_of_options():
-    assert parse_world_sizes("1,2,4") == (1, 2, 4)
-    assert parse_world_sizes("all") == "all"
-    assert parse_bucket_sizes("1,2.5,default") == (1.0, 2.5, "default")
-    assert parse_words("crashed,timeout", ("oom", "crashed", "timeout"), "--retry") == ("crashed", "timeout")
+    assert counts("1,2,4", "--nodes") == (1, 2, 4)
+    assert counts("4", "--nodes") == (4,)
+    assert states("crashed,timeout", "--retry") == ("crashed", "timeout")
+    assert (count("8", "-"), amount("2", "-"), amount("2.5", "-")) == (8, 2.0, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -86,17 +88,18 @@ def test_values_of_a_field_are_toml_or_bare_words(text, value):
 @pytest.mark.parametrize(
     ("parse", "text", "line"),
     [
-        (parse_world_sizes, "0", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "0")'),
-        (parse_world_sizes, "1,", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "" in "1,")'),
-        (parse_world_sizes, "1,1", '--world-sizes: each value once (received "1" twice)'),
-        (parse_world_sizes, "1,all", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "all" in "1,all")'),
-        (parse_world_sizes, "-1", '--world-sizes: whole numbers above 0 with commas between them, or "all" (received "-1")'),
-        (parse_bucket_sizes, "-5", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "-5")'),
-        (parse_bucket_sizes, "nan", '--bucket-cap-mb: numbers of MiB above 0, or "default" (received "nan")'),
+        (counts, "0", '--x: whole numbers above 0 with commas between them (received "0")'),
+        (counts, "1,", '--x: whole numbers above 0 with commas between them (received "1,")'),
+        (counts, "1,all", '--x: whole numbers above 0 with commas between them (received "1,all")'),
+        (count, "1.5", '--x: a whole number above 0 (received "1.5")'),
+        (count, "four", '--x: a whole number above 0 (received "four")'),
+        (amount, "nan", '--x: a number above 0 (received "nan")'),
+        (amount, "-1", '--x: a number above 0 (received "-1")'),
+        (states, "crash", '--x: oom, timeout, crashed, invalid (received "crash")'),
     ],
 )  # fmt: skip
 def test_lists_that_are_wrong(parse, text, line):
-    assert problems(parse, text) == [line]
+    assert problems(parse, text, "--x") == [line]
 
 
 @pytest.mark.parametrize(

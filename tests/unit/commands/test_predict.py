@@ -173,20 +173,17 @@ def test_a_global_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (
-            ["--world-sizes", "16,x"],
-            '--world-sizes: whole numbers above 0 with commas between them, or "all"',
-        ),
-        (["--world-sizes", "all"], "--world-sizes: numbers of devices to predict"),
-        (["--world-sizes", "1000000000"], "--world-sizes: at most 1,000,000 (received 1000000000)"),
+        (["--world-sizes", "16,x"], "--world-sizes: numbers of devices, each once"),
+        (["--world-sizes", "all"], '16,32,64 (received "all")'),
+        (["--world-sizes", "1000000000"], 'at most 1,000,000, as 16,32,64 (received "1000000000")'),
         (["--world-sizes", "16,32", "--nodes", "4"], "--nodes: one number for each of --world-sizes, 2"),
         (["--nodes", "4"], "--nodes: goes with --world-sizes"),
         (["--world-sizes", "16", "--nodes", "4", "--devices-per-node", "4"], "--nodes: not together"),
-        (["--devices-per-node", "0"], "--devices-per-node: a whole number above 0 (received 0)"),
-        (["--devices-per-node", "four"], '--devices-per-node: a whole number (received "four")'),
+        (["--devices-per-node", "0"], '--devices-per-node: a whole number above 0 (received "0")'),
+        (["--devices-per-node", "four"], '--devices-per-node: a whole number above 0 (received "four")'),
         (["--price-per-device-hour", "-1"], '--price-per-device-hour: a number above 0 (received "-1")'),
         (["--price-per-device-hour", "nan"], "--price-per-device-hour: a number above 0"),
-        (["--samples-per-epoch", "0"], "--samples-per-epoch: a whole number above 0 (received 0)"),
+        (["--samples-per-epoch", "0"], '--samples-per-epoch: a whole number above 0 (received "0")'),
         (["--epochs", "3"], "--epochs: goes with --samples-per-epoch"),
         (["--within", "soon"], "--within: a time above 0 such as"),
         (["--for-at-most", "10"], "--for-at-most: needs --price-per-device-hour"),
@@ -255,7 +252,8 @@ def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_pat
     few = results(tmp_path / "few", (1, 2))
     answer("report", few)
     text = (few / "report" / "report.md").read_text(encoding="utf-8")
-    assert "a prediction takes measurements on 3 numbers of devices" in text
+    assert "law 4 devices would train" in text
+    assert "To measure it as if: `--as-if 4,8,16 --network 2xtcp-100`" in text
 
 
 def test_a_results_directory_without_a_trial(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
-from raybench.report.sections.overlap import buckets_table, choice_words
+from raybench.report.sections.overlap import buckets_table, buckets_words, choice_words
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.analysis.simulate.planted import trial
 from tests.unit.studies import measured, study
@@ -158,9 +158,10 @@ def test_what_was_not_asked_is_not_denied() -> None:
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
     results = analyse(STUDY, [trial(), trial(1.0), trial(25.0)])
     table = buckets_table(results)
-    assert table.caption.startswith("What if, on 2 devices: ")
+    assert buckets_words(results).startswith("What if, on 2 devices: ")
     assert [row[0] for row in table.rows] == ["as it is (default buckets)", "1 MiB buckets", "25 MiB buckets"]
     assert [row[-1] == "–" for row in table.rows] == [True, False, False]  # what it begins from is not off
     assert "not predicted from: 2 steps, median error " in table.caption
-    assert "the latency assumed" in table.caption  # from the default's trial alone
+    assert "from the replays of 3 trials" in table.caption  # as `predict --what-if` has it
+    assert "No list of bucket sizes is predicted to be certainly faster" in buckets_words(results)
     assert not buckets_table(analyse(STUDY, [measured(StepCosts(plain_s=0.01), QUIET)])).rows

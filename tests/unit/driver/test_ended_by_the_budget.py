@@ -151,3 +151,17 @@ def test_a_probe_that_hangs_says_nothing_of_the_batch(monkeypatch):
     assert store.records == []
     assert len(runner.requests) == 1
     assert session.not_reached[0].stage is Stage.LARGEST_BATCH
+
+
+@pytest.mark.parametrize("budget_s", [1000.0, 60.0])
+def test_steps_as_if_on_more_nodes_are_measured_where_there_is_time_and_not_missed_else(
+    monkeypatch, budget_s
+):
+    plan = make_plan(study(knobs={"batch_size": [32]}), Resources("cpu", 4, "a CPU", num_nodes=2))
+    runner = Hanging(monkeypatch, lambda request: False)
+    session, store, _ = run(plan, runner, budget=TimeBudget(runner.now + budget_s))
+    as_if = [each for each in store.records if each.request.as_if]
+    others = [each for each in store.records if not each.request.as_if]
+    assert len(others) == 9  # three visits on 1, 2 and 4 devices
+    assert len(as_if) == (budget_s == 1000.0)
+    assert session.not_reached == left_out(plan.study, store.records, 2, session.ledger.winners()) == []

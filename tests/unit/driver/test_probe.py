@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.choice import is_default
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.commands.console import make_console
 from raybench.commands.process import NOTHING_COMPLETED
@@ -114,9 +115,9 @@ def test_each_precision_has_its_own(search):
     found = largest_fits_of(plan.study, store.records, plan.world_sizes)
     assert [each.batch_size for each in found] == [expected(), expected(1 << 23)]
     results = analyse(plan.study, store.records)
-    labels = {curve.label for curve in results.curves}
+    labels = {results.label(curve[-1]) for curve in results.curves}
     assert labels == {f"batch {expected():,}, fp32", f"batch {expected(1 << 23):,}, bf16"}
-    assert results.curves[0].is_default
+    assert is_default(results.study, results.curves[0][-1].config)
     assert {record.state for record in rest(store.records)} == {"complete"}
     if search["method"] == "optuna":
         assert results.best.num_suggestions == 2
@@ -138,7 +139,7 @@ def test_the_default_is_known_beside_a_strategy_that_cannot_be(search):
     assert set(roles) == {"scaling"}
     results = analyse(plan.study, store.records)
     assert results.best is None or results.best.is_default
-    assert results.curves[0].is_default
+    assert is_default(results.study, results.curves[0][-1].config)
     assert results.headline.config.batch_size == expected()
 
 

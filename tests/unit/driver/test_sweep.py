@@ -56,6 +56,16 @@ def test_what_is_known_is_not_measured_again() -> None:
     assert len({record.trial_id for record in store.records}) == len(store.records) > before
 
 
+def test_the_time_that_is_left_is_that_of_the_places_that_are_open() -> None:
+    told, plan = Told(), planned(num_devices=8, world_sizes="all", message_bytes=SIZES)
+    store = MemoryStore()
+    session(plan, store=store).run()
+    store.records = [each for each in store.records if each.request.config.world_size != 4]
+    session(plan, store=store, watcher=told).run()
+    assert told.parts == [(4, 0)]
+    assert told.left_s == [60.0]  # the two devices that come after it are measured
+
+
 def test_a_failed_part_ends_its_place_and_no_other() -> None:
     def fail(request):  # type: ignore[no-untyped-def]
         return ("crashed", "planted") if (request.config.world_size, request.part) == (4, 1) else None

@@ -30,7 +30,13 @@ def test_spread_is_pack_on_one_node() -> None:
     [
         (Resources("cpu", 1, "a CPU"), {}, "two devices or more"),
         (Resources("cpu", 0, "a CPU"), {}, "two devices or more"),
-        (Resources("cuda", 0, "no GPU"), {}, "cuda needs GPUs"),
+        (Resources("cuda", 0, "no GPU"), {}, "two devices or more"),
+        (Resources("cpu", 2, "a CPU"), {"loopback_nic": True}, "--loopback-nic: of GPUs; gloo's ranks"),
+        (
+            Resources("cuda", 4, "a GPU", num_nodes=2),
+            {"loopback_nic": True},
+            r"--loopback-nic: of one node; .* \(received 2 nodes\)",
+        ),
         (Resources("cpu", 2, "a CPU"), {"world_sizes": (4,)}, "at most 2, with 1 cores"),
         (
             Resources("cuda", 2, "a GPU"),
@@ -66,3 +72,13 @@ def test_how_long_it_may_take_is_not_part_of_the_question() -> None:
     )
     assert short.trial_id == long.trial_id
     assert short.trial_id != planned(4).request(planned(4).places[0], 1, 10.0).trial_id
+
+
+def test_through_adapters_alone_nccl_may_use_neither_links_of_gpus_nor_shared_memory() -> None:
+    plain, through = (
+        make_sweep_plan(Sweep(loopback_nic=alone), Resources("cuda", 2, "a GPU")) for alone in (False, True)
+    )
+    variables = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+    assert through.environments() == [variables]
+    assert [place.environment for place in through.places] == [variables]
+    assert [place.environment for place in plain.places] == [{}]

@@ -483,3 +483,13 @@ def test_single_beside_one_other_strategy_is_nothing_to_search():
     planned = plan(knobs={"strategy": ["single", "ddp"], "batch_size": [8, 16]})
     found = searched(Search(planned), planned, 10)
     assert sorted((s.setting.strategy, s.setting.batch_size) for s, _ in found) == [("ddp", 8), ("ddp", 16)]
+
+
+@pytest.mark.parametrize(("strategy", "is_whole"), [("ddp", True), ("fsdp", True), ("dp", False)])
+def test_the_curve_has_the_steps_without_transfers_where_they_can_be_left_out(
+    strategy: str, is_whole: bool
+) -> None:
+    spec = study(knobs={"strategy": strategy, "batch_size": 64}, scaling={"world_sizes": [1, 2]})
+    plan = make_plan(spec, Resources("cuda", 2, "a GPU"))
+    (several,) = (each.request for each in plan.default_curve() if each.request.config.world_size == 2)
+    assert ({"concurrent", "local", "replay"} <= set(several.variants)) is is_whole

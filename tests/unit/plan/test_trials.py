@@ -543,12 +543,12 @@ def test_single_alone_has_one_device():
     assert line == 'scaling.world_sizes: 1 where knobs.strategy is "single" alone (received 1, 2)'
 
 
-def test_only_ddp_has_the_variants_of_a_wrapper():
+def test_ddp_and_fsdp_have_the_variants_of_a_wrapper():
     planned = plan(2, knobs={"strategy": ["ddp", "fsdp"]}, scaling={"mode": "strong"})
     found = {r.config.setting.strategy: r.variants for r in requested(planned) if r.config.world_size == 2}
     assert found == {
         "ddp": ("base", "plain", "concurrent", "local", "ddp", "replay"),
-        "fsdp": ("base", "plain", "ddp", "anchor"),
+        "fsdp": ("base", "plain", "concurrent", "local", "ddp", "replay", "anchor"),
     }
 
 
@@ -566,3 +566,45 @@ def test_buckets_are_measured_once_under_fsdp_and_resharding_once_under_ddp():
         ("fsdp", "default", True),
     }
     assert len(found) == 4
+
+
+# --- more nodes
+
+
+def last_visits(nodes: int, **fields: object) -> list[StepsRequest]:
+    """The visits that are measured as if on more devices."""
+    several = make_plan(study(**fields), Resources("cpu", 4, "a CPU", num_nodes=nodes))
+    return [trial.request for trial in several.visits(()) if trial.request.as_if]
+
+
+def test_on_several_nodes_the_default_is_visited_once_more_as_if_on_twice_and_four_times_as_many():
+    (last,) = last_visits(2)
+    assert [each.world_size for each in last.as_if] == [8, 16]
+    assert {each.network for each in last.as_if} == {None}  # as these are joined
+    assert last.config.world_size == 4
+    assert last.variants[-2:] == ("as_if_1", "as_if_2")
+    assert last.visit == study().measure.visits  # the highest: where time is short it is left out first
+
+
+def test_one_node_says_nothing_of_the_network_between_nodes():
+    assert last_visits(1) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "sizes"),
+    [
+        ({"scaling": {"as_if": []}}, []),
+        ({"scaling": {"world_sizes": [1, 2]}}, []),  # they may be of one node
+        ({"knobs": {"strategy": ["fsdp"]}}, []),
+        ({"scaling": {"mode": "strong"}, "knobs": {"batch_size": [8]}}, [[8]]),
+    ],
+)
+def test_it_is_not_where_it_cannot_be_or_was_asked_otherwise(fields, sizes):
+    found = last_visits(2, **fields)
+    assert [[each.world_size for each in last.as_if] for last in found] == sizes
+
+
+def test_what_as_if_asks_for_is_in_every_visit_and_there_is_no_further_one():
+    asked = last_visits(2, scaling={"as_if": [64]})
+    assert {each.as_if[0].world_size for each in asked} == {64}
+    assert max(each.visit for each in asked) == study().measure.visits - 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.choice import is_default
 from raybench.analysis.curves import BatchCurve, BatchPoint, crossover
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.recommendation import Basis
@@ -54,15 +55,15 @@ def test_a_whole_search() -> None:
         "% efficiency. Below about batch",
         "% of each step is lost: ",
         ": it makes 2 devices ",
-        " times as fast as the default. By Gustafson's law 4 devices would train 3.",
-        " times as fast as one; what the network between more devices costs is not in it. They are not ",
-        "% efficiency if you run it again.",
+        " times as fast. By Gustafson's law 4 devices would train 3.",
+        " times as fast as one; what the network between more devices costs is not in it. To measure it ",
+        "% efficiency in another run.",
     ):
         assert words in answer
     assert len(re.findall(r"[.:] ", answer)) <= 9
     assert "eep the default" not in answer
-    assert [curve.is_default for curve in results.curves] == [True, False]
-    assert [[each.config.world_size for each in curve.records] for curve in results.curves] == [[1, 2]] * 2
+    assert [is_default(results.study, curve[-1].config) for curve in results.curves] == [True, False]
+    assert [[each.config.world_size for each in curve] for curve in results.curves] == [[1, 2]] * 2
 
 
 @pytest.mark.parametrize("visits", [1, 3])
@@ -208,7 +209,7 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
     assert results.diagnosis[0].change == {"batch_size": 512}
     clauses = {each.question: each.words for each in answer(results)}
     assert clauses["What to change"].lower().count("batch 512") == 1
-    assert clauses["What to change"].endswith("times as fast as the default.")
+    assert clauses["What to change"].endswith("times as fast.")
     code = use_it(results)
     assert code is not None
     assert not any("Not in this code" in sentence for sentence in code.sentences)
@@ -218,58 +219,19 @@ def test_faster_steps_that_teach_less_are_said_to() -> None:
     """As a batch with half of the default's useful samples/s was a gain of 156% and nothing else."""
     plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
     results = analyse(plan.study, records)
-    words = next(each.words for each in answer(results) if each.question == "Goodput")
-    assert words.startswith("The best goodput is ")
-    assert re.search(r"That of batch 256 is 0\.\d\d times the default's: faster steps", words)
-
-
-@pytest.mark.parametrize(("sure", "is_said"), [(0.001, False), (0.9, True)])
-def test_batches_that_are_as_good_as_that_of_most_goodput_are_counted(sure: float, is_said: bool) -> None:
-    """As "most at batch 16: 5,139 [3,530, 7,480]" beside 3,645 and 3,861."""
-    plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
-    results = analyse(plan.study, records)
-    assert results.training is not None
-    wide = tuple(
-        replace(each, goodput_samples_per_s=replace(g, low=g.value * (1 - sure), high=g.value * (1 + sure)))
-        for each in results.training.goodput
-        for g in [each.goodput_samples_per_s]
-    )
-    told = replace(results, training=replace(results.training, goodput=wide))
-    words = next(each.words for each in answer(told) if each.question == "Goodput")
-    others = len(wide) - 1
-    assert (f", and {others} of {others} others may be as good." in words) == is_said
-
-
-def test_of_one_batch_the_rates_tell_useful_samples_apart() -> None:
-    """What a batch teaches is not known well, and is the same for both: half the rate is half of it."""
-    plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
-    training = analyse(plan.study, records).training
-    assert training is not None
-    unsure = training.goodput[0].goodput_samples_per_s
-    one = replace(
-        training.goodput[0],
-        goodput_samples_per_s=replace(unsure, low=unsure.value / 2, high=2 * unsure.value),
-    )
-    slower = replace(
-        one,
-        throughput_samples_per_s=one.throughput_samples_per_s.scaled(0.5),
-        goodput_samples_per_s=one.goodput_samples_per_s.scaled(0.5),
-    )
-    assert replace(training, goodput=(one, slower)).num_as_good == 0
-    assert replace(training, goodput=(one, replace(one))).num_as_good == 1
+    words = next(each.words for each in answer(results) if each.question == "Training")
+    assert re.search(r"Batch 256 has 0\.\d\d times the default's goodput: faster steps that teach", words)
 
 
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
-    assert "They are slower than one at every batch from 8 to 16." in answer_of(
-        analyse(spec, grid(spec, [1, 2])[0])
-    )
+    assert "They are slower at every batch from 8 to 16." in answer_of(analyse(spec, grid(spec, [1, 2])[0]))
 
 
 def test_slower_with_one_batch() -> None:
     spec = study(knobs={"batch_size": [8]})
     answer = answer_of(analyse(spec, grid(spec, [1, 2])[0]))
-    assert answer.startswith("2 devices are slower than one: they train ")
+    assert answer.startswith("2 devices train only ")
 
 
 def test_nothing_lost() -> None:
@@ -281,7 +243,7 @@ def test_nothing_lost() -> None:
 
 
 @pytest.mark.parametrize(("stopped_by", "is_said"), [("max_seconds", True), ("half_width", False)])
-@pytest.mark.parametrize(("seed", "untold"), [(5, "% to DDP wrapper"), (3, "does not separate")])
+@pytest.mark.parametrize(("seed", "untold"), [(5, "% to wrapper"), (3, "does not separate")])
 def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
     seed: int, untold: str, stopped_by: str, is_said: bool
 ) -> None:
@@ -297,7 +259,7 @@ def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
     ]
     told = answer_of(analyse(spec, records))
     assert untold in told
-    assert ("A larger --time-budget or measure.max_seconds would separate them." in told) is is_said
+    assert ("A larger --time-budget would separate them." in told) is is_said
 
 
 def test_parts_that_add_up_to_more_than_is_lost() -> None:
@@ -319,14 +281,14 @@ def test_base_of_several_devices() -> None:
     )
 
 
-def test_without_an_efficiency_what_to_change_is_not_known() -> None:
+def test_without_an_efficiency_there_is_nothing_to_change() -> None:
     spec = study(scaling={"world_sizes": [2]}, knobs={"batch_size": [64]})
     costs = StepCosts(plain_s=0.01, missing={"plain": "out of memory"})
     results = analyse(spec, grid(spec, [2], FakeRunner(lambda request, setting: costs, QUIET))[0])
     assert results.headline_scaling is not None
     assert results.headline_scaling.efficiency is None
     clauses = {each.question: each.words for each in answer(results)}
-    assert clauses["What to change"].startswith("Not known: ")
+    assert clauses["What to change"].startswith("Nothing: ")
 
 
 def test_oversubscribed_recommends_nothing() -> None:
@@ -405,13 +367,22 @@ def test_a_load_that_was_beside_every_trial_is_said() -> None:
         assert ("Other processes" in said) is is_said
 
 
+def test_a_load_that_explains_nothing_of_the_step_promises_nothing() -> None:
+    """Two devices train more than twice as fast as one, while others took a core."""
+    spec = study(knobs={"batch_size": [32]})
+    costs = StepCosts(0.03, contention_s=-0.002, other_cores=1.0, host_cores=2)
+    results = analyse(spec, grid(spec, (1, 2), FakeRunner(lambda *_: costs, QUIET))[0])
+    (said,) = _clauses(results, "Trust")
+    assert said.endswith("Other processes took 1.00 of 2 cores.")
+
+
 def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() -> None:
     costs = {(32,): exactly(0.2, 0.010), (64,): exactly(0.4, 0.012)}
     results = planted(costs, "batch_size")
     use = results.recommendation
     assert use is not None
     assert use.label == "batch 64"
-    assert "Better still, use one device: 2 devices train only 0.80 times as fast." in answer_of(results)
+    assert "Better, use one device: 2 train 0.80 times as fast." in answer_of(results)
     slower = planted({(32,): exactly(0.4)}, "batch_size")
     assert "Use one device." in answer_of(slower)
     faster = planted({(32,): exactly(0.8)}, "batch_size")

@@ -31,6 +31,7 @@ from raybench.report.code import (
     variables_snippet,
 )
 from raybench.report.document import write_report
+from raybench.report.table import NONE
 from raybench.spec import Setting
 from raybench.spec.workloads import VisionSpec
 from tests.unit.studies import config, grid, searched, study
@@ -174,6 +175,14 @@ def test_arguments_exist_in_the_installed_versions() -> None:
 def test_default_buckets_leave_the_argument_out() -> None:
     assert "bucket_cap_mb" not in text(BASE)
     assert "bucket_cap_mb" not in arguments(BASE)
+
+
+def test_several_bucket_sizes_are_the_list_that_ddp_takes() -> None:
+    setting = BASE.model_copy(update={"bucket_cap_mb": "1/2.5/25"})
+    assert "        bucket_cap_mb_list=[1, 2.5, 25],\n" in text(setting)
+    row = arguments(setting)["bucket_cap_mb_list"]
+    assert row[1] == "DDPStrategy(bucket_cap_mb_list=[1, 2.5, 25])"
+    assert row[2:] == (NONE, NONE)  # neither Accelerate nor transformers hands it on
 
 
 def test_what_transformers_does_on_its_own_is_said() -> None:

@@ -16,15 +16,12 @@ from raybench.report.format import (
     milliseconds,
     percent,
     plain_lasting,
-    plain_percent,
     plain_share,
     relative_words,
     sentence,
     serial_fraction_words,
     times,
-    times_over_seeds,
 )
-from raybench.report.method import restart_words
 
 
 def test_numbers_in_words() -> None:
@@ -64,7 +61,7 @@ def test_what_rounds_to_nothing_has_no_sign() -> None:
         "-1.2%",
         "37.2%",
     ]
-    assert plain_percent(Estimate(-0.0001, -0.0001, -0.0001, 1)) == "0.0%"
+    assert percent(Estimate(-0.0001, -0.0001, -0.0001, 1)) == "0.0%"
 
 
 def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
@@ -75,12 +72,7 @@ def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
 
 
 def test_two_seeds_have_no_interval() -> None:
-    assert times_over_seeds(Estimate(1.5, 1.5, 1.5, 2)) == "1.50x"
-
-
-def test_a_restart_has_its_interval_as_measured_from_three_on() -> None:
-    assert restart_words(Estimate(0.735, -1.19, 2.66, 3)) == "735 ms [-1,190, 2,660]"
-    assert restart_words(Estimate(0.735, -1.19, 2.66, 2)) == "735 ms"
+    assert times(Estimate(1.5, 1.5, 1.5, 2)) == "1.50x"
 
 
 def test_an_interval_that_ends_far_away_says_so_and_no_number() -> None:

@@ -71,7 +71,7 @@ def test_words_on_real_input_say_what_a_restart_of_the_loader_costs() -> None:
     costs = replace(SIXTEEN_TENTHS, restart_s=1.5)
     records, _ = grid(spec, (1, 2), FakeRunner(lambda config, setting: costs, QUIET))
     words = method_words(analyse(spec, records))[-1]
-    assert "adds 1.50 s [1.50, 1.50] to the epoch's steps on 2 devices" in words
+    assert "adds 1.50 s to the epoch's steps on 2 devices" in words
     failed = [
         record.model_copy(update={"result": record.steps.model_copy(update={"restarts": ()})})
         for record in records

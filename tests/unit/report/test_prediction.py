@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.cost import works
+from raybench.analysis.cost import run_of
 from raybench.analysis.objectives import Prices
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("pictures")
 
 def of_rows(folder: Path, rows: list[str], **asked: float) -> Outlook:
     (group,) = groups(folder, rows)
-    return outlook(group, shapes_of((8,), 8), works(1e6, 2)[-1], Prices(), **asked)
+    return outlook(group, shapes_of((8,), 8), run_of(1e6, 2), Prices(), **asked)
 
 
 def test_a_limit_that_nothing_keeps_has_no_chance_where_nobody_said_how_sure(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def refused() -> Outlook:
     """Two batches on one and two devices of a node; asked for two nodes and for four."""
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
-    return outlook(group, shapes_of((4, 8), 2), works()[-1], Prices())
+    return outlook(group, shapes_of((4, 8), 2), run_of(), Prices())
 
 
 def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
@@ -67,7 +67,7 @@ def test_a_run_has_its_interval() -> None:
     spec = study(knobs={"batch_size": [32]})
     group = group_of_study(analyse(spec, grid(spec, (1, 2))[0]))  # with noise
     assert group is not None
-    table = tradeoff_table(outlook(group, shapes_of((4,), 2), works(5_000, 3)[-1], Prices()))
+    table = tradeoff_table(outlook(group, shapes_of((4,), 2), run_of(5_000, 3), Prices()))
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
 
@@ -79,7 +79,7 @@ def outlook_of(folder: Path, batches: tuple[int, ...], sizes: tuple[int, ...] = 
         for batch in batches
     ]
     (group,) = groups(folder, rows)
-    return outlook(group, shapes_of(sizes, 4), works()[-1], Prices())
+    return outlook(group, shapes_of(sizes, 4), run_of(), Prices())
 
 
 def test_measured_points_and_a_band_that_begins_at_the_last_of_them(tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ def test_there_is_no_plot_where_everything_is_refused(tmp_path: Path) -> None:
 
 
 def by_law(results: StudyResults) -> Table:
-    return more_table(results.more_devices, works()[-1], Prices())
+    return more_table(results.more_devices, run_of(), Prices())
 
 
 def test_a_fit_has_a_row_for_each_number_of_devices() -> None:
     spec = study(knobs={"batch_size": [128, 32]})
     results = analyse(spec, grid(spec, (1, 2, 4))[0], devices_per_node=64)
     assert results.outlook is not None
-    table = more_table(results.more_devices, works()[-1], Prices())
+    table = more_table(results.more_devices, run_of(), Prices())
     assert [row[:4] for row in table.rows] == [(size, "fit", "", "128") for size in ("8", "16", "32")]
     assert table.caption.startswith("Fit: a model of the step")
     runs = [way.run.time_s.value for way in results.outlook.ways if not way.expected.is_measured]
@@ -131,6 +131,7 @@ def test_two_numbers_of_devices_have_a_table_by_a_law() -> None:
     """80% on two devices: Amdahl's f is 1/4, so 2.29, 2.91 and 3.37 times as fast; Gustafson's is 2/5."""
     table = by_law(planted({(128,): exactly_strong(0.8)}, "batch_size", scaling={"mode": "strong"}))
     assert table.rows[0][:4] == ("4", "law", "", "32")
+    assert all(" [" in row[-1] for row in table.rows)  # the time of a run
     assert [row[5].split("x")[0] for row in table.rows] == ["2.29", "2.91", "3.37"]
     assert table.caption.startswith("By Amdahl's law, not predicted: f = 25%")
     assert "more than 4.00 (1/f)" in table.caption
@@ -149,8 +150,8 @@ def test_no_law_speaks_of_devices_that_get_no_sample_or_share_cores() -> None:
 
 def test_predict_answers_by_a_law_for_the_numbers_that_were_asked(tmp_path: Path) -> None:
     (found,) = groups(tmp_path, ["1,1,128,0.5", "1,2,128,0.3125"], scaling="strong")
-    asked = outlook(found, shapes_of((32,), 8), works(1e6, 2)[-1], Prices())
+    asked = outlook(found, shapes_of((32,), 8), run_of(1e6, 2), Prices())
     (line,) = [each for each in outlook_sentences(asked) if "Amdahl" in each]
     assert line.endswith(": 3.66x on 32")
-    weak = outlook(found, shapes_of((32,), 8), works(1e6, 2)[-1], Prices(), "weak")
+    weak = outlook(found, shapes_of((32,), 8), run_of(1e6, 2), Prices(), "weak")
     assert not weak.laws

@@ -4,9 +4,11 @@ import itertools
 import math
 
 import pytest
+from packaging.version import Version
 from pydantic import BaseModel, ValidationError
 
 from raybench.spec import Knobs, MeasureSpec, Setting, Study
+from raybench.spec.knobs import bucket_sizes_mb
 from raybench.spec.load import resolve
 from raybench.spec.user_input import to_toml
 from raybench.spec.validation import fields
@@ -53,10 +55,40 @@ def test_what_cannot_matter_on_one_device_is_reset_there():
     assert setting.at(1) == Setting(strategy="single", batch_size=8)
 
 
-@pytest.mark.parametrize("value", [True, 0, -1, math.nan, math.inf, "auto", None])
-def test_a_bucket_is_a_size_or_the_word_default(value):
+@pytest.mark.parametrize(
+    "value", [True, 0, -1, math.nan, math.inf, "auto", None, [1, 5], "5", "1/", "1/0", "1/inf", "1/x"]
+)
+def test_a_bucket_is_a_size_or_several_or_the_word_default(value):
     with pytest.raises(ValidationError):
         Setting(bucket_cap_mb=value)
+
+
+def test_several_bucket_sizes_are_one_value_in_one_spelling():
+    listed = Knobs(bucket_cap_mb=["default", " 1.0 / 2.50/25"])
+    assert listed.bucket_cap_mb == ("default", "1/2.5/25")
+    assert bucket_sizes_mb("1/2.5/25") == (1.0, 2.5, 25.0)
+    assert Setting(bucket_cap_mb="1/5").at(1) == Setting(strategy="single")
+    assert Setting(bucket_cap_mb="1/5", strategy="fsdp").at(2) == Setting(strategy="fsdp")
+
+
+NEWER = [
+    {"bucket_cap_mb": "1/5"},
+    {"batched_grad_copy": True},
+    {"skip_all_reduce_unused_params": True, "find_unused_parameters": True},
+]
+
+
+@pytest.mark.parametrize("knobs", NEWER)
+def test_what_ddp_has_since_torch_2_14_is_refused_before(knobs, monkeypatch):
+    monkeypatch.setattr("raybench.spec.knobs.torch_version", lambda: Version("2.14"))
+    assert Setting(**knobs).fault("cpu") is None
+    monkeypatch.setattr("raybench.spec.knobs.torch_version", lambda: Version("2.13.1"))
+    name, value = next(iter(knobs.items()))
+    told = f"{name} {value}" if isinstance(value, str) else name
+    assert Setting(**knobs).fault("cpu") == f"{told} needs torch 2.14 (received torch 2.13.1)"
+    assert Setting(**knobs).at(1).fault("cpu") is None
+    assert Knobs(**knobs).faults("cpu") == [Setting(**knobs).fault("cpu")]
+    assert Knobs(**{name: [value, Setting.model_fields[name].default]}).faults("cpu") == []
 
 
 @pytest.mark.parametrize(
@@ -94,6 +126,7 @@ def test_impossible_settings_say_why():
         ({"strategy": "dp", "compile": True}, "cuda", "compile excludes strategy dp"),
         ({"skip_all_reduce_unused_params": True}, "cpu", "needs find_unused_parameters"),
         ({"compile": True, "bucket_cap_mb": 0.5}, "cuda", "received 0.5"),
+        ({"compile": True, "bucket_cap_mb": "1/0.5"}, "cuda", "received 1/0.5"),
     ],
 )
 def test_strategies_say_what_they_exclude(fields, device, words):

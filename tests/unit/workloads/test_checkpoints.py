@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("cache_folder")
 def checkpoints(tmp_path):
     """A small DistilBERT for four classes, the same without its classifier, and a tokenizer."""
     from transformers import (
+        BertConfig,
         DistilBertConfig,
         DistilBertForMaskedLM,
         DistilBertForSequenceClassification,
@@ -33,6 +34,7 @@ def checkpoints(tmp_path):
     with hub.quietly():
         DistilBertForSequenceClassification(config).save_pretrained(tmp_path / "good")
         DistilBertForMaskedLM(config).save_pretrained(tmp_path / "base")
+        BertConfig().save_pretrained(tmp_path / "other")
     for split in ("train", "test"):
         (tmp_path / f"{split}.csv").write_text("text,label\nstocks fall,0\nteam wins,3\n")
     corpus = corpora.find(TextSpec(name="text", input="real"), tmp_path, "train")
@@ -113,7 +115,7 @@ def test_a_damaged_checkpoint_is_answered_in_a_line(checkpoints, harm, words):
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"model": "bert"}, "workload.checkpoint: a bert, as workload.model says (received 'good', a distilbert)"),
+        ({"checkpoint": "other"}, "workload.checkpoint: a distilbert, as workload.model says (received 'other', a bert)"),
         ({"data_set": "imdb"}, "workload.checkpoint: a classifier of 2 classes, as the data set has (received 'good', of 4)"),
         ({"sequence_length": 65}, "workload.sequence_length: at most the checkpoint's 64 positions (received 65)"),
         ({"checkpoint": "/nowhere/x"}, "workload.checkpoint: a distilbert (config.json, model.safetensors) in a directory, absolute or under --data, or random (received '/nowhere/x': no such directory, or neither absolute nor under --data)"),

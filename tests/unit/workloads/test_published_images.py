@@ -14,8 +14,11 @@ import torchvision
 
 from raybench.errors import RequestError
 from raybench.workloads import data_files, hub, published_images
+from raybench.workloads.published_images import PUBLISHED_IMAGES
 
 RAW = "FashionMNIST/raw"
+IDX_MAGIC = {1: 2049, 3: 2051}  # of an idx file of bytes, by its number of dimensions
+CIFAR10, FASHION_MNIST = PUBLISHED_IMAGES["cifar10"], PUBLISHED_IMAGES["fashion_mnist"]
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +28,7 @@ def cache_folder(tmp_path, monkeypatch):
 
 
 def idx(values):
-    return (
-        struct.pack(f">{1 + values.ndim}I", published_images.IDX_MAGIC[values.ndim], *values.shape)
-        + values.tobytes()
-    )
+    return struct.pack(f">{1 + values.ndim}I", IDX_MAGIC[values.ndim], *values.shape) + values.tobytes()
 
 
 def write_fashion_mnist(folder, packed=True):
@@ -55,6 +55,9 @@ def small_cifar10(monkeypatch):
         lists["test" if name == "test_batch" else "train"].append([name, digest])
     monkeypatch.setattr(torchvision.datasets.CIFAR10, "train_list", lists["train"])
     monkeypatch.setattr(torchvision.datasets.CIFAR10, "test_list", lists["test"])
+    contents["batches.meta"] = pickle.dumps({"label_names": []})
+    meta = torchvision.datasets.CIFAR10.meta | {"md5": hashlib.md5(contents["batches.meta"]).hexdigest()}
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "meta", meta)
     return contents
 
 
@@ -73,9 +76,9 @@ def archive(contents, file):
             made.addfile(member, io.BytesIO(content))
 
 
-def message(find, data):
+def message(data_set, data):
     with pytest.raises(RequestError) as caught:
-        published_images.array_folder(find(data))
+        data_set.array_folder(data)
     assert len(caught.value.problems) == 1
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -88,42 +91,41 @@ def message(find, data):
 def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
     target = tmp_path / "data" / place / form
     archive(small_cifar10, target) if "tar" in form else extract(small_cifar10, target)
-    folder = published_images.array_folder(published_images.cifar10(tmp_path / "data"))
-    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
-    assert train.images.shape == (10, 3, 32, 32)
-    assert train.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert (test.images == 5).all()
+    folder = CIFAR10.array_folder(tmp_path / "data")
+    images, labels = published_images.open_arrays(folder, "train").arrays
+    assert images.shape == (10, 3, 32, 32)
+    assert labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert (published_images.open_arrays(folder, "test").arrays[0] == 5).all()
 
 
 @pytest.mark.parametrize("place", [RAW, f"fashion_mnist/{RAW}"])
 @pytest.mark.parametrize("packed", [True, False])
 def test_fashion_mnist_is_found_in_each_form(tmp_path, place, packed):
     write_fashion_mnist(tmp_path / "data" / place, packed)
-    folder = published_images.array_folder(published_images.fashion_mnist(tmp_path / "data"))
-    train, test = published_images.open_arrays(folder, "train"), published_images.open_arrays(folder, "test")
-    assert train.images.shape == (6, 1, 28, 28)
-    assert train.images[:, 0, 3, 3].tolist() == train.labels.tolist() == [0, 1, 2, 3, 4, 5]
-    assert len(test.labels) == 4
+    folder = FASHION_MNIST.array_folder(tmp_path / "data")
+    images, labels = published_images.open_arrays(folder, "train").arrays
+    assert images.shape == (6, 1, 28, 28)
+    assert images[:, 0, 3, 3].tolist() == labels.tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(published_images.open_arrays(folder, "test").arrays[1]) == 4
 
 
 @pytest.mark.parametrize(
-    ("find", "words"),
+    ("data_set", "words"),
     [
-        (published_images.cifar10, "datasets.CIFAR10("),
-        (published_images.fashion_mnist, "datasets.FashionMNIST("),
+        (CIFAR10, "datasets.CIFAR10("),
+        (FASHION_MNIST, "datasets.FashionMNIST("),
     ],
 )
-def test_missing_data_names_the_command_that_downloads_it(tmp_path, find, words):
-    assert words in message(find, tmp_path)
-    assert repr(str(tmp_path)) in message(find, tmp_path)
-    assert "--data DIR" in message(find, None)
+def test_missing_data_names_the_command_that_downloads_it(tmp_path, data_set, words):
+    assert words in message(data_set, tmp_path)
+    assert repr(str(tmp_path)) in message(data_set, tmp_path)
+    assert "--data DIR" in message(data_set, None)
 
 
-def test_a_damaged_batch_is_named(tmp_path, small_cifar10):
+def test_a_damaged_batch_is_never_read(tmp_path, small_cifar10):
     extract(small_cifar10 | {"data_batch_3": b"not what was published"}, tmp_path / "cifar-10-batches-py")
-    said = message(published_images.cifar10, tmp_path)
-    assert "data_batch_3" in said
-    assert "MD5" in said
+    said = message(CIFAR10, tmp_path)
+    assert f"{tmp_path / 'cifar-10-batches-py'} is damaged: Dataset not found or corrupted" in said
 
 
 def test_what_is_not_the_published_pickle_is_never_loaded(tmp_path, small_cifar10):
@@ -132,7 +134,7 @@ def test_what_is_not_the_published_pickle_is_never_loaded(tmp_path, small_cifar1
             return (os.mkdir, (str(tmp_path / "harm"),))
 
     archive(small_cifar10 | {"data_batch_1": pickle.dumps(Harm())}, tmp_path / "cifar-10-python.tar.gz")
-    message(published_images.cifar10, tmp_path)
+    message(CIFAR10, tmp_path)
     assert not (tmp_path / "harm").exists()
 
 
@@ -140,8 +142,8 @@ def test_a_missing_batch_is_named(tmp_path, small_cifar10):
     del small_cifar10["data_batch_5"]
     extract(small_cifar10, tmp_path / "a" / "cifar-10-batches-py")
     archive(small_cifar10, tmp_path / "b" / "cifar-10-python.tar.gz")
-    assert "data_batch_5" in message(published_images.cifar10, tmp_path / "a")
-    assert "data_batch_5" in message(published_images.cifar10, tmp_path / "b")
+    assert "data_batch_5" in message(CIFAR10, tmp_path / "a")
+    assert "cifar-10-python.tar.gz is damaged" in message(CIFAR10, tmp_path / "b")
 
 
 @pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-10-batches-py.tar.xz"])
@@ -150,7 +152,7 @@ def test_a_truncated_archive_is_named(tmp_path, small_cifar10, name, kept):
     archive(small_cifar10, tmp_path / name)
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: kept if isinstance(kept, int) else int(kept * len(content))])
-    assert f"{name} is damaged" in message(published_images.cifar10, tmp_path)
+    assert f"{name} is damaged" in message(CIFAR10, tmp_path)
 
 
 def test_damaged_idx_files_are_named(tmp_path):
@@ -163,33 +165,32 @@ def test_damaged_idx_files_are_named(tmp_path):
         b"",
         b"<html>404</html>",
         gzip.compress(b"\0\0\x08\x01" * 9),
+        gzip.compress(gzip.decompress(good)[:-1]),
     ):
         images.write_bytes(bad)
-        assert f"{images} is damaged" in message(published_images.fashion_mnist, tmp_path)
-    images.write_bytes(gzip.compress(gzip.decompress(good)[:-1]))
-    assert "4703 values where 6x28x28 are announced" in message(published_images.fashion_mnist, tmp_path)
+        assert f"{folder} is damaged" in message(FASHION_MNIST, tmp_path)
     images.write_bytes(good)
     labels.write_bytes(gzip.compress(idx(np.zeros(5, dtype=np.uint8))))
-    assert "5 labels for 6 images" in message(published_images.fashion_mnist, tmp_path)
+    assert "5 labels for 6 images" in message(FASHION_MNIST, tmp_path)
     labels.unlink()
-    assert "train-labels-idx1-ubyte" in message(published_images.fashion_mnist, tmp_path)
+    assert "train-labels-idx1-ubyte" in message(FASHION_MNIST, tmp_path)
 
 
 def test_other_files_are_read_again_and_the_same_are_not(tmp_path, monkeypatch):
     folder = write_fashion_mnist(tmp_path / RAW)
-    first = published_images.array_folder(published_images.fashion_mnist(tmp_path))
+    first = FASHION_MNIST.array_folder(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(published_images, "_idx", lambda *_: pytest.fail("read again"))
-        assert published_images.array_folder(published_images.fashion_mnist(tmp_path)) == first
+        patched.setattr(torchvision.datasets, "FashionMNIST", lambda *_: pytest.fail("read again"))
+        assert FASHION_MNIST.array_folder(tmp_path) == first
     os.utime(folder / "train-images-idx3-ubyte.gz", ns=(0, 0))
-    assert published_images.array_folder(published_images.fashion_mnist(tmp_path)) != first
+    assert FASHION_MNIST.array_folder(tmp_path) != first
 
 
 def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     write_fashion_mnist(tmp_path / RAW)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert "XDG_CACHE_HOME" in message(published_images.fashion_mnist, tmp_path)
+    assert "XDG_CACHE_HOME" in message(FASHION_MNIST, tmp_path)
 
 
 def test_what_a_killed_process_left_goes_after_an_hour(tmp_path, cache_folder):
@@ -199,23 +200,25 @@ def test_what_a_killed_process_left_goes_after_an_hour(tmp_path, cache_folder):
     new.mkdir()
     hours_ago = new.stat().st_mtime - 2 * data_files.ABANDONED_AFTER_S
     os.utime(old, (hours_ago, hours_ago))
-    published_images.array_folder(published_images.fashion_mnist(tmp_path))
+    FASHION_MNIST.array_folder(tmp_path)
     assert not old.exists()
     assert new.exists()
 
 
 def test_who_comes_second_takes_the_folder_of_the_first(tmp_path, cache_folder, monkeypatch):
     write_fashion_mnist(tmp_path / RAW)
-    source = published_images.fashion_mnist(tmp_path)
+    real, first = torchvision.datasets.FashionMNIST, []
 
-    def read(found):
-        splits = source.read(found)
-        published_images.array_folder(source)  # another process, all at once in between
-        return splits
+    def read(root, train):
+        if not first:
+            first.append(root)
+            FASHION_MNIST.array_folder(tmp_path)  # another process, all at once in between
+        return real(root, train=train)
 
-    folder = published_images.array_folder(published_images.PublishedFiles(source.name, source.files, read))
+    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", read)
+    folder = FASHION_MNIST.array_folder(tmp_path)
     assert list(cache_folder.iterdir()) == [folder]
-    assert len(published_images.open_arrays(folder, "test").labels) == 4
+    assert len(published_images.open_arrays(folder, "test").arrays[1]) == 4
 
 
 def test_what_data_does_not_have_is_downloaded_once(tmp_path, cache_folder, monkeypatch):
@@ -234,11 +237,10 @@ def test_what_data_does_not_have_is_downloaded_once(tmp_path, cache_folder, monk
     monkeypatch.setattr(hub, "is_offline", lambda: False)
     monkeypatch.setattr(hub, "has_address", lambda url: url == "https://mirror.invalid/")
     for data in (tmp_path, None):
-        found = published_images.fashion_mnist(data)
-        assert found.files[0].is_relative_to(cache_folder / "downloads")
+        assert FASHION_MNIST.find(data)[0].is_relative_to(cache_folder / "downloads")
     assert downloads == [True]
     mine = write_fashion_mnist(tmp_path / "fashion_mnist")
-    assert published_images.fashion_mnist(tmp_path).files[0].parent == mine
+    assert FASHION_MNIST.find(tmp_path)[0].parent == mine
 
 
 @pytest.mark.parametrize("is_offline", [True, False])
@@ -248,9 +250,8 @@ def test_a_download_that_fails_or_is_not_wanted(tmp_path, monkeypatch, is_offlin
 
     fails.url = "https://host.invalid/"
     monkeypatch.setattr(torchvision.datasets, "CIFAR10", fails)
-    monkeypatch.setattr(published_images, "_cifar10_parts", dict)
     monkeypatch.setattr(hub, "is_offline", lambda: is_offline)
     monkeypatch.setattr(hub, "has_address", lambda url: True)
-    said = message(published_images.cifar10, tmp_path)
+    said = message(CIFAR10, tmp_path)
     assert said.startswith("data: a directory with CIFAR-10")
     assert ("; downloading it failed: Dataset not found" in said) is not is_offline

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.usefixtures("cache_folder")
 @pytest.mark.parametrize(
     ("made", "parameters"),
     [
-        # as published: distilbert-base-uncased and bert-base-uncased with a head of two classes, gpt2
+        # as published: distilbert-base-uncased with a head of two classes, gpt2
         (lambda: text(model="distilbert", data_set="imdb"), 66_955_010),
-        (lambda: text(model="bert", data_set="imdb"), 109_483_778),
         (lambda: causal_lm(), 124_439_808),
         # embeddings (10,000 + 128) x 128, two layers, two norms' worth of the last, a head of four classes
         (lambda: text(), 10_128 * 128 + 2 * 132_480 + 256 + 129 * 4),
@@ -30,7 +29,7 @@ def test_models_have_their_published_sizes(made, parameters):
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
-@pytest.mark.parametrize("model", ["encoder", "distilbert", "bert", "gpt2"])
+@pytest.mark.parametrize("model", ["encoder", "distilbert", "gpt2"])
 def test_a_step_makes_the_loss_smaller_and_reaches_every_weight(model):
     made = (
         causal_lm(**SMALL, sequence_length=6) if model == "gpt2" else text(model=model, **SMALL, dropout=0.0)

@@ -17,6 +17,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.environment import Environment
 from raybench.report.finding_texts import cost, evidence, next_step
+from raybench.report.method import method_words
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
 from tests.support.planted.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
@@ -248,3 +249,25 @@ def test_the_nearest_measured_setting_is_what_the_finding_proposes() -> None:
     assert first.predicted is not None
     assert first.predicted.value == pytest.approx(16 * 0.01 / 0.3 / (0.04 / 0.9))
     assert "measured to be " in next_step(first)
+
+
+def test_why_the_loss_of_a_script_is_not_divided_is_said_with_the_fix() -> None:
+    """Its ranks gather a count in every step; another script has no DDP at all."""
+    spec = study(workload={"script": "train.py"}, scaling={"world_sizes": [1, 2]})
+    costs = StepCosts(plain_s=0.010, exposed_s=0.010)
+    requests = [
+        asked(spec, "scaling", spec.knobs.default(), size, variants=("ddp",) if size > 1 else ("plain",))
+        for size in (1, 2)
+    ]
+    records = run_all(FakeRunner(lambda *_: costs, QUIET), requests)[0]
+    for gradient_bytes, fix in (
+        (1000, "measure without what keeps this loss undivided: it gathers a count"),
+        (None, "measure plain DDP too, whose loss can be divided"),
+    ):
+        found = {"missing": {"local": "it gathers a count"}, "gradient_bytes": gradient_bytes}
+        steps = records[1].steps
+        assert steps is not None
+        changed = records[1].model_copy(update={"result": steps.model_copy(update=found)})
+        results = analyse(spec, [records[0], changed])
+        assert next_step(results.diagnosis[0]) == fix
+        assert any("it gathers a count" in words for words in method_words(results))

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
-from raybench.analysis.findings.case import Around, Case
+from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import (
     communication_bound,
     latency_share_of,
@@ -20,6 +20,7 @@ from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
+from tests.support.alone import case_of
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import SHORT, measured, peers, study
 
@@ -147,7 +148,7 @@ def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...
         for each in measured_mb
     ]
     assert record.steps is not None
-    case = replace(Case.of(record, record.steps), peers=peers([record, *others]))
+    case = replace(case_of(record), peers=peers([record, *others]))
     finding = case.finding(communication_bound)
     assert finding is not None
     assert finding.reason is (Reason.ONE_BUCKET_SIZE if asked else Reason.UNSEPARATED)
@@ -166,7 +167,7 @@ def test_a_latency_is_never_below_0() -> None:
             "result": one.steps.model_copy(update={"bucket_bytes": (1 << 20, 1 << 20)}),
         }
     )
-    case = replace(Case.of(one, one.steps), peers=peers([one, two]))
+    case = replace(case_of(one), peers=peers([one, two]))
     found = latency_share_of(case)
     assert found is not None
     assert found.low == 0.0
@@ -180,7 +181,52 @@ def test_the_transfers_bound_a_loss_that_is_not_divided() -> None:
         variants=("plain", "ddp", "replay"),
     )
     assert record.steps is not None
-    finding = Case.of(record, record.steps).finding(unattributed_loss)
+    finding = case_of(record).finding(unattributed_loss)
     assert finding is not None
     assert finding.values["most_communication_s"] == pytest.approx(0.0055, rel=0.05)
     assert ", of which communication is " in evidence(finding)
+
+
+@pytest.mark.parametrize(
+    ("reshard", "reason", "change"),
+    [(True, Reason.GATHERS_TWICE, {"fsdp_reshard": False}), (False, Reason.GATHERS, {"batch_size": 64})],
+)
+def test_what_fsdp_waits_for_is_its_gathers_which_it_need_not_repeat(
+    reshard: bool, reason: Reason, change: dict[str, int]
+) -> None:
+    """A step of 10 ms, FSDP's own work of 2 and transfers of 6, of which a third gathers weights again."""
+    costs = StepCosts(plain_s=0.010, wrapper_s=0.002, exposed_s=0.006, replay_s=0.006)
+    record = measured(costs, QUIET, setting=Setting(strategy="fsdp", fsdp_reshard=reshard))
+    assert record.steps is not None
+    sharded = {"bucket_bytes": (), "gradient_bytes": None, "collective_bytes": (10 << 20,) * 3}
+    record = record.model_copy(update={"result": record.steps.model_copy(update=sharded)})
+    finding = transfers(record, Around())
+    assert (finding.reason, finding.change) == (reason, change)
+    assert "30.0 MiB of FSDP's gathers" in evidence(finding)
+    if reshard:
+        assert finding.predicted is not None
+        assert 18 / 16 <= finding.predicted.high < 18 / 16 + 0.03  # the interval is in it
+    found = analyse(study(), [record])
+    assert found.waterfall is not None
+    parts = found.waterfall.parts.present()
+    assert parts["wrapper"].value == pytest.approx(0.002, rel=0.02)
+    # two ranks: half of what is gathered comes over the link
+    assert found.waterfall.bus_bandwidth_bytes_per_s is not None
+    assert found.waterfall.bus_bandwidth_bytes_per_s.value == pytest.approx((15 << 20) / 0.006, rel=0.02)
+    wrapper = next(each for each in found.findings if each.name is FindingName.COSTLY_WRAPPER)
+    assert wrapper.reason is Reason.SHARDS
+
+
+@pytest.mark.parametrize(("collectives", "reason"), [(0, None), (4, Reason.PASSES)])
+def test_passes_that_communicate_are_not_called_interference(collectives: int, reason: Reason | None) -> None:
+    """4 ms are exposed, and DDP's own transfers take 1 ms alone."""
+    record = measured(StepCosts(plain_s=0.010, exposed_s=0.004, replay_s=0.001), QUIET)
+    assert record.steps is not None
+    told = record.steps.model_copy(update={"pass_collectives": collectives})
+    found = {
+        each.name: each for each in analyse(study(), [record.model_copy(update={"result": told})]).findings
+    }
+    assert (FindingName.INTERFERENCE in found) is (collectives == 0)
+    if reason:
+        assert found[FindingName.COMMUNICATION_BOUND].reason is reason
+        assert "4 collectives within its passes" in evidence(found[FindingName.COMMUNICATION_BOUND])

@@ -46,3 +46,23 @@ def test_no_more_of_them_are_proposed_where_there_are_none(workers: int, cores: 
     finding = waiting(workers, cores)
     assert finding.change is finding.predicted is None
     assert finding.reason is Reason.LOADER
+
+
+@pytest.mark.parametrize(
+    ("device", "has_views", "reason"),
+    [
+        ("cpu", False, Reason.VIEWS),
+        ("cpu", True, None),
+        ("cuda", False, Reason.VIEWS),
+        ("cuda", True, Reason.COPIES),
+    ],
+)
+def test_views_are_the_fix_of_a_costly_wrapper_and_then_on_gpus_one_copy_for_all(
+    device: str, has_views: bool, reason: Reason | None
+) -> None:
+    setting = Setting(gradient_as_bucket_view=has_views)
+    record = measured(StepCosts(plain_s=0.020, wrapper_s=0.005), QUIET, setting=setting, device=device)
+    found = analyse(study(resources={"device": device}), [record]).diagnosis
+    finding = next(each for each in found if each.name is FindingName.COSTLY_WRAPPER)
+    assert finding.reason is reason
+    assert finding.change == ({"gradient_as_bucket_view": True} if reason is Reason.VIEWS else None)

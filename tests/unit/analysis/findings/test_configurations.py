@@ -17,8 +17,8 @@ FOUR = {
 
 def test_every_configuration_has_a_status_and_the_measured_change_that_helps() -> None:
     found = planted(FOUR, "batch_size", "precision")
-    by_label = {each.label: each for each in found.configurations}
-    assert {label: each.status for label, each in by_label.items()} == {
+    by_label = {found.label(each.record): each for each in found.configurations}
+    assert {label: found.scaling(each.record).status for label, each in by_label.items()} == {
         "batch 128, fp32": Status.GOOD,
         "batch 128, bf16": Status.POOR,
         "batch 8, fp32": Status.NEGATIVE,
@@ -38,7 +38,7 @@ def test_what_differs_in_several_knobs_counts_where_nothing_nearer_is_better() -
         (128, 1): exactly(0.9, 0.04),
     }
     found = planted(costs, "batch_size", "bucket_cap_mb")
-    by_label = {each.label: each for each in found.configurations}
+    by_label = {found.label(each.record): each for each in found.configurations}
     (far,) = by_label["batch 8, default buckets"].nearest
     assert far.changes == {"batch_size": 128, "bucket_cap_mb": 1}
     assert far.efficiency_ratio.value == pytest.approx(3.0)
@@ -55,9 +55,9 @@ def test_of_the_nearest_settings_the_one_that_gains_most_comes_first() -> None:
 
 
 def test_a_setting_has_one_status_wherever_it_stands() -> None:
-    """Slower than one device for sure: in its table, its finding and its row of the summary."""
+    """Slower than one device for sure: among the configurations and in its row of the summary."""
     found = planted({(8,): exactly(0.9), (16,): exactly(0.4)}, "batch_size")
     each = found.configurations[-1]
-    assert each.status is found.scaling(each.record).status is Status.NEGATIVE
+    assert found.scaling(each.record).status is Status.NEGATIVE
     in_summary = {row.trial_id: row.status for row in found.summaries}
     assert in_summary[each.record.trial_id] == "negative"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
-from raybench.analysis.scaling import waterfall
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
+from tests.support.alone import case_of, findings, waterfall
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import measured, with_others
 
@@ -132,7 +130,37 @@ def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
     """14% of a step [3, 26]: not certain as one of five, and yet what the answer names."""
     record = measured(StepCosts(plain_s=0.054, exposed_s=0.009), QUIET)
     assert record.steps is not None
-    case = Case.of(record, record.steps)
+    case = case_of(record)
     step_s = case.step_s
     assert case.is_notable(Estimate(0.14 * step_s, 0.026 * step_s, 0.26 * step_s, 10))
     assert not case.is_notable(Estimate(0.08 * step_s, 0.01 * step_s, 0.15 * step_s, 10))
+
+
+@pytest.mark.parametrize(
+    ("together_mhz", "reason", "by_clocks_s"),
+    [(None, Reason.SHARED_NODE, None), (1760.0, Reason.CLOCKS, 0.005), (1960.0, Reason.SHARED_HOST, 0.0005)],
+)
+def test_contention_of_gpus_is_split_by_the_clocks_alone_and_together(
+    together_mhz: float | None, reason: Reason, by_clocks_s: float | None
+) -> None:
+    """40 ms alone at 1,980 MHz, 45 together: at 1,760 MHz the same cycles take 45."""
+    record = measured(StepCosts(plain_s=0.040, contention_s=0.005), QUIET, device="cuda")
+    assert record.steps is not None
+    clocks = {"plain": (1980.0,), "concurrent": (together_mhz,) * 2} if together_mhz else {}
+    rounds = tuple(
+        each.model_copy(
+            update={
+                "blocks": tuple(
+                    block.model_copy(update={"clock_mhz": clocks.get(block.variant, ())})
+                    for block in each.blocks
+                )
+            }
+        )
+        for each in record.steps.rounds
+    )
+    record = record.model_copy(update={"result": record.steps.model_copy(update={"rounds": rounds})})
+    (finding,) = (each for each in findings(record) if each.name is FindingName.CONTENTION)
+    assert finding.reason is reason
+    assert finding.values.get("by_clocks_s") == (by_clocks_s and pytest.approx(by_clocks_s, rel=0.1))
+    assert evidence(finding)
+    assert next_step(finding)

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from raybench.analysis import analyse
-from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_in_step
 from raybench.analysis.findings.finding import FindingName, Reason
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
+from tests.support.alone import case_of
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, measured, peers, study
 
@@ -49,7 +49,7 @@ def claims_of(ranks: int, trials: int) -> int:
     for _ in range(trials):
         noisy = with_local_times(record, 0.01 * np.exp(0.06 * random.standard_normal(shape)))
         assert noisy.steps is not None
-        claims += slow_in_step(Case.of(noisy, noisy.steps)) is not None
+        claims += slow_in_step(case_of(noisy)) is not None
     return claims
 
 
@@ -72,7 +72,7 @@ def straggling(others: list[float], *, taken: float | None = None) -> Reason | N
         for seed, offset_s in enumerate(others, 1)
     ]
     assert record.steps is not None
-    case = replace(Case.of(record, record.steps), peers=peers([record, *several]))
+    case = replace(case_of(record), peers=peers([record, *several]))
     finding = case.finding(slow_in_step)
     assert finding is not None
     return finding.reason

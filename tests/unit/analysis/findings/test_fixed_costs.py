@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.diagnose import findings
+from tests.support.alone import findings
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured
 

@@ -8,10 +8,11 @@ import pytest
 
 from raybench.analysis.findings.batch import LargerBatch, larger_batch
 from raybench.analysis.findings.case import Case
-from raybench.analysis.scaling import scaling, waterfall
+from raybench.analysis.scaling import scaling
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
+from tests.support.alone import waterfall
 from tests.support.planted import FakeHardware, FakeRunner, Noise, StepCosts, truth
 from tests.unit.studies import config, grid, peers, study
 

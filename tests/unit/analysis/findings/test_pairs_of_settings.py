@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.findings import configurations
-from raybench.analysis.findings.configurations import better_settings, compared
+from raybench.analysis.findings.configurations import better_settings
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.verdict import Verdict
@@ -34,7 +34,7 @@ def test_what_is_better_is_found_as_by_every_pair() -> None:
     draw = random.Random(3)
     records = [each.model_copy(update={"group": draw.choice([1, 1, 2])}) for each in records]
     results = resolve(SPEC, records)
-    found, every = better_settings(results), compared(results)
+    found, every = better_settings(results), list(results.compared)
     assert sum(map(len, found.values())) > 100
 
     def efficiency(record: TrialRecord) -> float:

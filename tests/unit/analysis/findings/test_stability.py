@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.findings.diagnose import findings
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.records.record import TrialRecord
 from raybench.records.results import PCIeLink
 from raybench.report.finding_texts import evidence
 from raybench.spec.study import MeasureSpec
-from tests.support.planted import Noise, StepCosts
+from tests.support.alone import findings
+from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import SHORT, measured, slowed
 
 COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)
@@ -178,8 +178,41 @@ def test_oversubscribed_is_a_problem() -> None:
 def test_what_failed_after_the_rounds_is_a_finding_and_a_missing_variant_is_none() -> None:
     record = measured(COSTS, STEADY, seed=1)
     assert record.steps is not None
-    reasons = {"local": "no memory for a second set of buckets", "matrix_peak": "rank 0: out of memory"}
+    reasons = {"local": "no memory for steps without transfers", "matrix_peak": "rank 0: out of memory"}
     result = record.steps.model_copy(update={"missing": reasons})
     finding = found(record.model_copy(update={"result": result}))[FindingName.NOT_ALL_MEASURED]
     assert (finding.severity, evidence(finding)) == (Severity.NOTE, "matrix peak: rank 0: out of memory")
     assert FindingName.NOT_ALL_MEASURED not in found(record)
+
+
+@pytest.mark.parametrize(("warmer", "is_found"), [(8.0, True), (4.0, False)])
+def test_a_gpu_that_grows_warmer_in_the_rounds_is_still_warming_up(warmer: float, is_found: bool) -> None:
+    record = measured(COSTS, STEADY, device="cuda")
+    assert record.steps is not None
+    last = len(record.steps.rounds) - 1
+    temperatures = [(50.0, 50.0 + warmer * place / last) for place in range(last + 1)]
+    named = found(with_rounds(record, temperature_c=temperatures))
+    assert (FindingName.STILL_WARMING in named) is is_found
+    if is_found:
+        assert "rank 1 grew 8 degrees warmer" in evidence(named[FindingName.STILL_WARMING])
+    unknown = with_rounds(record, temperature_c=[(None, None)])
+    assert FindingName.STILL_WARMING not in found(unknown)
+
+
+def test_lines_at_which_a_step_waits_for_its_gpu_are_named_but_for_fp16s_own() -> None:
+    record = measured(COSTS, STEADY, device="cuda")
+    assert record.steps is not None
+    lines = {"train.py:12": 2, "grad_scaler.py:350": 1}
+    told = record.model_copy(update={"result": record.steps.model_copy(update={"host_waits": lines})})
+    finding = found(told)[FindingName.HOST_SYNCHRONIZATION]
+    assert evidence(finding) == "a step waits for its GPU 2 times, at train.py:12"
+    assert FindingName.HOST_SYNCHRONIZATION not in found(record)
+
+
+def test_a_wrapper_is_not_called_costly_for_the_calls_of_our_own_hook() -> None:
+    """1.5 ms of a step of 11.5, most of which two hundred calls may take, and two do not."""
+    record = measured(StepCosts(plain_s=0.01, wrapper_s=0.0015), QUIET)
+    assert record.steps is not None
+    many = record.steps.model_copy(update={"bucket_bytes": (2**20,) * 200})
+    assert FindingName.COSTLY_WRAPPER in found(record)
+    assert FindingName.COSTLY_WRAPPER not in found(record.model_copy(update={"result": many}))

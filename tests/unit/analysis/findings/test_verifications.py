@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from packaging.version import Version
 
+from raybench.analysis import analyse
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
-from raybench.analysis.findings.verifications import Verification, Verified, verifications
+from raybench.analysis.findings.verifications import Verification, Verified, proposals, verifications
 from raybench.analysis.resolve import resolve
+from raybench.report.sections.verification import verification_lines
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
+from tests.unit.analysis.simulate.planted import BURSTS, trial_in_bursts
 from tests.unit.studies import asked, study, with_anchor
 
 SPEC = study(knobs={"batch_size": [64]})
@@ -58,3 +62,36 @@ def test_what_cannot_be_tried_on_this_device_says_why() -> None:
     assert found.verdict in (Verified.NEEDS_YOU, Verified.NOT_RUN)
     assert bool(found.reason) is (found.verdict is Verified.NEEDS_YOU)
     assert found.record is None
+
+
+GPUS = study(resources={"device": "cuda"}, scaling={"world_sizes": [2]})
+LIST = "1.5/5/15"
+
+
+def test_a_list_of_bucket_sizes_that_the_simulator_proposes_is_among_them() -> None:
+    facts = resolve(GPUS, [trial_in_bursts(), trial_in_bursts(1.0)])
+    (listed,) = proposals(facts, [])
+    assert listed.change == {"bucket_cap_mb": LIST}
+    truth = BURSTS.simulated_s("default") / BURSTS.simulated_s(LIST)
+    assert listed.predicted is not None
+    assert listed.predicted.low < truth < listed.predicted.high
+    assert not listed.needs_you
+    assert proposals(resolve(GPUS, [trial_in_bursts()]), []) == []
+
+
+def test_an_older_torch_leaves_the_list_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raybench.spec.knobs.torch_version", lambda: Version("2.13"))
+    (listed,) = proposals(resolve(GPUS, [trial_in_bursts(), trial_in_bursts(1.0)]), [])
+    assert listed.obstacle == f"bucket_cap_mb {LIST} needs torch 2.14 (received torch 2.13)"
+
+
+def test_a_list_that_was_measured_stands_with_its_prediction() -> None:
+    anchor = Setting(bucket_cap_mb="default")
+    test = trial_in_bursts(LIST, role="verification", anchor=anchor, variants=("ddp", "replay", "anchor"))
+    results = analyse(GPUS, [trial_in_bursts(), trial_in_bursts(1.0), test])
+    found = next(each for each in results.verifications if each.record is not None)
+    assert found.proposal.change == {"bucket_cap_mb": LIST}
+    assert found.predicted_gain is not None
+    (line,) = [each for each in verification_lines(results) if LIST in each]
+    assert line.startswith(f"verified: what if -> {LIST} MiB buckets: ")
+    assert "(predicted +" in line

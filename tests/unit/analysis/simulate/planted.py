@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raybench.analysis.simulate.timeline import BucketCap, assign
+from raybench.analysis.simulate.network import replay_s
+from raybench.analysis.simulate.timeline import BucketCap, Compute, StepModel, Wire, assign
 from raybench.records.record import TrialRecord
 from raybench.records.results import GradientTimeline
 from raybench.spec import Setting
@@ -62,3 +63,38 @@ def trial(
     changed = {"bucket_bytes": tuple(sizes), "gradient_timeline": timeline}
     assert record.steps is not None
     return record.model_copy(update={"result": record.steps.model_copy(update=changed)})
+
+
+# gradients that get ready in bursts, over a link with latency: several sizes are faster than any single one
+BURSTS = StepModel(
+    Compute(0.002, (0.001, 0.011, 0.021, 0.025, 0.035, 0.036, 0.046, 0.050), 0.0, 0.001),
+    tuple(int(mib * 2**20) for mib in (1, 0.5, 2, 8, 1, 2, 8, 0.25)),
+    1.0,
+    Wire(latency_s=0.010, s_per_byte=0.002 / 2**20),  # one message at a time, as NCCL
+)
+
+
+def trial_in_bursts(cap: BucketCap = "default", **fields: Any) -> TrialRecord:
+    """A trial of ``BURSTS``; ``fields`` of its request."""
+    order = BURSTS.parameter_bytes
+    sizes = [sum(order[index] for index in each) for each in assign(order, cap)]
+    compute, local_s = BURSTS.compute, BURSTS.compute.step_s
+    costs = StepCosts(
+        plain_s=local_s,
+        exposed_s=BURSTS.simulated_s(cap) - local_s,
+        replay_s=replay_s(sizes, BURSTS.wire),
+        gradient_bytes=sum(sizes),
+    )
+    record = measured(costs, QUIET, setting=Setting(bucket_cap_mb=cap), device="cuda", **fields)
+    assert record.steps is not None
+    timeline = GradientTimeline(
+        parameter_bytes=order,
+        ready_s=compute.ready_s,
+        before_s=compute.before_s,
+        backward_s=compute.ready_s[-1],
+        after_s=compute.after_s,
+        num_steps=5,
+    )
+    changed = {"bucket_bytes": tuple(sizes), "gradient_timeline": timeline}
+    result = record.steps.model_copy(update=changed)
+    return record.model_copy(update={"result": result, "ranks": (0, 1)})

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.cost import works
+from raybench.analysis.cost import run_of
 from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import (
@@ -58,7 +58,7 @@ def measured(
 
 
 def forecast(group: MeasuredGroup, shapes: Sequence[Shape], scaling: ScalingMode | None = None) -> Outlook:
-    return outlook(group, shapes, works()[-1], Prices(), scaling)
+    return outlook(group, shapes, run_of(), Prices(), scaling)
 
 
 def answers(found: Outlook) -> dict[tuple[int, int], object]:
@@ -194,7 +194,7 @@ def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01, **
     """What one node measured, and a prediction that is refused: two nodes were never crossed."""
     rows = [f"1,{n},100,{t},{t * (1 - relative)},{t * (1 + relative)}" for n, t in TIMES_S.items()]
     (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
-    run = works(36_000, 10)[-1]  # 3,600 steps of one device
+    run = run_of(36_000, 10)  # 3,600 steps of one device
     return outlook(group, shapes_of((16,), 8), run, prices, **limits)
 
 
@@ -214,7 +214,7 @@ def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
     sizes = {1: (0.1, 0.1), 2: (0.11, 0.11), 4: (0.12, 0.12), 8: (0.13, 0.143)}
     rows = [f"1,{size},32,{step_s},{mean_s}" for size, (step_s, mean_s) in sizes.items()]
     (group,) = groups(tmp_path, rows, header=f"{HEADER},mean_step_time_s")
-    found = outlook(group, shapes_of((16,), 16), works()[-1], Prices())
+    found = outlook(group, shapes_of((16,), 16), run_of(), Prices())
     *_, eight, sixteen = found.ways
     assert eight.expected.step_time_s is not None
     assert eight.expected.step_time_s.value == pytest.approx(0.13)
@@ -302,7 +302,7 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
     sizes = (1, 2, 4, 8)
     rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    found = outlook(group, shapes_of((16,), 16), works(50_000, 10)[-1], Prices(1.5))
+    found = outlook(group, shapes_of((16,), 16), run_of(50_000, 10), Prices(1.5))
     for way, scaling, size in zip(found.ways, found.scalings, sizes, strict=False):
         assert scaling.speedup is not None
         assert scaling.efficiency is not None
@@ -318,7 +318,7 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
 def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     """One device was measured, two were projected: that is no basis for 16."""
     (group,) = groups(tmp_path, ["1,1,128,0.559", "1,2,128,0.313"], scaling="strong")
-    found = outlook(group, shapes_of((4, 8, 16), 16), works(50_000, 10)[-1], Prices(1.5))
+    found = outlook(group, shapes_of((4, 8, 16), 16), run_of(50_000, 10), Prices(1.5))
     assert all(each.refused for each in found.predicted)
     assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
 
@@ -329,7 +329,7 @@ def test_the_law_of_two_world_sizes_is_the_report_s() -> None:
     results = planted(costs, "batch_size", scaling={"mode": "strong"})
     group = group_of_study(results)
     assert group is not None
-    found = outlook(group, shapes_of((4,), 4), works()[-1], Prices())
+    found = outlook(group, shapes_of((4,), 4), run_of(), Prices())
     assert list(found.laws) == [128]  # batch 8 is slower on two devices
     assert results.waterfall is not None
     assert results.more_devices is not None
@@ -350,7 +350,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     spec = study(knobs={"batch_size": [512, 32]})
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))
     assert group is not None
-    found = outlook(group, shapes_of((8,), 4), works()[-1], Prices())
+    found = outlook(group, shapes_of((8,), 4), run_of(), Prices())
     assert found.laws == {}
     assert [(batch, [each.more for each in doubled]) for batch, doubled in found.returns] == [
         (32, [2, 4]),
@@ -358,7 +358,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     ]
     slow = group_of_study(planted({(8,): exactly(0.3)}, "batch_size"))
     assert slow is not None
-    line, *_ = bring_words(outlook(slow, shapes_of((4,), 4), works()[-1], Prices()))
+    line, *_ = bring_words(outlook(slow, shapes_of((4,), 4), run_of(), Prices()))
     assert line.startswith("each further device brought: -40% [")
     assert line.endswith("] of one (1 to 2)")
 
@@ -367,7 +367,7 @@ def test_devices_of_a_new_node_bring_less(tmp_path: Path) -> None:
     """Of two placements of one world size the one on the fewest nodes counts."""
     rows = ["1,1,100,0.100", "1,4,100,0.110", "2,4,100,0.200", "2,8,100,0.250"]
     (group,) = groups(tmp_path, rows)
-    ((_, found),) = outlook(group, shapes_of((16,), 4), works()[-1], Prices()).returns
+    ((_, found),) = outlook(group, shapes_of((16,), 4), run_of(), Prices()).returns
     assert [(each.fewer, each.more) for each in found] == [(1, 4), (4, 8)]
     speedups = [4 * 0.1 / 0.11, 8 * 0.1 / 0.25]
     assert [each.each.value for each in found] == pytest.approx(
@@ -379,6 +379,6 @@ def test_what_is_refused_has_no_figures() -> None:
     """As three lines "refused" with full columns, and an interval of ±1921%."""
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
-    found = outlook(group, shapes_of((4, 8), 4), works()[-1], Prices(1.2))
+    found = outlook(group, shapes_of((4, 8), 4), run_of(), Prices(1.2))
     for row in prediction_table(found, "").rows:
         assert row[2:5] == ("refused", NONE, NONE)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 
-from raybench.analysis.simulate.timeline import MEBIBYTE, Compute, Wire, assign, simulate
+from raybench.analysis.simulate.timeline import (
+    MEBIBYTE,
+    Compute,
+    StepModel,
+    Wire,
+    as_cap,
+    assign,
+    best_caps,
+    list_sizes_mb,
+    simulate,
+)
+from tests.unit.analysis.simulate.planted import BURSTS
 
 
 def test_a_bucket_takes_the_gradient_that_fills_it() -> None:
@@ -69,3 +83,28 @@ def test_each_message_takes_the_fastest_algorithm() -> None:
     wire = Wire(latency_s=0.010, s_per_byte=0.001, others=((0.002, 0.003),))
     found = simulate(compute, [(0,), (1,)], [1.0, 20.0], wire)
     assert found.ends_s == pytest.approx((0.005, 0.035))
+
+
+def test_a_bucket_list_goes_size_by_size_and_its_last_one_stays() -> None:
+    kib = [each * 1024 for each in (300, 300, 300, 300, 300, 300, 300)]
+    assert assign(kib, "0.25/0.5") == ((0,), (1, 2), (3, 4), (5, 6))
+    assert assign(kib, "0.5/0.25/1") == ((0, 1), (2,), (3, 4, 5, 6))
+
+
+SLOW_LINK = replace(BURSTS, wire=replace(BURSTS.wire, at_once=2, latency_s=0.005))
+
+
+@pytest.mark.parametrize("model", [BURSTS, SLOW_LINK], ids=["one at a time", "two at once"])
+def test_the_best_list_is_as_fast_as_the_best_of_all(model: StepModel) -> None:
+    sizes = list_sizes_mb(model.parameter_bytes)
+    single, found = best_caps(model)
+    assert model.simulated_s(single) == min(map(model.simulated_s, ["default", *sizes]))
+    every = (as_cap(caps) for number in (1, 2, 3) for caps in itertools.product(sizes, repeat=number))
+    assert model.simulated_s(found) <= min(map(model.simulated_s, every)) + 1e-9
+    assert best_caps(model) == (single, found)
+
+
+def test_where_nothing_is_left_to_hide_no_list_is_better() -> None:
+    free = replace(BURSTS, wire=Wire(latency_s=0.0, s_per_byte=0.0))
+    single, found = best_caps(free)
+    assert found == single

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.collectives import link
+from raybench.analysis.scaling import Measured
 from raybench.analysis.simulate.network import Note, replay_s, wire_of
+from raybench.analysis.simulate.timeline import best_caps
 from raybench.analysis.simulate.what_if import Change, Predicted, bucket_choice, can_be_asked, what_if
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
@@ -14,11 +16,13 @@ from tests.support.planted import QUIET, FakeLink, StepCosts
 from tests.unit.analysis.simulate.planted import (
     AFTER_S,
     BEFORE_S,
+    BURSTS,
     BYTES,
     READY_S,
     S_PER_BYTE,
     exposed_s,
     trial,
+    trial_in_bursts,
 )
 from tests.unit.studies import measured, study
 from tests.unit.sweeps import swept
@@ -220,3 +224,48 @@ def test_a_trial_that_was_not_taken_apart_says_nothing() -> None:
     plain = measured(StepCosts(plain_s=0.01), QUIET)
     assert what_if(plain, [Change(bucket_cap_mb=1.0)]) is None
     assert bucket_choice(study(), plain) is None
+
+
+GPUS = study(resources={"device": "cuda"}, scaling={"world_sizes": [2]})
+
+
+def test_a_list_of_sizes_is_proposed_where_it_is_certainly_faster_than_any_single_one() -> None:
+    records = [trial_in_bursts(), trial_in_bursts(1.0)]  # two replays, which tell the latency
+    found = bucket_choice(GPUS, records[0], Measured(records))
+    assert found is not None
+    assert found.listed is not None
+    single, best = best_caps(BURSTS)
+    assert found.listed.is_proposed
+    assert (found.listed.single, found.listed.point.setting.bucket_cap_mb) == (single, best)
+    truth = BURSTS.simulated_s(single) / BURSTS.simulated_s(best) - 1
+    assert found.listed.gain.value == pytest.approx(truth, abs=0.01)
+    row = found.points[-1]
+    assert row.setting.bucket_cap_mb == best
+    assert row.step_time_s.low < BURSTS.simulated_s(best) < row.step_time_s.high
+    assert (found.first, found.best, row.measured_s) == (row, row, None)
+
+
+def test_a_list_that_was_tested_is_the_one_in_the_table() -> None:
+    records = [trial_in_bursts(), trial_in_bursts(1.0), trial_in_bursts("1/5/15", role="verification")]
+    found = bucket_choice(GPUS, records[0], Measured(records))
+    assert found is not None
+    row = found.points[-1]
+    assert row.setting.bucket_cap_mb == "1/5/15"
+    assert row.error == pytest.approx(0.0, abs=0.02)
+
+
+def test_without_the_latency_no_list_is_certainly_faster() -> None:
+    record = trial_in_bursts()
+    found = bucket_choice(GPUS, record, Measured([record]))
+    assert found is not None
+    assert found.listed is not None
+    assert not found.listed.is_proposed
+    assert all(not each.setting.has_bucket_list for each in found.points)
+
+
+@pytest.mark.parametrize("knob", ["find_unused_parameters", "static_graph", "compile"])
+def test_no_list_where_ddp_does_not_fill_it_in_the_order_of_the_gradients(knob: str) -> None:
+    record = trial(**{knob: True})
+    found = what_if(record, [Change(bucket_cap_mb=1.0)], with_list=True)
+    assert found is not None
+    assert found.listed is None

@@ -5,8 +5,8 @@ import pytest
 
 from raybench.analysis.stats.noise_scale import (
     NoiseScale,
-    by_epoch,
     efficiency_over_runs,
+    mean_scale,
     two_batch,
 )
 from raybench.records.results import Epoch, GradientNorms
@@ -52,14 +52,13 @@ def test_both_estimates_are_unbiased():
     assert errors[1] < 0.02 * truth_variance
 
 
-def test_averages_weigh_what_there_is():
-    """Equal estimates stay what they are from the first on: the weights add up to 1."""
-    first, last = by_epoch([epoch(norms(14.0, 5.0)), epoch(norms(14.0, 5.0), norms(14.0, 5.0))])
-    assert first is not None
-    assert last is not None
-    assert first.samples == pytest.approx(48.0)
-    assert last.samples == pytest.approx(48.0)
-    assert by_epoch([epoch()]) == [None]
+def test_the_scale_of_an_epoch_is_the_ratio_of_means():
+    """|G|^2 of 2 and 1, S of 96 and 72: 84 over 1.5, not the mean of 48 and 72."""
+    found = mean_scale([norms(14.0, 5.0), norms(10.0, 3.25)])
+    assert found is not None
+    assert (found.squared_gradient, found.variance) == (pytest.approx(1.5), pytest.approx(84.0))
+    assert found.samples == pytest.approx(56.0)
+    assert mean_scale([]) is None
 
 
 def test_noise_that_hides_the_gradient_gives_no_number():

@@ -7,7 +7,15 @@ import math
 import pytest
 
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.verdict import MOST_VISITS, Verdict, gain_of, times_to_tell, verdict
+from raybench.analysis.stats.verdict import (
+    MOST,
+    Verdict,
+    gain_of,
+    slower_by,
+    times_to_tell,
+    values_to_tell,
+    verdict,
+)
 
 MARGIN = 0.02
 
@@ -70,8 +78,8 @@ def test_what_would_take_too_much_has_no_number() -> None:
     assert times_to_tell(gain(0.0, 10.0), MARGIN) is None
     assert times_to_tell(gain(0.1, math.inf), MARGIN) is None
     assert times_to_tell(gain(0.0, 0.1), 0.0) is None
-    found = times_to_tell(gain(0.0, MARGIN * math.sqrt(MOST_VISITS) * 0.999), MARGIN)
-    assert found == MOST_VISITS - 1 or found == MOST_VISITS
+    found = times_to_tell(gain(0.0, MARGIN * math.sqrt(MOST) * 0.999), MARGIN)
+    assert found == MOST - 1 or found == MOST
 
 
 def test_a_gain_is_a_ratio_less_one_with_both_intervals() -> None:
@@ -87,3 +95,20 @@ def test_a_gain_that_is_not_known_says_what_would_tell() -> None:
     found = gain_of(Estimate(1.05, 0.95, 1.15, 12), MARGIN)
     assert found.verdict is Verdict.UNKNOWN
     assert found.to_tell == 4
+
+
+def test_a_speed_is_slower_by_a_share_as_a_gain_is_worse() -> None:
+    assert slower_by(gain(0.90, 0.04), 0.05) is Verdict.WORSE
+    assert slower_by(gain(0.90, 0.06), 0.05) is Verdict.UNKNOWN
+    assert slower_by(gain(0.99, 0.03), 0.05) is Verdict.AS_GOOD
+    assert slower_by(gain(1.20, 0.03), 0.05) is Verdict.AS_GOOD
+
+
+def test_the_values_that_would_tell_count_the_degrees_of_freedom_won() -> None:
+    """Three values with a spread of 1: five times the root of the measuring is less than it looks."""
+    of_three = Estimate(1.0, 1.0 - 4.303 / math.sqrt(3), 1.0 + 4.303 / math.sqrt(3), 3)
+    assert verdict(of_three, 0.0) is Verdict.UNKNOWN
+    assert values_to_tell(of_three, 0.0) == 7  # 2.447 / sqrt(7) is 0.92; of 6 2.571 / sqrt(6) is 1.05
+    assert times_to_tell(of_three, 0.0, 3) == 19
+    assert values_to_tell(of_three, 1.0) == 7  # within the margin there is no more room
+    assert values_to_tell(gain(0.0, 1.0), 0.0) is None

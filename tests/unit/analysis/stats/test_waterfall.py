@@ -9,11 +9,12 @@ import pytest
 
 from raybench.analysis.findings.evenness import slowest_rank
 from raybench.analysis.laws import karp_flatt
-from raybench.analysis.scaling import one_device, scaling, waterfall
+from raybench.analysis.scaling import one_device, scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
+from tests.support.alone import waterfall
 from tests.support.planted import QUIET, Noise, StepCosts, truth
 from tests.unit.studies import measured
 

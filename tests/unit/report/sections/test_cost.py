@@ -6,8 +6,8 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
-from raybench.report.answer import answer
 from raybench.report.sections.cost import cost_table, when_to_use
+from raybench.report.sections.training import trained_words
 from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, trained
 
@@ -70,9 +70,7 @@ def test_epochs_that_were_trained_make_a_run_and_steps_that_differ_are_named() -
     assert point.cost.device_s.value == pytest.approx(2 * taken_s)
     (found,) = [each for each in results.trained_times if each.record.config.world_size == 2]
     assert found.differs
-    words = " ".join(clause.words for clause in answer(results) if clause.question == "Training")
-    assert "as trained (1 seed), " in words
-    assert "time and cost of a run are those of the training" in words
+    assert "as trained (1 seed), " in trained_words(results, found)
     assert when_to_use(results).startswith("Use one device: ")  # as both say
     fast = [_slower(each, 0.2 if each.config.world_size == 2 else 1.0) for each in runs]
     steps = grid(spec, (1, 2), FakeRunner(noise=QUIET, learning=learning))[0]

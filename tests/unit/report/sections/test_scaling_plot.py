@@ -22,11 +22,13 @@ def test_bars_are_the_settings_of_the_table_from_one_device_on(results: StudyRes
     assert plot.world_sizes == (1, 2)
     default = plot.settings[0]
     assert default.label == "batch 512, fp32"
-    assert default.throughput[1] == results.scaling(results.curves[0].records[1]).throughput_samples_per_s
+    assert default.throughput[1] == results.scaling(results.curves[0][1]).throughput_samples_per_s
     assert default.ideal == (default.throughput[0].value, 2 * default.throughput[0].value)
-    (axes,) = draw_scaling(plot).axes
-    assert axes.get_ylabel() == "throughput (samples/s)"
-    assert len(axes.patches) == 2 * len(plot.settings)
+    left, right = draw_scaling(plot).axes
+    assert left.get_xlabel() == "speed-up over one device (pale: ideal)"
+    assert right.get_xlabel().startswith("throughput (samples/s)")
+    assert [each.get_width() for each in left.patches[:2]] == [2, default.speedup[1].value]
+    assert len(right.patches) == 2 * len(plot.settings)
 
 
 def test_a_title_says_where_more_devices_are_faster_and_where_slower() -> None:

@@ -89,7 +89,7 @@ def test_one_run_that_learns_nothing_does_not_decide_the_noise_scale_told():
     plan, records = trained_study(FakeLearning(), devices=2)
     first = next(each for each in records if each.training is not None)
     caption = goodput_table(analyse(plan.study, records)).caption
-    told = "Gradient noise scale: 64.0 samples after the first epoch, 64.0 after the last "
+    told = "Gradient noise scale: 64.0 samples in the first epoch, 64.0 in the last "
     assert caption.startswith(told)
     assert "; over 6 trainings)" in caption
     epochs = [each.model_copy(update={"noise": _flat(each.noise)}) for each in first.training.epochs]

@@ -10,11 +10,11 @@ def test_parts_and_communication(results: StudyResults) -> None:
     assert [row[0] for row in waterfall_table(results).rows] == [
         "ideal",
         "contention",
-        "DDP wrapper",
+        "wrapper",
         "skew",
         "communication",
         "step time",
     ]
     rows = communication_table(results).rows
-    assert [row[0] for row in rows][:2] == ["all-reduces alone, ms", "hidden by overlap, ms"]
+    assert [row[0] for row in rows][:2] == ["transfers alone, ms", "hidden by overlap, ms"]
     assert all(row[3] for row in rows)  # what each is

@@ -13,8 +13,6 @@ from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.devices.cpu import CPUDevice
-from raybench.worker.strategies import ddp
-from raybench.worker.strategies.ddp import SINCE_2_14
 from raybench.worker.strategies.models import StrategyModels, set_kernels
 from tests.unit.studies import config
 
@@ -85,10 +83,3 @@ def test_kernels_that_an_optimizer_has_not_are_refused():
     optimizer = torch.optim.LBFGS(nn.Linear(2, 2).parameters())
     with pytest.raises(InvalidTrialError, match="optimizer_kernels fused: LBFGS has none"):
         set_kernels(optimizer, "fused")
-
-
-@pytest.mark.parametrize("knob", SINCE_2_14)
-def test_what_torch_has_since_2_14_is_refused_on_an_older_one(monkeypatch, knob):
-    monkeypatch.setattr(ddp, "_ARGUMENTS", {})
-    with pytest.raises(InvalidTrialError, match=f"{knob}: DDP has it from torch 2.14 on"):
-        ddp.wrap(nn.Linear(2, 2), None, Setting(**{knob: True}), CPUDevice())

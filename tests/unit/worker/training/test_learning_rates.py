@@ -19,7 +19,7 @@ def test_rates_of_every_group_are_scaled_and_warmed_up():
     groups = [{"params": [torch.zeros(1)], "lr": rate} for rate in (0.1, 0.5)]
     optimizer = torch.optim.SGD(groups, 0.1)
     rates = LearningRates(request, optimizer)
-    assert rates.peak == pytest.approx(0.4)  # the global batch is four times that of one device
+    # the global batch is four times that of one device, and this the first of two steps that warm up
     assert rates.set(optimizer, 0, 2) == pytest.approx(0.2)
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.2, 1.0])
     assert rates.set(optimizer, 3, 2) == pytest.approx(0.4)
@@ -36,7 +36,6 @@ def test_the_workloads_scheduler_holds_unless_the_study_asks_for_a_schedule():
         config = studies.config(world_size=4, setting=Setting(batch_size=8))
         request = TrainingRequest(config=config, training=training)
         rates = LearningRates(request, optimizer, schedule_of(Own(), optimizer, 2, 2))
-        assert rates.peak == pytest.approx(0.4)
         return rates.set(optimizer, 1, 2)
 
     assert second_rate() == pytest.approx(0.2)

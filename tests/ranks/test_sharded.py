@@ -1,0 +1,184 @@
+"""FSDP taken apart: what is planted in its collectives, on a rank and around the wrapper is found again."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as torchs
+from torch.distributed.tensor import DTensor
+
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.waterfall import Waterfall
+from raybench.records.messages import Outcome
+from raybench.records.requests import StepsRequest
+from raybench.records.results import StepsResult
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import FactorySpec
+from raybench.worker.communicators import Communicators
+from raybench.worker.group_cache import GroupCache
+from raybench.worker.steps.setup import TrialModels
+from tests.ranks.agreement import agrees, by_rounds, measured_undisturbed
+from tests.ranks.ranks import Ranks
+from tests.ranks.trials import ALL, CPU, complete, run_trials
+from tests.support.planted import to_record
+from tests.unit import studies
+
+LATE_S, WRAPPER_S, LINK_S = 0.02, 0.02, 0.004
+BLOCKS = 2
+# weights of the root and of each block before the forward and before the backward pass, then gradients
+MESSAGES = 3 * (BLOCKS + 1)
+FLOOR_S, MOST_ERROR_S = 0.0015, 0.0015  # with 4.5 errors less than any part that is planted
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values + torch.relu(self.linear(values))
+
+
+class Waits:
+    """A small network whose steps wait as planted; ``clips``: what looks at all ranks' gradients."""
+
+    def __init__(self, late_s: float = 0.0, wrapper_s: float = 0.0, clips: bool = False) -> None:
+        self._late_s, self._wrapper_s = late_s * (torch.distributed.get_rank() == 1), wrapper_s
+        if clips:
+            self.after_backward = lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(16, 16), nn.Sequential(*(_Block() for _ in range(BLOCKS))))
+
+    def batch(self, size: int, generator: torch.Generator) -> torch.Tensor:
+        return torch.randn(size, 16, generator=generator)
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        is_sharded = hasattr(model, "set_requires_gradient_sync")
+        time.sleep(self._late_s + self._wrapper_s * is_sharded)
+        return nn.functional.mse_loss(model(batch), batch)
+
+
+def waits(**arguments: Any) -> Waits:
+    return Waits(**arguments)
+
+
+def _request(workload: dict[str, Any] | None = None, **setting: Any) -> StepsRequest:
+    return studies.request(
+        role="scaling",
+        workload=FactorySpec.model_validate({"factory": "tests.ranks.test_sharded:waits"} | (workload or {})),
+        optimizer=OptimizerSpec(name="adamw", learning_rate=0.01),
+        setting=Setting(strategy="fsdp", batch_size=8, **setting),
+        world_size=2,
+        variants=ALL,
+        measure=MeasureSpec(half_width=0.001, steps=3, min_rounds=12, warmup_steps=2, timeout_seconds=60),
+    )
+
+
+def _run(request: StepsRequest, link_s: float = 0.0) -> list[Outcome]:
+    """On each rank; each of FSDP's collectives takes ``link_s`` longer."""
+    torch.set_num_threads(1)
+
+    def slow(original: Any) -> Any:
+        def sent(*arguments: Any, **how: Any) -> Any:
+            found = original(*arguments, **how)
+            time.sleep(link_s)
+            return found
+
+        return sent
+
+    communicators = Communicators("gloo")
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (torchs.DefaultAllGather, torchs.DefaultReduceScatter):
+            patch.setattr(kind, "__call__", slow(kind.__call__))
+        found = run_trials([request], communicators, GroupCache())
+    communicators.drop_team()
+    return found
+
+
+Case = tuple[StepsResult, Waterfall]
+
+
+@pytest.fixture(scope="module")
+def cases(pair: Ranks) -> tuple[Case, Case]:
+    """With nothing planted, and with all: their differences hold nothing of FSDP's or gloo's own."""
+
+    def case(workload: dict[str, Any], link_s: float) -> Case:
+        request = _request(workload)
+        (outcome,), _ = measured_undisturbed(
+            lambda: pair.call(_run, request, link_s), lambda by_rank: complete(by_rank[0][0])
+        )
+        record = to_record(request, outcome)
+        found = by_rounds(record).waterfall(record)
+        assert found is not None
+        return complete(outcome), found
+
+    return case({}, 0.0), case({"late_s": LATE_S, "wrapper_s": WRAPPER_S}, LINK_S)
+
+
+def test_the_parts_of_a_sharded_step_are_what_was_planted(cases: tuple[Case, Case]) -> None:
+    (null_steps, null), (steps, found) = cases
+    for each in (null_steps, steps):
+        assert not {"local", "replay"} & each.missing.keys(), each.missing
+        assert (len(each.collective_bytes), each.pass_collectives) == (MESSAGES, 0)
+        assert each.loss is not None
+    planted = {"wrapper": WRAPPER_S, "skew": LATE_S / 2, "exposed_communication": MESSAGES * LINK_S}
+    parts, without = found.parts.present(), null.parts.present()
+    for name, truth in planted.items():
+        _differ(name, parts[name], without[name], truth)
+    _differ("replay", found.replay_s, null.replay_s, MESSAGES * LINK_S)
+
+
+def _differ(name: str, planted: Estimate | None, null: Estimate | None, truth: float) -> None:
+    assert planted is not None
+    assert null is not None
+    half = math.hypot(planted.half_width, null.half_width)
+    value = planted.value - null.value
+    difference = replace(planted, value=value, low=value - half, high=value + half)
+    agrees(name, difference, truth, floor=FLOOR_S, most_error=MOST_ERROR_S)
+
+
+def test_weights_of_steps_without_transfers_are_left_as_they_were(pair: Ranks) -> None:
+    """After such steps alone with AdamW a shard has moved by no more than its decay."""
+    for moved, scale in pair.call(_moved):
+        assert moved < 1e-3 * scale
+
+
+def _moved() -> tuple[float, float]:
+    """On each rank: the largest change of a weight by ten steps without transfers, and the largest weight."""
+    torch.set_num_threads(1)
+    communicators = Communicators("gloo")
+    team = communicators.team((0, 1), 60.0)
+    assert team is not None
+    config = _request().config
+    models = TrialModels(config, team, CPU, GroupCache(), None)
+    models.set_up(lambda each: each.bare.step())
+    measured = models.measured
+    measured.wrap(team)
+    twin = measured.make_twin(team)
+    shards: list[Any] = [cast(DTensor, each.detach()).to_local() for each in twin.module.parameters()]
+    before = [each.clone() for each in shards]
+    sent = team.num_sent()
+    with measured.without_transfers():
+        for _ in range(10):
+            twin.step()
+    assert team.num_sent() == sent
+    found = max(float((a - b).abs().max()) for a, b in zip(shards, before, strict=True))
+    largest = max(float(each.abs().max()) for each in before)
+    models.release()
+    communicators.drop_team()
+    return found, largest
+
+
+def test_steps_that_look_at_all_gradients_have_no_twin(pair: Ranks) -> None:
+    (outcome,), _ = pair.call(_run, _request({"clips": True}))
+    found = complete(outcome)
+    assert found.missing["local"] == "the step looks at the gradients of all ranks"
+    assert "replay" not in found.missing

@@ -1,0 +1,28 @@
+"""One trial without a study around it: what its own rounds say."""
+
+from __future__ import annotations
+
+from raybench.analysis.findings.case import Case, Peers
+from raybench.analysis.findings.diagnose import diagnose
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.scaling import Measured
+from raybench.analysis.waterfall import Waterfall
+from raybench.records.record import TrialRecord
+
+
+def case_of(record: TrialRecord, fit: Measured | None = None) -> Case:
+    """What the diagnosis of a complete trial of steps may look at."""
+    assert record.steps is not None
+    fit = fit or Measured([record])
+    peers = Peers.of([record], fit, fit.scaling)
+    return Case(record, record.steps, fit.scaling(record), fit.waterfall(record), peers)
+
+
+def findings(record: TrialRecord) -> list[Finding]:
+    """The findings on a trial; nothing for one that is not complete."""
+    return [] if record.steps is None else list(diagnose(case_of(record)))
+
+
+def waterfall(record: TrialRecord) -> Waterfall | None:
+    """The waterfall of a complete trial; None without a step of one device to start from."""
+    return Measured([record]).waterfall(record)
