@@ -25,8 +25,7 @@ from raybench.machine.environment import capture
 from raybench.records.messages import BlockStepTimes
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role, StepsRequest, Variant
-from raybench.records.step_times import write_step_times
-from raybench.records.store import ResultsDirectory
+from raybench.records.store import ResultsDirectory, write_step_times
 from raybench.spec import Setting, Study
 from tests.support.planted import FakeRunner, Noise
 from tests.support.planted.runner import to_record

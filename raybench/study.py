@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import NoReturn
 
@@ -10,6 +9,7 @@ import typer
 
 from raybench.commands.communication import communication
 from raybench.commands.compare import compare
+from raybench.commands.console import usable_streams
 from raybench.commands.doctor import doctor, list_, show
 from raybench.commands.predict import predict
 from raybench.commands.process import WRONG_REQUEST, leave_without
@@ -46,8 +46,7 @@ def main() -> NoReturn:
 
     So does a disk that is full or gone, wherever that is found.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what an output cannot encode is a question mark there
+    usable_streams()
     try:
         app()
     except RequestError as error:

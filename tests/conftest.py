@@ -65,16 +65,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"FAILED: more {kind} than tests/support/budget.py has", red=True)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """The sessions of one run share a budget."""
+    if not hasattr(session.config, "workerinput"):
+        budget.load()
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """More starts than the budget has fail the session; one of several hands its starts to that of all."""
     if (handed := getattr(session.config, "workeroutput", None)) is not None:
         handed["starts"] = {kind: dict(by) for kind, by in budget.TAKEN.items()}
-    elif budget.exceeded():  # whatever failed besides: a second try of that has a budget of its own
+        return
+    budget.save()
+    if budget.exceeded():  # whatever failed besides
         session.exitstatus = budget.EXCEEDED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """The starts of one of several sessions that ran at once."""
-    for kind, by in getattr(node, "workeroutput", {}).get("starts", {}).items():
-        budget.TAKEN[kind].update(by)
+    budget.add(getattr(node, "workeroutput", {}).get("starts", {}))

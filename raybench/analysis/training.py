@@ -348,12 +348,12 @@ class TrainingResults:
 
 
 def goodput_ratio(base: Facts, training: TrainingResults, config: Configuration) -> Estimate | None:
-    """What ``config``, recommended for its samples/s, does to useful samples/s: over the headline's.
+    """What ``config``, recommended for its samples/s, does to useful samples/s: over the default's.
 
-    None where one of them is not known, and of the headline's own setting.
+    None where one of them is not known, and of the default itself.
     """
     record, known = base.reference_of(config), {id(each.record): each for each in training.goodput}
-    used, own = known.get(id(record)), known.get(id(base.headline))
+    used, own = known.get(id(record)), known.get(id(base.default))
     if used is None or own is None or used is own:
         return None
     return unpaired_ratio(*_comparable(used, own))

@@ -18,6 +18,24 @@ PIPED_WIDTH = 100
 _PADDING = re.compile(r"[ \t]+(?=\n)")
 
 
+def usable_streams() -> None:
+    """Input and outputs that are there and take every text, before anything is opened or printed.
+
+    A descriptor that was closed would be given to the next file, the records say, and C code prints into it.
+    What an output cannot encode is a question mark there.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+            os.set_inheritable(number, True)  # as the others are
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 @contextmanager
 def own_output(log: Path) -> Iterator[Console]:
     """A console on what was stdout, while everything else that is printed goes to ``log``.

@@ -28,7 +28,8 @@ _DURATION = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
 )
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-_PERCENT = re.compile(r"(\d+(?:\.\d+)?)%", re.ASCII)
+_POINT = re.compile(r"\.\d+|\d+\.", re.ASCII)  # of a number, where TOML has none
+_PERCENT = re.compile(r"(\d*\.?\d+)\s*%", re.ASCII)
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>B|KiB|MiB|GiB|kB|MB|GB)?", re.ASCII)
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -57,7 +58,7 @@ def _toml_or_word(text: str, what: str) -> Any:
     except tomllib.TOMLDecodeError:
         if text.startswith(("[", "{", '"', "'")):
             raise RequestError(f"{what}: a value as in TOML (received {received(text)})") from None
-        return text
+        return float(text) if _POINT.fullmatch(text) else text
     return tables["value"] if list(tables) == ["value"] else text
 
 
@@ -115,8 +116,8 @@ def parse_new_folder(text: str, option: str) -> Path:
 def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
     """``65536,4KiB,1MiB`` in bytes; ``...`` goes on by the ratio before it, or doubles: ``1KiB,...,1MiB``."""
     sizes = list[int]()
-    for part in text.replace(" ", "").split(",...,"):
-        further = [_size(each, option) for each in part.split(",")]
+    for part in re.sub(r"\s*,\s*", ",", text).split(",...,"):
+        further = [_size(each.strip(), option) for each in part.split(",")]
         if sizes:
             sizes += _between(sizes, further[0], option)
         sizes += further
@@ -140,10 +141,11 @@ def _between(sizes: list[int], last: int, option: str) -> list[int]:
 
 def _size(text: str, option: str) -> int:
     match = _SIZE.fullmatch(text)
-    if match is None:
-        rule = "sizes such as 65536, 4KiB or 1MiB"
+    size = float(match["number"]) * _BYTES[match["unit"] or "B"] if match else 0.0
+    if not 0 < size < math.inf or size % 1:
+        rule = "sizes such as 65536, 4KiB or 1MiB, whole bytes above 0"
         raise RequestError(f"{option}: {rule} (received {received(text)})")
-    return int(float(match["number"]) * _BYTES[match["unit"] or "B"])
+    return int(size)
 
 
 def option(name: str, metavar: str, parse: Callable[[str, str], Any], text: str) -> Any:
@@ -312,7 +314,7 @@ def from_python(options: Iterable[inspect.Parameter], given: Mapping[str, Any]) 
         value = given.get(each.name)
         if value is None and info.envvar:
             value = os.environ.get(info.envvar)
-        if value is None or value == ():
+        if value is None or value in ((), []):
             continue
         name = info.param_decls[0] if info.param_decls else f"--{each.name.replace('_', '-')}"
         words = tuple(

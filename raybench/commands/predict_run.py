@@ -42,8 +42,8 @@ from raybench.report.prediction import prediction_rows, print_outlooks, print_ta
 from raybench.report.sections.overlap import point_words, what_if_table
 from raybench.report.sections.training import trained_words
 from raybench.report.table import rich_table, width_on, without_constant
-from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt, no_repeats
-from raybench.spec.knobs import KnobValue
+from raybench.spec.base import ListOrValue, PositiveInt, no_repeats
+from raybench.spec.knobs import BUCKET_RULE, KnobValue, bucket_cap
 from raybench.spec.network import Network, bits_per_s
 from raybench.spec.plural import plural
 from raybench.spec.user_input import received
@@ -342,15 +342,15 @@ def _rate(text: Any) -> Any:
 
 
 def _each(kind: Any, rule: str) -> Callable[[str, str], Any]:
-    return typed(Annotated[tuple[kind, ...], ListOrValue, AfterValidator(no_repeats)], rule)
+    return typed(Annotated[tuple[kind, ...], ListOrValue, AfterValidator(no_repeats)], f"{rule}, each once")
 
 
-_WHOLE = _each(PositiveInt, "whole numbers above 0, each once, with commas between them")
+_WHOLE = _each(PositiveInt, "whole numbers above 0 with commas between them")
 # by name the field, and what reads its values
 _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "bucket_cap_mb": (
         "bucket_cap_mb",
-        _each(PositiveFloat | Literal["default"], 'numbers of MiB above 0, or "default"'),
+        _each(Annotated[float | str, BeforeValidator(bucket_cap)], f"each {BUCKET_RULE}"),
     ),
     "batch_size": ("batch_size", _WHOLE),
     "gradient_accumulation": ("gradient_accumulation", _WHOLE),

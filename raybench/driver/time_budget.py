@@ -282,7 +282,8 @@ class Forecast:
         if not in_time:
             return None
         first = min(in_time)
-        rest = [queue[place] for place in open_ if place != first]
+        plan = self.ledger.plan  # no round is shortened for what nobody asked for
+        rest = [queue[place] for place in open_ if place != first and not plan.is_extra(queue[place])]
         in_flight = [each for each in self.in_flight.requests if each.kind == "steps"]
         starts = self._starts([queue[first], *rest, *later])
         after = self._all([*rest, *in_flight, *later]) + starts
@@ -313,7 +314,8 @@ class Forecast:
             return []
         known = [each for each in self.ledger.records() if not self.ledger.is_open(each.study_request)]
         number = num_suggestions(self._plan, known) if stage.value < Stage.SEARCH.value else 0
-        return [self._plan.search(self._plan.default())] * number + open_visits(self._plan, known)
+        visits = [each for each in open_visits(self._plan, known) if not self._plan.is_extra(each)]
+        return [self._plan.search(self._plan.default())] * number + visits
 
     def curve_reserve_s(self) -> float:
         """Seconds to keep back for the curves of default and winner while the largest batch is looked for."""

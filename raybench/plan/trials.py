@@ -255,7 +255,6 @@ class Plan:
             for request in self.curve(suggestion, visit)
             if self._follows(request)
         ]
-        trials += [Trial(request, 0) for request in self._last_visit()]
         trials = list({trial.request.trial_id: trial for trial in trials}.values())
         shuffled = random.Random(self.study.seed)
         shuffled.shuffle(trials)
@@ -264,7 +263,7 @@ class Plan:
         def order(trial: Trial[StepsRequest]) -> tuple[int, int]:
             return trial.request.start, groups.index(trial.request.config.environment)
 
-        return sorted(trials, key=order)
+        return sorted(trials, key=order) + [Trial(request, 0) for request in self._last_visit()]
 
     def _last_visit(self) -> list[StepsRequest]:
         """One more visit of the default, as if on more nodes; short of time, the first that is left out."""

@@ -5,6 +5,8 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
+1.2. Results of steps have `collective_bytes`, `pass_collectives` and `host_waits`, blocks `clock_mhz` and
+   rounds `temperature_c`; `ddp_logger`, `first_batch_s` and `peak_learning_rate` are no longer written.
 1.1. Results of steps have `quota_used_up`, `nccl_networks` and `pcie_links`; settings `batched_grad_copy`,
    `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id;
    `bucket_cap_mb` may be several sizes, as "1/5/25".
@@ -26,7 +28,7 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import first_fault, received
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host

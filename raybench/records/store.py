@@ -315,7 +315,7 @@ class ResultsDirectory:
         lines = [
             f"{name}: {received(before.get(name))} before, {received(now.get(name))} now"
             for name in [*before, *(name for name in now if name not in before)]
-            if before.get(name) != now.get(name) and name not in asked.MAY_CHANGE_ON_RESUME
+            if _said(before.get(name)) != _said(now.get(name)) and name not in asked.MAY_CHANGE_ON_RESUME
         ]
         machine_before = self.environment()
         lines += differences_on_resume(machine_before, environment)
@@ -323,6 +323,11 @@ class ResultsDirectory:
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
         for line in unlike_before(machine_before, environment):
             self.warnings.append(f"{self.path}: goes on, though not as it began: {line}")
+
+
+def _said(value: Any) -> Any:
+    """A list without values is one that was not set."""
+    return None if value in ((), []) else value
 
 
 def refuse_foreign(path: Path) -> None:

@@ -213,7 +213,8 @@ def _choice(results: StudyResults) -> list[str]:
     if size != results.target_world_size:
         among += f" on {devices(size, best.record.config)}"
     if best.is_default:
-        return [f"keep the default: it is the {among}"]
+        alone = best.num_suggestions - best.num_failed == 1
+        return [f"keep the default: {'no other setting completed' if alone else f'it is the {among}'}"]
     gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
         rate = f"{figures(results.scaling(best.record).throughput_samples_per_s.value)} samples/s"
@@ -235,8 +236,8 @@ def one_device_words(results: StudyResults) -> list[str]:
         return [USE_ONE]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
-    many = advice.record.config.world_size
-    return [f"better, use one device: {many} train {speedup.value:.2f} times as fast"]
+    many = devices(advice.record.config.world_size, advice.record.config)
+    return [f"better, use one device: {many} reach {speedup.value:.2f} of its speed"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -275,6 +276,8 @@ def _proposal(results: StudyResults) -> list[str]:
         finding, test = changing[0]
         return [f"to try: {next_step(finding)}{_tested(test)}"]
     if gained or results.best is not None or headline is None or headline.config.world_size == 1:
+        return []
+    if results.headline_scaling is None or results.headline_scaling.efficiency is None:
         return []
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]
@@ -317,7 +320,7 @@ def _under_load(results: StudyResults, headline: TrialRecord, speedup: Estimate 
                 share = each.explains.value / each.step_s
             without = f"a step may be up to {share:.0%} shorter" if share >= 0.005 else ""
             if speedup is not None and speedup.high < 1 and speedup.value > 1 - share:
-                without = f"{headline.config.world_size} may be faster than one"
+                without = f"{devices(headline.config.world_size, headline.config)} may beat one"
             less = f": without them {without}" if without else ""
             yield f"other processes took {taken:.2f} of {cores:.0f} cores{less}"
 

@@ -37,7 +37,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.HOST_MEMORY: f"{WAITS}, and NCCL sends over {{network}} without GPUDirect",
     Reason.FAR_GPUS: "{far_link} joins GPUs {far_a} and {far_b}, and {near_link} GPUs {near_a} and {near_b}",
     Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
-    Reason.GATHERS_TWICE: f"{SHARDED}, weights before each pass",
+    Reason.GATHERS_TWICE: f"{SHARDED}, and FSDP gathers the weights before each pass",
     Reason.GATHERS: SHARDED,
     FindingName.INTERFERENCE: "the step loses more than its transfers take, as they slow down compute",
     FindingName.COSTLY_WRAPPER: "DDP's copies and hooks take this time without any transfer",

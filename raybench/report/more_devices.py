@@ -39,6 +39,7 @@ from raybench.report.prediction import (
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.plural import plural
+from raybench.spec.study import MOST_AS_IF
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
@@ -251,7 +252,8 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
-    """What measures so many, over as few links of a node as there may be."""
+    """What measures so many, the largest of them, over as few links of a node as there may be."""
+    sizes = [size for size in sizes if size >= more.record.config.world_size][-MOST_AS_IF:]
     name, number = min(links, key=lambda each: each[1])
     network = f"{more.devices_per_node}x{name if number == 1 else f'{number}x{name}'}"
     return f"to measure it as if: `--as-if {','.join(map(str, sizes))} --network {network}`"

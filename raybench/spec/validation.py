@@ -168,7 +168,8 @@ def what_pydantic_cannot_word(data: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _variables(environment: Mapping[str, Any]) -> list[str]:
-    return [
+    named = [name for name in environment if not name or "=" in name or "\0" in name]
+    return [f"environment: {received(name)} cannot be the name of a variable" for name in named] + [
         f"environment.{name}: not a study's to set: {why}"
         for name, why in RESERVED_VARIABLES.items()
         if name in environment

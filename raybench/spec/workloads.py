@@ -135,7 +135,9 @@ class _TextModelSpec(Model):
     def _heads_divide(self) -> _TextModelSpec:
         sizes = self.sizes  # TOML has no order: checked when all are known
         if sizes.hidden_dim % sizes.num_heads:
-            raise ValueError(f"hidden_dim {sizes.hidden_dim} must divide by num_heads {sizes.num_heads}")
+            raise ValueError(
+                f"hidden_dim {sizes.hidden_dim} must be divisible by num_heads {sizes.num_heads}"
+            )
         return self
 
 

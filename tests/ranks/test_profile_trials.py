@@ -26,6 +26,8 @@ from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, SHORT, complete, serve_trial
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 LATE_S = 0.030  # of the second rank, in the forward pass
 LAYERS_S = (0.006, 0.006, 0.006)  # of the backward pass; each layer has a bucket of its own
 NEAR_S = 0.006

@@ -28,6 +28,8 @@ from tests.ranks.trials import run_trials
 from tests.support.alone import findings
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp")
 BATCH, STEP_S = 8, 0.010
 

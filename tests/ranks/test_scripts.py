@@ -22,6 +22,8 @@ from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 FOLDER = ROOT / "tests" / "support" / "scripts"
 SLACK_S = 0.010  # beside what sleeps: the model, the loader, gloo, on cores that others use too
 
@@ -61,7 +63,7 @@ ASKED = {
     "without ddp": _request("planted.py", "--by-hand --base-ms 5"),
     "each alone": _request("planted.py", "--bare --base-ms 5"),
     "unused": _request("planted.py", "--unused --base-ms 5"),
-    "gathers now and then": _request("planted.py", "--gathers-every 4 --base-ms 5"),
+    "gathers now and then": _request("planted.py", "--gathers-every 40 --base-ms 5"),
     "none unused": _request(
         "planted.py", "--unused --base-ms 5", script={"ddp_knobs": ["find_unused_parameters"]}
     ),

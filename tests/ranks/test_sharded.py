@@ -30,6 +30,8 @@ from tests.ranks.trials import ALL, CPU, complete, run_trials
 from tests.support.planted import to_record
 from tests.unit import studies
 
+pytestmark = pytest.mark.alone
+
 LATE_S, WRAPPER_S, LINK_S = 0.02, 0.02, 0.004
 BLOCKS = 2
 # weights of the root and of each block before the forward and before the backward pass, then gradients

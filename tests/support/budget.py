@@ -6,22 +6,44 @@ which another does not show, or says here why the budget grows.
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 
 CLUSTERS, GROUPS, PROCESSES = "Ray clusters", "worker groups of Ray", "processes"
 RANKS, STUDIES, NODES = "groups of ranks", "studies over ranks", "clusters of local nodes"
-# 10 clusters and 15 groups, and what a second try of a few tests takes. Scripts, Trainers, LightningModules,
-# Python and trackers are doors of their own, each with its studies and processes.
-AT_MOST = {CLUSTERS: 12, GROUPS: 17, NODES: 4, RANKS: 12, STUDIES: 38, PROCESSES: 96}
+# 10 clusters and 15 groups, and what a second try of a few tests takes. Sessions at once have ranks each.
+# Scripts, Trainers, LightningModules, Python and trackers are doors of their own, each with its studies.
+AT_MOST = {CLUSTERS: 12, GROUPS: 17, NODES: 4, RANKS: 18, STUDIES: 38, PROCESSES: 96}
 EXCEEDED = 10  # the exit code of a session that started more
 TAKEN: dict[str, Counter[str]] = {kind: Counter() for kind in AT_MOST}
+FILE = "RAYBENCH_STARTS"  # a variable: where the sessions of one run keep what they have started together
 
 
 def took(kind: str, number: int = 1) -> None:
     """Count ``number`` starts of a kind for the test that runs now."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "between tests").split(" ")[0]
     TAKEN[kind][test.split("::")[0].split("[")[0]] += number
+
+
+def load() -> None:
+    """What earlier sessions of the run have started."""
+    if (name := os.environ.get(FILE)) and (file := Path(name)).exists():
+        add(json.loads(file.read_text()))
+
+
+def save() -> None:
+    """For the sessions that follow."""
+    if name := os.environ.get(FILE):
+        Path(name).write_text(json.dumps(TAKEN))
+
+
+def add(starts: Mapping[str, Mapping[str, int]]) -> None:
+    """Those of another session."""
+    for kind, by in starts.items():
+        TAKEN[kind].update(by)
 
 
 def counted() -> list[str]:

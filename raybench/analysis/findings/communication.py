@@ -61,7 +61,9 @@ def communication_bound(case: Case) -> Finding | Need | None:
     limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case)
     limit = limit or _limit(case, latency_share)
     known = {name: value for name, value in values.items() if value is not None}
-    saved = case.without(part_s.scaled(GATHERED_AGAIN)) if limit.change == GATHERS_ONCE else None
+    passes = case.config.setting.gradient_accumulation  # each gathers twice, the last one scatters
+    again = case.without(part_s.scaled(passes / (2 * passes + 1)))
+    saved = again if limit.change == GATHERS_ONCE else None
     return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, predicted=saved, **vars(limit))
 
 
@@ -70,7 +72,6 @@ def _sent_bytes(case: Case) -> tuple[int, ...]:
 
 
 GATHERS_ONCE: Mapping[str, KnobValue] = {"fsdp_reshard": False}
-GATHERED_AGAIN = 1 / 3  # of FSDP's transfers at most: before the backward pass, beside gradients as large
 
 
 def _sharded(case: Case) -> Limit | None:

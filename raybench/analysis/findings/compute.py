@@ -193,14 +193,14 @@ def contention(case: Case) -> Finding | Need | None:
     has_too_many = 0 < cores < ranks * threads
     fitting = max(cores // ranks, 1) if ranks else 0
     change = {"num_threads": fitting} if not case.is_cuda and has_too_many and fitting < threads else None
-    reason, clocks = None, _clocks_ratio(case)
-    if case.is_cuda:
-        reason = Reason.SHARED_NODE
-    if case.is_cuda and clocks is not None:
+    reason, clocks = None, _clocks_ratio(case) if case.is_cuda else None
+    if clocks is not None:
         # as if a step took the time of so many cycles: what waits for memory slows down less
         by_clocks_s = min(max(1 - clocks, 0.0) * _concurrent_s(case), own.value)
         values |= {"clock_drop_ratio": max(1 - clocks, 0.0), "by_clocks_s": by_clocks_s}
         reason = Reason.CLOCKS if by_clocks_s >= own.value / 2 else Reason.SHARED_HOST
+    elif case.is_cuda:
+        reason = Reason.SHARED_NODE
     elif has_too_many:
         reason = Reason.THREADS if change else Reason.WORKERS
     elif (case.record.nodes or 1) == 1 and _num_nodes(case) > 1:

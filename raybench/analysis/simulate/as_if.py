@@ -205,7 +205,7 @@ class _Seen:
                 over = self._over_network(asked)
                 over = over - over[:, MIDDLE : MIDDLE + 1, MIDDLE : MIDDLE + 1]  # there it was measured
             else:  # all that is held longer is in the step
-                more_s = np.array([_between(slow_s, fast_s, each) - held_s for each in RANGE])
+                more_s = np.interp(RANGE, (0.0, 0.5, 1.0), (slow_s - held_s, 0.0, fast_s - held_s))
                 over = np.log(np.maximum(1 + more_s / step_s, 0.5))[None, None, :].repeat(len(RANGE), axis=1)
             point = self._point(asked, "as if", step_s, {unit: 1.0}, _drawn(over))
             yield replace(point, held_s=held_s, waited_s=waited_s)

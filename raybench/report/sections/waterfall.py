@@ -50,6 +50,7 @@ IN_LEGEND = {
     "skew": "skew (waiting for the slowest)",
     "communication": "communication (not hidden)",
 }
+WHOLE = 0.995  # of a step: what is lost is no percent
 LEAST_WRITTEN = 0.035  # of a bar: less has no room for its number
 
 
@@ -237,6 +238,8 @@ def _seen_words(bars: Sequence[Bar], where: str) -> str:
     """What holds of every bar; of one alone its largest loss too."""
     ideals = sorted(dict(bar.shares)[PART_WORDS["ideal"]] for bar in bars)
     ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (ideals[0], ideals[-1])))
+    if ideals[0] > WHOLE:
+        return f"Computing takes the whole step {where}"
     words = f"Computing takes {ends} of a step {where}"
     lost = {name: share for name, share in bars[0].shares if name not in (PART_WORDS["ideal"], REST)}
     if len(bars) > 1 or not lost:

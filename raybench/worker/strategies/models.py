@@ -115,6 +115,8 @@ class StrategyModels:
             stepper.train_with(
                 make_optimizer(self.workload, self._optimizer, stepper.module, self.setting.optimizer_kernels)
             )
+        if self.is_sharded and self.twin is not None and self.wrapped is not None:
+            self.twin.train_with(self.wrapped.optimizer)
         for stepper in steppers[1:] if not self.is_sharded else ():
             share_state(steppers[0].optimizer, stepper.optimizer)
 

@@ -55,7 +55,10 @@ def test_sizes_with_and_without_dots(text: str, sizes: list[int]) -> None:
     ("arguments", "words"),
     [
         (("--collectives", "all_reduce,reduce"), 'collectives[1]: "all_reduce", "reduce_scatter"'),
-        (("--sizes", "0"), "message_bytes[0]: a multiple of 4 bytes above 0 (received 0)"),
+        (("--sizes", "0"), "--sizes: sizes such as"),
+        (("--sizes", "4.5B"), "--sizes: sizes such as"),
+        (("--sizes", "1024 2048"), "--sizes: sizes such as"),
+        (("--sizes", "0,...,1KiB"), "--sizes: sizes such as"),
         (("--sizes", "1KiB,1022"), "(received 1022)"),
         (("--sizes", "big"), "--sizes: sizes such as"),
         (("--sizes", "1KiB,1024"), "each value once"),

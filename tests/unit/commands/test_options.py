@@ -60,9 +60,6 @@ def test_percent_that_is_none(text):
     assert line == (f'--fail-if-slower: percent of at least 0% and below 100% (received "{text}")')
 
 
-BUCKETS = 'numbers of MiB above 0, several for one setting as 1/5/25, or "default"'
-
-
 def test_lists_of_options():
     assert counts("1,2,4", "--nodes") == (1, 2, 4)
     assert counts("4", "--nodes") == (4,)

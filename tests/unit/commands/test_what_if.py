@@ -44,6 +44,7 @@ def printed(results: Path, text: str, **options: object) -> str:
 
 
 def test_every_combination_of_what_is_typed() -> None:
+    assert [each.bucket_cap_mb for each in parse_changes("bucket_cap_mb=1/5/25,.5")] == ["1/5/25", 0.5]
     changes = parse_changes("bucket_cap_mb=1,default link=10Gbit/s,800mbit/s; batch_size=64")
     assert len(changes) == 4
     assert changes[0] == Change(bucket_cap_mb=1.0, link_bits_per_s=1e10, batch_size=64)

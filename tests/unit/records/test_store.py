@@ -196,7 +196,7 @@ def test_an_older_minor_version_is_read():
         assert not is_readable(other)
 
 
-@pytest.mark.parametrize("newer", ["1.2", "2.0"])
+@pytest.mark.parametrize("newer", ["1.3", "2.0"])
 def test_a_newer_schema_in_a_line_or_in_the_environment(path, newer):
     with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
         results.append(record(8))
@@ -340,6 +340,8 @@ def test_the_same_goes_on(path):
     ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
     with ResultsDirectory.resume(path) as results:
         results.check_same(STUDY, ENVIRONMENT)
+        never = STUDY.scaling.model_copy(update={"as_if": ()})  # as it was written before it could be unset
+        results.check_same(STUDY.model_copy(update={"scaling": never}), ENVIRONMENT)
         longer = STUDY.model_copy(
             update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900, starts=3)}
         )

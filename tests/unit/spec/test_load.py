@@ -219,7 +219,7 @@ def test_layers_must_be_tables():
         ({"workload": 3}, ["workload: a table with a name or a factory (received 3)"]),
         ({"workload": {"name": "mlp", "factory": "a:b"}}, ['workload: a name or a factory, not both (received name = "mlp")']),
         ({"workload": {"name": "text", "model": "gpt2"}}, ['workload.model: "encoder" or "distilbert" (received "gpt2")']),
-        ({"workload": {"name": "text", "num_heads": 5}}, ["workload: hidden_dim 128 must divide by num_heads 5"]),
+        ({"workload": {"name": "text", "num_heads": 5}}, ["workload: hidden_dim 128 must be divisible by num_heads 5"]),
         ({"workload": {"name": "text", "checkpoint": "x"}}, ['workload: checkpoint goes with model = "distilbert" (received "encoder")']),
         ({"workload": {"name": "text", "model": "distilbert", "checkpoint": "x", "num_layers": 2}}, ["workload: num_layers is the checkpoint's own (received 2)"]),
         ({"workload": {"name": "causal_lm", "sequence_length": 2}}, ["workload.sequence_length: a whole number of at least 4 (received 2)"]),
