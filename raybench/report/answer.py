@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
+from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.analysis.training import goodput_ratio
 from raybench.report.finding_texts import next_step
@@ -182,7 +183,8 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
     """What would separate a large rest, where the rounds were ended by the clock."""
     steps = results.headline.steps if results.headline else None
     is_script = isinstance(results.study.workload, ScriptSpec)  # which no time divides further
-    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script:
+    is_busy = _load_of_headline(results) is not None  # then something else comes first
+    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script or is_busy:
         return []
     return ["a larger --time-budget would separate them"]
 
@@ -193,9 +195,9 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
     chosen, one = _choice(results), one_device_words(results)
-    if one == [USE_ONE]:
-        chosen, one = one, [f"on several {each}" for each in chosen]
-    return [*chosen, *one, *_proposal(results)]
+    if one:
+        chosen = [f"on several {each}" for each in chosen]
+    return [*one, *chosen, *_proposal(results)]
 
 
 def _choice(results: StudyResults) -> list[str]:
@@ -236,8 +238,13 @@ def one_device_words(results: StudyResults) -> list[str]:
         return [USE_ONE]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
-    many = devices(advice.record.config.world_size, advice.record.config)
-    return [f"better, use one device: {many} reach {speedup.value:.2f} of its speed"]
+    several = results.scaling(advice.record)
+    alone, config = one_device(advice.record, several), advice.record.config
+    if alone is None:
+        return []
+    rate, rates = (figures(each.throughput_samples_per_s.value) for each in (alone, several))
+    many = devices(config.world_size, config)
+    return [f"{USE_ONE} with {use.label}: {rate} samples/s, where {many} reach {rates}"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -295,34 +302,43 @@ def _tested(test: Verification | None) -> str:
 
 def _trust(results: StudyResults) -> list[str]:
     """What another run would find, and what made this one slower."""
-    headline, scaling = results.headline, results.headline_scaling
+    headline, scaling, load = results.headline, results.headline_scaling, _load_of_headline(results)
     if headline is None or scaling is None:
         return []
     again, words = scaling.efficiency.again if scaling.efficiency else None, []
+    run = "another run" if load is None else "another run under this load"
     if again is not None:
-        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency in another run"]
+        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency in {run}"]
     elif scaling.throughput_samples_per_s.again is not None:
         rate = scaling.throughput_samples_per_s
         assert rate.again is not None
         _, low, high = aligned(rate.value, *rate.again)
-        words = [f"expect {low} to {high} samples/s in another run"]
-    return [*words, *_under_load(results, headline, scaling.speedup)]
+        words = [f"expect {low} to {high} samples/s in {run}"]
+    return words if load is None else [*words, _load_words(headline, load, scaling.speedup)]
 
 
-def _under_load(results: StudyResults, headline: TrialRecord, speedup: Estimate | None) -> Iterator[str]:
-    """What other processes took from the headline, where that is much, and whether it may turn the answer."""
-    for each in results.diagnosis:
-        of_headline = each.trial_id == headline.trial_id
-        if each.name == FindingName.OTHER_PROCESSES and of_headline and each.severity is Severity.WARNING:
-            taken, cores = (each.values[name] for name in ("other_cores", "host_cores"))
-            share = each.values["lost_ratio"]
-            if each.explains is not None and each.step_s is not None:
-                share = each.explains.value / each.step_s
-            without = f"a step may be up to {share:.0%} shorter" if share >= 0.005 else ""
-            if speedup is not None and speedup.high < 1 and speedup.value > 1 - share:
-                without = f"{devices(headline.config.world_size, headline.config)} may beat one"
-            less = f": without them {without}" if without else ""
-            yield f"other processes took {taken:.2f} of {cores:.0f} cores{less}"
+def _load_of_headline(results: StudyResults) -> Finding | None:
+    """That other processes took much from the headline."""
+    loads = (
+        each
+        for each in results.diagnosis
+        if each.name == FindingName.OTHER_PROCESSES and each.severity is Severity.WARNING
+    )
+    headline = results.headline
+    return next((each for each in loads if headline and each.trial_id == headline.trial_id), None)
+
+
+def _load_words(headline: TrialRecord, load: Finding, speedup: Estimate | None) -> str:
+    """What other processes took, and whether that may turn the answer."""
+    taken, cores = (load.values[name] for name in ("other_cores", "host_cores"))
+    share = load.values["lost_ratio"]
+    if load.explains is not None and load.step_s is not None:
+        share = load.explains.value / load.step_s
+    without = f"a step may be up to {share:.0%} shorter" if share >= 0.005 else ""
+    if speedup is not None and speedup.high < 1 and speedup.value > 1 - share:
+        without = f"{devices(headline.config.world_size, headline.config)} may beat one"
+    less = f": without them {without}" if without else ""
+    return f"other processes took {taken:.2f} of {cores:.0f} cores{less}"
 
 
 # --- what was trained

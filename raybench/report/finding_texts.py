@@ -288,5 +288,5 @@ def not_examined_words(missing: Sequence[tuple[FindingName, Need]]) -> str:
     for name, need in missing:
         by_need.setdefault(need, []).append(name)
     return " ".join(
-        f"Not examined, for want of {NEEDS[need]}: {', '.join(names)}." for need, names in by_need.items()
+        f"Not examined: {', '.join(names)}, which needs {NEEDS[need]}." for need, names in by_need.items()
     )

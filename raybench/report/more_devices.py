@@ -176,6 +176,7 @@ def required_table(more: MoreDevices | None) -> Table:
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
         Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
+        Column("speed-up", lambda each: factor(each.ceiling.scaled(each.world_size)), right=True),
         Column(
             f"for {OF_CEILING:.0%} of it, GB/s",
             lambda each: known(each.bus_bytes_per_s, gigabytes_per_s),
@@ -186,7 +187,7 @@ def required_table(more: MoreDevices | None) -> Table:
         Column("links of a node", lambda each: links_words(each) or NONE),
     ]
     caption = (
-        "Ceiling: efficiency over a network that takes no time; stragglers, DDP's copies and contention "
+        "Ceiling, and speed-up: over a network that takes no time; stragglers, DDP's copies and contention "
         f"remain. Then what all links of a node must carry together for {OF_CEILING:.0%} of it, as "
         "nccl-tests counts it; links of a node: as many of a preset as carry that."
     )
@@ -233,14 +234,10 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     refused = _refusal(more)
     if surely and surely[0].how == "fit":
         return [_point_words(surely[0], more)]
-    if required is not None and required.bus_bytes_per_s is not None:
-        many, today = _many(required.world_size, more), more.bus_bytes_per_s
-        rate = bit_rate_words(required.bus_bytes_per_s.value)
-        reach = f", and these reach {bit_rate_words(today)}" if today else ""
-        return [
-            f"{many} reach at most {required.ceiling.value:.0%} efficiency on any network",
-            f"for {OF_CEILING:.0%} of that each node needs {rate}{reach}",
-        ]
+    if required is not None:
+        speedup, many = required.ceiling.value * required.world_size, _many(required.world_size, more)
+        most = f"{many} train at most {speedup:.2f} times as fast as one, whatever the network"
+        return [most, *_network_words(required, more.bus_bytes_per_s)]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
         config = more.record.config
@@ -249,6 +246,20 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
             return [words, _command_words(more, [each.asked.world_size for each in surely], links)]
         return [words, *([f"they are not predicted: {refused}"] if refused else [])]
     return [f"what more devices would bring is not predicted: {refused}"] if refused else []
+
+
+def _network_words(required: Requirement, today: float | None) -> Iterator[str]:
+    """What the network must bring, where that is known to be more than the one here brings."""
+    needed = required.bus_bytes_per_s
+    if needed is None:
+        return
+    if today is None or today < needed.low:
+        reach = f", and these reach {bit_rate_words(today)}" if today else ""
+        yield f"for {OF_CEILING:.0%} of that each node needs {bit_rate_words(needed.value)}{reach}"
+    elif today > needed.high:
+        yield f"this network brings {OF_CEILING:.0%} of that"
+    else:
+        yield "how much of that this network brings is not known"
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from raybench.analysis.simulate.as_if import OF_CEILING
-from raybench.report.more_devices import bit_rate_words
+from raybench.report.more_devices import more_sentences
 from tests.conftest import ROOT
 from tests.corpus.invariants import Drawn
 from tests.corpus.words import before_first_table, sentences, unfolded, words
@@ -80,15 +81,26 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     today, first = waterfall.bus_bandwidth_bytes_per_s.value, more.requirements[0]
     assert first.target == OF_CEILING * first.ceiling.value
     assert first.bus_bytes_per_s is not None
-    needed = f"each node needs {bit_rate_words(first.bus_bytes_per_s.value)}"
-    assert f"{needed}, and these reach {bit_rate_words(today)}." in drawn.answer
+    assert first.bus_bytes_per_s.low < today < first.bus_bytes_per_s.high
+    most = (
+        f"4 devices train at most {4 * first.ceiling.value:.2f} times as fast as one, whatever the network."
+    )
+    assert f"{most} How much of that this network brings is not known." in drawn.answer
+    clear = replace(
+        first, bus_bytes_per_s=replace(first.bus_bytes_per_s, low=2 * today, value=3 * today, high=4 * today)
+    )
+    said = more_sentences(replace(more, points=(), requirements=(clear,)))[1]
+    assert "each node needs " in said
+    assert ", and these reach " in said
     table = drawn.table("What the network must bring")
     assert table is not None
     assert table.rows[0]["over today's"] == f"{first.bus_bytes_per_s.value / today:.2f}x"
 
 
 def test_advice_that_was_not_trained_says_so(draw: Callable[[str], Drawn]) -> None:
-    said = "Use batch 32: it makes 2 devices 6.34 times as fast, but its accuracy was not measured."
+    said = (
+        "On several use batch 32: it makes 2 devices 6.34 times as fast, but its accuracy was not measured."
+    )
     assert said in draw("training").answer
 
 

@@ -112,8 +112,8 @@ def _decides(row: Predicted) -> bool:
 def buckets_words(results: StudyResults) -> str:
     """What bucket the study would choose, and which ones the prediction cannot judge; empty without one."""
     chosen = study_what_if(results)
-    if chosen is None:
-        return ""
+    if chosen is None or not any(each.gain.low or each.gain.high for each in chosen.points):
+        return ""  # or all of them are the same buckets
     unknown = [each for each in chosen.points if not _decides(each) and each.gain.low < each.gain.high]
     more = f" {plural(len(unknown), 'size')} left out: faster or slower is not known." if unknown else ""
     return f"{sentence(choice_words(chosen))}{more}{list_words(chosen)}"

@@ -382,7 +382,9 @@ def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() ->
     use = results.recommendation
     assert use is not None
     assert use.label == "batch 64"
-    assert "Better, use one device: 2 devices reach 0.80 of its speed." in answer_of(results)
+    assert "Use one device with batch 64: " in answer_of(results)
+    assert " samples/s, where 2 devices reach " in answer_of(results)
+    assert "On several use batch 64: " in answer_of(results)
     slower = planted({(32,): exactly(0.4)}, "batch_size")
     assert "Use one device." in answer_of(slower)
     faster = planted({(32,): exactly(0.8)}, "batch_size")
