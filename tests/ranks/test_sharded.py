@@ -24,6 +24,7 @@ from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.setup import TrialModels
+from raybench.worker.strategies.sharding import shard
 from tests.ranks.agreement import agrees, by_rounds, measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, CPU, complete, run_trials
@@ -184,3 +185,21 @@ def test_steps_that_look_at_all_gradients_have_no_twin(pair: Ranks) -> None:
     found = complete(outcome)
     assert found.missing["local"] == "the step looks at the gradients of all ranks"
     assert "replay" not in found.missing
+
+
+def rank_shards_on_two_groups() -> list[bool]:
+    """Whether the whole weights of a model are on each rank, whose group came after another's end."""
+    communicators, found = Communicators("gloo"), list[bool]()
+    for _ in range(2):
+        team = communicators.team((0, 1), 60)
+        assert team is not None
+        module = nn.Linear(16, 4)
+        shard(module, team, Setting(strategy="fsdp"), torch.device("cpu"))
+        found.append(cast(DTensor, module.weight).full_tensor().shape == (4, 16))
+        communicators.drop_team()
+    return found
+
+
+def test_the_group_of_an_earlier_model_may_be_gone(pair: Ranks) -> None:
+    """DTensor keeps what it has worked out of operations, with the mesh: a second training met its group."""
+    assert pair.call(rank_shards_on_two_groups) == [[True, True]] * 2

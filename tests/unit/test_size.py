@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1585, 11),
     "report": (4953, 29),
     "spec": (1718, 13),
-    "worker": (5692, 44),
+    "worker": (5696, 44),
     "workloads": (2217, 22),
 }
 ALONE = 14  # modules below 120 lines with one importer

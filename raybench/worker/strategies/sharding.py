@@ -40,6 +40,7 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
     policy = MixedPrecisionPolicy()
     if dtype:
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    _forget_meshes()
     mesh = DeviceMesh.from_group(team.data, device.type)
     reshard = setting.fsdp_reshard
     blocks = [block for block in repeated_blocks(module) if block is not module]
@@ -51,6 +52,13 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
     outer = replace(policy, output_dtype=torch.float32) if dtype else policy
     fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=outer)
     return dtype is None
+
+
+def _forget_meshes() -> None:
+    """What DTensor keeps of operations, by the shape of a mesh, has the mesh in it: its group may be gone."""
+    from torch.distributed.tensor import debug
+
+    debug._clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
