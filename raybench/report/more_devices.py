@@ -257,9 +257,9 @@ def _network_words(required: Requirement, today: float | None) -> Iterator[str]:
         reach = f", and these reach {bit_rate_words(today)}" if today else ""
         yield f"for {OF_CEILING:.0%} of that each node needs {bit_rate_words(needed.value)}{reach}"
     elif today > needed.high:
-        yield f"this network brings {OF_CEILING:.0%} of that"
+        yield f"an interconnect as fast as this one brings {OF_CEILING:.0%} of that"
     else:
-        yield "how much of that this network brings is not known"
+        yield "how much of that this interconnect brings is not known"
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:

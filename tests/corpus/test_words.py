@@ -85,7 +85,7 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     most = (
         f"4 devices train at most {4 * first.ceiling.value:.2f} times as fast as one, whatever the network."
     )
-    assert f"{most} How much of that this network brings is not known." in drawn.answer
+    assert f"{most} How much of that this interconnect brings is not known." in drawn.answer
     clear = replace(
         first, bus_bytes_per_s=replace(first.bus_bytes_per_s, low=2 * today, value=3 * today, high=4 * today)
     )

@@ -141,7 +141,7 @@ class GpuLike(CUDADevice):
         for name, fake in memory.functions().items():
             setattr(torch.cuda, name, fake)
         uuid = f"gpu of rank {dist.get_rank()}"
-        torch.cuda.get_device_properties = lambda device: SimpleNamespace(uuid=uuid)  # type: ignore
+        torch.cuda.get_device_properties = lambda device: SimpleNamespace(uuid=uuid, name="GPU")  # type: ignore
         super().__init__(torch.device("cuda"))
         self.torch_device, self.ddp_device_ids = torch.device("cpu"), None
 

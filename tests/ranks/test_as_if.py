@@ -14,6 +14,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
+from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.planted import MAX_RANKS, SEEN_THREADS, Plant
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, complete, run_trials
@@ -77,7 +78,10 @@ def _measured(requests: dict[str, StepsRequest]) -> dict[str, Outcome]:
 def outcomes(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     stamps = tmp_path_factory.mktemp("stamps") / "stamps"
     stamps.write_bytes(bytes(8 * MAX_RANKS))
-    return pair.call(_measured, _requests(str(stamps)))[0]
+    found: dict[str, Outcome] = measured_undisturbed(
+        lambda: pair.call(_measured, _requests(str(stamps)))[0], lambda by_name: complete(by_name["planted"])
+    )
+    return found
 
 
 def _step_s(found: StepsResult, variant: Variant) -> float:
