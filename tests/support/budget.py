@@ -14,9 +14,9 @@ from pathlib import Path
 
 CLUSTERS, GROUPS, PROCESSES = "Ray clusters", "worker groups of Ray", "processes"
 RANKS, STUDIES, NODES = "groups of ranks", "studies over ranks", "clusters of local nodes"
-# 10 clusters and 15 groups, and what a second try of a few tests takes. Sessions at once have ranks each.
+# 10 clusters and 15 groups, and what the second tries of a few tests take. Sessions at once have ranks each.
 # Scripts, Trainers, LightningModules, Python and trackers are doors of their own, each with its studies.
-AT_MOST = {CLUSTERS: 12, GROUPS: 17, NODES: 4, RANKS: 18, STUDIES: 38, PROCESSES: 96}
+AT_MOST = {CLUSTERS: 14, GROUPS: 20, NODES: 5, RANKS: 20, STUDIES: 42, PROCESSES: 106}
 EXCEEDED = 10  # the exit code of a session that started more
 TAKEN: dict[str, Counter[str]] = {kind: Counter() for kind in AT_MOST}
 FILE = "RAYBENCH_STARTS"  # a variable: where the sessions of one run keep what they have started together
