@@ -19,7 +19,7 @@ from tests.cluster.conftest import nodes_of, run_on
 from tests.ranks.agreement import MUCH
 from tests.support.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(1200)]
 
 # Of what tc lets through that is not payload: 66 bytes of headers in a frame of 1,514.
 PAYLOAD = 1448 / 1514

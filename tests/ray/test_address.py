@@ -71,11 +71,10 @@ def refusal(kind: type[Command], folder: Path, address: str, **variables: str) -
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        ({"RAY_AUTH_MODE": "disabled"}, "it asks for a token, and no token was sent"),
         ({**ASKS, "RAY_AUTH_TOKEN": "b" * 32}, "the token that was sent is another one"),
         ({"RAY_AUTH_MODE": "token"}, "there is no token here"),
     ],
-    ids=["none", "another", "no file"],
+    ids=["another", "no file"],
 )
 def test_without_its_token_it_is_not_joined(
     tmp_path: Path, address: str, sent: dict[str, str], words: str
