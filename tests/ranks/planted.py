@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.nn as differentiable
+import torch.distributed.nn.functional as differentiable
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -426,7 +426,7 @@ def _buffers() -> nn.Module:
 
 
 def _synchronized() -> nn.Module:
-    return nn.Sequential(nn.Linear(16, 32), _Synchronized(32), nn.Linear(32, 4), _Synchronized(4).eval())
+    return nn.Sequential(nn.Linear(16, 32), _Synchronized(32), nn.Linear(32, 4))
 
 
 def _uncopyable() -> nn.Module:

@@ -6,6 +6,7 @@ process's own in the place of Ray's.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.records.messages import Outcome
@@ -66,6 +68,7 @@ def _serve(
     """On each rank: serve the trials one after the other; rank 0 brings their outcomes."""
     outcomes = list[Outcome]()
     torch.set_num_threads(1)
+    importlib.reload(differentiable)  # as in a worker: its group is there before
     communicators, cache, threads = Communicators("gloo"), GroupCache(), []
     refuse = DistributedDataParallel._passing_sync_batchnorm_handle  # on CPUs
     DistributedDataParallel._passing_sync_batchnorm_handle = lambda self, module: None  # type: ignore
@@ -325,7 +328,7 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
 
 
 def test_what_synchronized_layers_send_is_counted_though_alone_they_send_nothing(two: Served) -> None:
-    """Forward and backward, of two micro-batches; of the layer in training alone."""
+    """Forward and backward, of two micro-batches."""
     assert complete(two.outcomes["synchronized"]).pass_collectives == 2 * 2
 
 
