@@ -149,7 +149,7 @@ def devices() -> Iterator[Check]:
     for index, gpu in enumerate(graphics.gpus):
         limit = f", limit {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
         slot = f", PCIe {gpu.pcie_generation} x{gpu.pcie_width}" if gpu.pcie_generation else ""
-        size = f"{gpu.memory_bytes / GIB:.0f} GiB"
+        size = f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "memory unknown"
         yield Check("devices", "ok", f"GPU {index}: {gpu.name}, {size}, {gpu.pci_bus_id}{limit}{slot}")
         if gpu.cores_near == 0:
             text = f"GPU {index} is far from all {usable} cores: what is copied to it crosses sockets"

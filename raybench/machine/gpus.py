@@ -21,7 +21,7 @@ T = TypeVar("T")
 _ANCESTORS = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 # By number: pynvml has NVML_P2P_CAPS_INDEX_READ as a tuple.
 _P2P_READ, _P2P_NVLINK, _P2P_OK = 0, 2, 0
-_EXCLUSIVE_PROCESS = 3
+_EXCLUSIVE_PROCESS, _MIG_ON = 3, 1
 CORES_OF_A_WORD = 64
 
 
@@ -32,7 +32,7 @@ class Gpu(BaseModel):
 
     name: str = Field(description="model")
     uuid: str = Field("", description="the driver's identifier of this very device")
-    memory_bytes: int = Field(description="its memory, in bytes")
+    memory_bytes: int | None = Field(None, description="its memory, in bytes")
     pci_bus_id: str = Field("", description="where it is plugged in")
     power_limit_watts: float | None = Field(None, description="the limit in force, in W")
     max_clock_mhz: int | None = Field(None, description="highest clock of its multiprocessors, in MHz")
@@ -42,6 +42,7 @@ class Gpu(BaseModel):
     pcie_width: int | None = Field(None, description="lanes of its slot, the most")
     cores_near: int | None = Field(None, description="cores of its NUMA node that this process may use")
     is_exclusive: bool | None = Field(None, description="whether its compute mode is for one process alone")
+    is_sliced: bool | None = Field(None, description="whether MIG divides it")
 
     # The same model with the same limits in the same kind of slot: measurements compare.
     COMPARED: ClassVar[tuple[str, ...]] = (
@@ -104,6 +105,9 @@ def unsupported() -> str | None:
     slices = [word.strip() for word in words if word.strip().startswith("MIG-")]
     if slices:
         return f"CUDA_VISIBLE_DEVICES: whole GPUs, and no slices of one (received {slices[0]!r})"
+    divided = [gpu.name for gpu in graphics().gpus if gpu.is_sliced]
+    if divided:
+        return f"GPUs: whole ones, with MIG off: nvidia-smi -mig 0 (received {divided[0]} with MIG on)"
     with suppress(metadata.PackageNotFoundError):
         version = metadata.version("torch")
         if "+rocm" in version:
@@ -145,10 +149,11 @@ def _visible(handles: list[T], uuid: Callable[[T], str]) -> list[T]:
 
 def _gpu(nvml: Any, handle: Any) -> Gpu:
     limit_mw = _answer(nvml.nvmlDeviceGetPowerManagementLimit, handle)
+    memory = _answer(nvml.nvmlDeviceGetMemoryInfo, handle)  # with MIG on it is told to root alone
     return Gpu(
         name=str(nvml.nvmlDeviceGetName(handle)),
         uuid=str(_answer(nvml.nvmlDeviceGetUUID, handle) or ""),
-        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        memory_bytes=None if memory is None else int(memory.total),
         pci_bus_id=_bus_id(nvml, handle),
         power_limit_watts=None if limit_mw is None else limit_mw / 1000,
         max_clock_mhz=_answer(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
@@ -158,6 +163,7 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
         pcie_width=_answer(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
         cores_near=_answer(_cores_near, nvml, handle),
         is_exclusive=_answer(lambda: int(nvml.nvmlDeviceGetComputeMode(handle)) == _EXCLUSIVE_PROCESS),
+        is_sliced=_answer(lambda: nvml.nvmlDeviceGetMigMode(handle)[0] == _MIG_ON),
     )
 
 

@@ -202,19 +202,19 @@ class TracedRank(Frozen):
 class PCIeLink(Frozen):
     """The link between a GPU and its host."""
 
-    #: generation in use, of a GPU that worked just before
+    #: generation in use, of a GPU at work
     generation: Count
     #: lanes in use
     lanes: Count
-    #: highest generation of GPU and slot
+    #: highest generation of the GPU
     most_generation: Count
     #: most lanes of GPU and slot
     most_lanes: Count
 
     @property
     def is_narrow(self) -> bool:
-        """Whether GPU and slot have more lanes; the generation falls while a GPU idles."""
-        return self.lanes < self.most_lanes
+        """Whether the GPU could have a faster one."""
+        return self.lanes < self.most_lanes or self.generation < self.most_generation
 
 
 class HeldSteps(Frozen):
@@ -323,7 +323,7 @@ class StepsResult(Frozen):
     nccl_networks: tuple[str | None, ...] = ()
     #: lines of code at which a step of the leader's waits for its GPU, each with how often; null: unknown
     host_waits: dict[str, Count] | None = None
-    #: link of each rank's GPU when the rounds ended; null: not known
+    #: link of each rank's GPU late in a block of what is measured; null: not known
     pcie_links: tuple[PCIeLink | None, ...] = ()
     #: loss after the last round
     loss: float | None = None

@@ -74,7 +74,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.QUOTA: "the container used up its CPU quota in {used_up_share} of the scheduler's periods",
     FindingName.THROTTLING: "rank {ranks} reported it in {throttled_rounds} of {rounds} rounds",
     Reason.CLOCK_FELL: "a clock fell by {clock_drop_ratio} between rounds",
-    FindingName.NARROW_PCIE: "{narrow_ranks} has {lanes} of {most_lanes} PCIe lanes",
+    FindingName.NARROW_PCIE: "{narrow} has PCIe {link}, and could have {most_link}",
     FindingName.STILL_WARMING: "{rank} grew {warmer_c} degrees warmer in the rounds, to {temperature_c}",
     FindingName.HOST_SYNCHRONIZATION: "a step waits for its GPU {waits}, at {lines}",
     FindingName.LITTLE_MEMORY: "a GPU was full {retries} in the rounds, and torch emptied its cache",
@@ -162,7 +162,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.OVERSUBSCRIBED: "run on as many cores as workers",
     Reason.QUOTA: "use fewer workers or threads, or raise the limit (resources.limits.cpu, --cpus)",
     FindingName.THROTTLING: "check temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)",
-    FindingName.NARROW_PCIE: "reseat the card, or check its riser and the slot's settings in the BIOS",
+    FindingName.NARROW_PCIE: "use its fastest slot, reseat the card, or check its riser and the BIOS",
     FindingName.STILL_WARMING: "measure longer (measure.max_seconds), as clocks may fall on a warm GPU",
     FindingName.HOST_SYNCHRONIZATION: "read losses and metrics in few steps, and keep sizes on the host",
     FindingName.LITTLE_MEMORY: "use a smaller batch or activation_checkpointing",
@@ -245,9 +245,7 @@ def _shown(finding: Finding) -> dict[str, str]:
         node = f" on node {finding.named['node']}" if "node" in finding.named else ""
         shown["rank"] = f"rank {values['rank']:.0f}{node}"
     others = round(values.get("ranks", 1)) - 1
-    shown["narrow_ranks"] = shown.get("rank", "") + (
-        f", like {plural(others, 'other rank')}," if others else ""
-    )
+    shown["narrow"] = shown.get("rank", "") + (f", like {plural(others, 'other rank')}," if others else "")
     ends = [shown[name] for name in ("least_communication_s", "most_communication_s") if name in shown]
     shown["of_communication"] = f", of which communication is {' to '.join(ends)}" if ends else ""
     if finding.name is FindingName.FAILED:

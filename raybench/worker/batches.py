@@ -17,6 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
+from raybench.worker.communicators import default_group
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import SamplesCheck
 from raybench.workloads.batch_parts import on_device
@@ -152,6 +153,7 @@ def loader_options(workload: Workload, setting: Setting, device: Device, *, pers
     }
 
 
+@default_group(None)
 def make_batches(
     workload: Workload, config: Configuration, size: int, rank: int, device: Device
 ) -> SyntheticBatches | RealBatches:

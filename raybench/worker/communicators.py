@@ -11,10 +11,12 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from inspect import isfunction
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 
 from raybench.errors import CODE_FAILS
 from raybench.worker.devices.device import Device
@@ -34,8 +36,9 @@ _OF_ONE: list[Any] = []  # this rank's group of its own, once there are communic
 def default_group(group: dist.ProcessGroup | None) -> Iterator[None]:
     """What torch.distributed takes where no group is named: ``group``, or None for this rank alone.
 
-    A forward pass may communicate, as SyncBatchNorm does and losses that gather. By torch's own default it
-    would wait for all workers, most of whom sleep while one device runs alone, or a smaller team.
+    A workload may communicate, as SyncBatchNorm does, losses that gather, and data that one rank downloads.
+    By torch's own default it would wait for all workers, most of whom sleep while one device runs alone, or a
+    smaller team.
     """
     (chosen,) = [group] if group is not None else _OF_ONE or [dist.group.WORLD]
     before, dist.group.WORLD = dist.group.WORLD, chosen
@@ -187,6 +190,7 @@ class Communicators:
         assert isinstance(control, dist.ProcessGroup)
         self.control = control
         _OF_ONE[:] = [dist.new_group([self.rank], backend=data_backend, use_local_synchronization=True)]
+        _take_the_default_of_now()
         self._ranks: tuple[int, ...] | None = None
         self._team: Team | None = None
 
@@ -216,6 +220,16 @@ class Communicators:
                 dist.destroy_process_group(group)
             del team, group
             gc.collect()  # the sockets close with the last reference; DDP's reducers form cycles
+
+
+def _take_the_default_of_now() -> None:
+    """Have the functions of torch.distributed.nn ask for the default group when they are called.
+
+    As torch has them they keep the one that there was when their module was imported: that of all workers.
+    """
+    for function in filter(isfunction, vars(differentiable).values()):
+        given = function.__defaults__ or ()
+        function.__defaults__ = tuple(None if isinstance(each, dist.ProcessGroup) else each for each in given)
 
 
 def _set_timeout(timeout: timedelta, group: dist.ProcessGroup) -> None:

@@ -14,6 +14,8 @@ from raybench.records.record import State
 from raybench.workloads.user_code import frames_of
 
 if TYPE_CHECKING:
+    import torch
+
     from raybench.worker.communicators import Team
 
 # What torch's allocators and the driver say, then the libraries that take memory of their own: cuBLAS, cuDNN
@@ -26,6 +28,12 @@ _OUT_OF_MEMORY = re.compile(
 # Libraries that may want memory of their own, and where there is none say something else.
 _LIBRARIES = re.compile(r"cudnn|cublas|cusolver|cusparse|cufft|unable to find an engine", re.IGNORECASE)
 FULL_BYTES, FULL_SHARE = 256 * 2**20, 0.01  # a GPU with less left has none for them
+_GPU: list[torch.device] = []  # this process's, which need not be torch's current one
+
+
+def watch_memory_of(gpu: torch.device) -> None:
+    """Ask this one what memory is left where an error may mean that there is none."""
+    _GPU[:] = [gpu]
 
 
 @dataclass(frozen=True)
@@ -95,8 +103,10 @@ def _memory_left() -> tuple[int, int] | None:
     """Of the GPU of this process free and all bytes; None without one, or where it does not answer."""
     import torch
 
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
     try:
-        return torch.cuda.mem_get_info() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+        return torch.cuda.mem_get_info(*_GPU)
     except RuntimeError:
         return None
 

@@ -41,9 +41,10 @@ def memory_limits(ranks: Sequence[AvailableMemory | None]) -> tuple[int, ...] | 
     return tuple(limits)
 
 
-def allocator_retries() -> int:
+def allocator_retries(device: Device) -> int:
     """How often torch's allocator found this rank's GPU full so far, and emptied its cache; 0 on CPUs."""
-    return int(torch.cuda.memory_stats().get("num_alloc_retries", 0))
+    stats = torch.cuda.memory_stats(device.torch_device) if device.kind == "cuda" else {}
+    return int(stats.get("num_alloc_retries", 0))
 
 
 def all_known(values: Iterable[Known | None]) -> tuple[Known, ...] | None:

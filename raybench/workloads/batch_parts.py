@@ -46,11 +46,12 @@ def joined(batches: Sequence[Any]) -> Any:
 def mapped(batches: Sequence[Any], change: Callable[[Sequence[Any]], Any]) -> Any:
     """``change`` of the corresponding leaves of batches that are built alike, in the first one's containers.
 
-    Containers are mappings (of transformers too, whose batches are no dicts), lists, tuples and named tuples;
-    but for a tuple with a method ``to``, such as a ``PackedSequence``: not all of its parts may be moved.
+    Containers are mappings (of transformers too, whose batches are no dicts), lists, tuples and named tuples.
+    But for a tuple with a method ``to``, such as a ``PackedSequence``: not all of its parts may be moved; and
+    for a mapping with a device, such as a ``TensorDict``: it moves to that one what it is given.
     """
     first = batches[0]
-    if isinstance(first, Mapping):
+    if isinstance(first, Mapping) and not hasattr(type(first), "device"):
         found = {key: mapped([batch[key] for batch in batches], change) for key in first}
         if type(first) is dict:
             return found

@@ -9,28 +9,25 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from raybench.analysis.largest_batch import Bound, decide, probe_of
 from raybench.records.messages import Outcome
-from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.worker.devices import open_device
 from raybench.worker.devices.cuda import CUDADevice
 from raybench.worker.failures import is_out_of_memory
+from raybench.worker.steps.as_if import Hold, StreamChannel
 from raybench.worker.strategies.ddp import HookSwitch, wrap_twin
 from tests.gpu import needs_gpus
-from tests.gpu.trials import TIMEOUT_S, Worker, find_largest, largest_batch_plan, run_all, steps
+from tests.gpu.trials import TIMEOUT_S, Worker, run_all, steps
 from tests.ranks.ranks import run_ranks
 from tests.ranks.trials import complete
 
 pytestmark = needs_gpus(1)
 MIB, GIB = 2**20, 2**30
-HELD_MIB = 192  # for each sample: a GPU of 80 GiB has room for some 380
 
 REQUESTS: dict[str, TrialRequest] = {
     "fp32": steps(1),
     "oom": steps(1, {"mib": 1024.0}, batch_size=16384),  # 16 TiB
-    "after oom": steps(1),
     "default": steps(1, precision="default", channels_last=True, cudnn_benchmark=True),
     "bf16": steps(1, precision="bf16", role="search"),
     "compiled": steps(1, compile=True, role="search"),
@@ -67,47 +64,9 @@ def test_steps_are_measured_with_what_the_device_tells(name, one):
         assert found.matrix_peak_flops_per_s > 1e12
 
 
-def test_memory_that_ran_out_is_the_trials_own(one):
-    found, _ = one
-    assert found["oom"].state == "oom"
-    assert not found["oom"].broken  # agreed before any collective
-    before, after = complete(found["fp32"]), complete(found["after oom"])
-    assert before.device_memory_bytes is not None
-    assert after.device_memory_bytes is not None
-    assert after.device_memory_bytes[0] == pytest.approx(before.device_memory_bytes[0], abs=256 * MIB)
-
-
 def test_nothing_of_a_trial_stays_allocated(one):
     """Workspaces of cuBLAS do; the activations of the step without memory are more."""
     assert all(size < 160 * MIB for size in one[1].values()), one[1]
-
-
-def test_the_largest_batch_takes_90_percent_of_the_gpu() -> None:
-    (lines,) = run_ranks(find_largest, 1, float(HELD_MIB), 1, timeout_s=300)
-    records = [TrialRecord.model_validate_json(line) for line in lines]
-    for record in records:
-        share = probe_of(record).share
-        print(
-            record.config.setting.batch_size,
-            record.state,
-            share,
-            f"{record.wall_time_s:.2f} s",
-            record.reason,
-        )
-    plan = largest_batch_plan(HELD_MIB, 1)
-    (combination,) = plan.combinations()
-    found = decide(combination, plan.target, map(probe_of, records), plan.rules(combination))
-    assert found.bound is Bound.MEMORY
-    assert found.fitting is not None
-    assert found.fitting.share is not None
-    assert found.fitting.limit_bytes is not None
-    one_step = 8 * HELD_MIB * MIB / found.fitting.limit_bytes  # above 64 every eighth number is tried
-    assert 0.9 - 1.5 * one_step < found.fitting.share <= 0.9
-    assert {record.state for record in records} <= {"complete", "oom"}
-    # the first, of one sample, is not taken for one that fills the GPU
-    first = probe_of(records[0])
-    assert first.share is not None
-    assert first.share < 0.2
 
 
 def _nccl_alone() -> dict[str, Any]:
@@ -167,23 +126,22 @@ class _Layer(torch.nn.Module):
 
 
 def _sent_on_a_stream_of_its_own() -> list[float]:
-    """Median steps of DDP on one rank, without transfers and with buckets that take a while elsewhere."""
+    """Median steps of DDP on one rank, without transfers and with buckets that are held on a stream."""
     worker = Worker()
     device = worker.device
     assert isinstance(device, CUDADevice)
     device.tune_pause()
-    cycles, stream, found = device._cycles_per_s, torch.cuda.Stream(), []
+    cycles, found = device._cycles_per_s, list[float]()
     team = worker.communicators.team((0,), TIMEOUT_S)
     assert team is not None
     switch = HookSwitch()
 
+    sent = torch.futures.Future[Any]()
+    sent.set_result(None)
+    channel = StreamChannel(device, lambda buffer: sent)
+
     def send(_, bucket):  # type: ignore[no-untyped-def]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(int(SENT_S * cycles))
-            future = torch.futures.Future[torch.Tensor](devices=[device.torch_device])
-            future.set_result(bucket.buffer())
-        return future
+        return channel.begin(bucket.buffer(), Hold(SENT_S, SENT_S))
 
     model = torch.nn.Sequential(_Layer(cycles), _Layer(cycles)).to(device.torch_device)
     wrapper = wrap_twin(model, team, Setting(bucket_cap_mb=1), device, switch)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 MIB = 2**20
+CHANNELS = 32
 
 
 class Network(nn.Module):
@@ -25,17 +26,15 @@ class Network(nn.Module):
 class Images:
     """Small images through two convolutions; ``mib`` MiB more are taken for each sample after the pass."""
 
-    def __init__(
-        self, mib: float = 0.0, channels: int = 32, waits: bool = False, synchronized: bool = False
-    ) -> None:
+    def __init__(self, mib: float = 0.0, waits: bool = False, synchronized: bool = False) -> None:
         """``waits``: each loss is read on the host; ``synchronized``: SyncBatchNorm."""
-        self._mib, self._channels, self._waits, self._synchronized = mib, channels, waits, synchronized
+        self._mib, self._waits, self._synchronized = mib, waits, synchronized
 
     def model(self) -> nn.Module:
         normalizes = nn.SyncBatchNorm if self._synchronized else nn.BatchNorm2d
-        first, second = nn.Conv2d(4, self._channels, 3), nn.Conv2d(self._channels, self._channels, 3)
-        body = nn.Sequential(first, normalizes(self._channels), nn.ReLU(), second, nn.ReLU())
-        return Network(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(self._channels, 10))
+        first, second = nn.Conv2d(4, CHANNELS, 3), nn.Conv2d(CHANNELS, CHANNELS, 3)
+        body = nn.Sequential(first, normalizes(CHANNELS), nn.ReLU(), second, nn.ReLU())
+        return Network(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(CHANNELS, 10))
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.randn(size, 4, 16, 16, generator=generator), torch.randn(size, 10, generator=generator)

@@ -23,12 +23,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.worker.devices.cuda import CUDADevice
+from tests.support.worker_rank import worker_rank
 from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
 WRAPPED_W, BARE_W, IDLE_W = 300.0, 100.0, 10.0
 SAMPLE_PERIOD_S, ENERGY_EVERY_S = 1 / 6, 0.1  # of the share of busy time, and of the counter of energy
 PCIE = [
-    f"nvmlDeviceGet{which}PcieLink{what}" for which in ("Curr", "Max") for what in ("Generation", "Width")
+    f"nvmlDeviceGet{what}" for what in ("CurrPcieLinkWidth", "GpuMaxPcieLinkGeneration", "MaxPcieLinkWidth")
 ]
 IDLE_MHZ, FAST_MHZ, HOT_MHZ = 345.0, 1980.0, 1500.0
 HOT_AFTER_S = 0.05  # of work without a pause
@@ -171,6 +172,7 @@ class GpuLike(CUDADevice):
             "nvmlDeviceGetCurrentClocksThrottleReasons": HOT if hot else 0,
             "nvmlDeviceGetTotalEnergyConsumption": 1000 * self.work.joules(now),
             **dict.fromkeys(PCIE, 4),
+            "nvmlDeviceGetCurrPcieLinkGeneration": 1 if works_s is None else 4,
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=100 * self.work.busy_share(now)),
         }[function]
 
@@ -228,10 +230,10 @@ class Heard:
         cache in each of these. ``cools``: the device is slow after it has idled.
         """
         GPU[0].work.cools = cools
-        self._retries = int(dist.get_rank() in retries_on)
+        self._retries = int(worker_rank() in retries_on)
         self._weights_gib, self._state_gib, self._wrapped_gib = weights_gib, state_gib, wrapped_gib
         self._gib, self._model_gib, self._alone_s = gib_per_sample, model_gib, alone_s
-        self._late_s = late_s[dist.get_rank()] if late_s else 0.0
+        self._late_s = late_s[worker_rank()] if late_s else 0.0
         self._late_wrapped_s = late_wrapped_s
         GPU[0].gib_per_byte = gradients_gib / GRADIENT_BYTES
 

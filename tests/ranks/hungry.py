@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
+
+from tests.support.worker_rank import worker_rank
 
 MIB = 2**20
 
@@ -16,7 +17,7 @@ class Hungry:
 
     def __init__(self, mib: float = 0.0, most: int = 10**9, ranks: tuple[int, ...] = (), width: int = 16):
         self._mib, self._most, self._width = mib, most, width
-        self._is_here = dist.is_initialized() and dist.get_rank() in ranks
+        self._is_here = worker_rank() in ranks
 
     def model(self) -> nn.Module:
         return nn.Linear(self._width, self._width)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,11 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Team
+from tests.support.worker_rank import num_workers, worker_rank
 
 SPIN_S = 0.0003  # before the deadline: a sleep is not exact
 STAMP_EVERY_S = 0.003
@@ -178,7 +181,7 @@ class Planted:
 
     def __init__(self, plant: Plant, stamps: str) -> None:
         self._plant = plant
-        CLOCK.rank, self._size = dist.get_rank(), dist.get_world_size()
+        CLOCK.rank, self._size = worker_rank(), num_workers()
         CLOCK.stamps = np.memmap(stamps, dtype=np.float64, mode="r+", shape=(MAX_RANKS,))
         CLOCK.step_s, CLOCK.own_s, CLOCK.real, CLOCK.step = {}, {}, 0, 0
 
@@ -271,13 +274,14 @@ class Faulty:
         kind: str = "linear",
         largest_batch: float = math.inf,
         within: str = "",  # the function of raybench in which alone it fails
-        gathers: bool = False,  # its loss those of all ranks' outputs, as contrastive ones do
+        # its loss those of all ranks' outputs, as contrastive ones do: by torch.distributed, or by its "nn"
+        gathers: str = "",
     ) -> None:
         self._gathers = gathers
         self._within = within
         self._fault, self._ranks, self._after, self._wrapper = fault, tuple(ranks), after, wrapper
         self._kind, self._largest, self._calls = kind, largest_batch, 0
-        self._rank = dist.get_rank()  # a forward pass alone finds that it is the only one
+        self._rank = worker_rank()
         SEEN_THREADS.clear()
 
     def model(self) -> nn.Module:
@@ -296,8 +300,13 @@ class Faulty:
         outputs = model(inputs)
         loss = nn.functional.mse_loss(outputs, targets)
         if self._gathers:
-            every = [torch.empty_like(outputs) for _ in range(dist.get_world_size())]
-            dist.all_gather(every, outputs.detach())
+            if self._gathers == "nn":
+                with warnings.catch_warnings():  # torch has newer ones
+                    warnings.simplefilter("ignore", FutureWarning)
+                    every = list(differentiable.all_gather(outputs))
+            else:
+                every = [torch.empty_like(outputs) for _ in range(dist.get_world_size())]
+                dist.all_gather(every, outputs.detach())
             loss = loss + torch.stack(every).square().mean() * outputs.mean()
             SEEN_TEAMS.add((wrapper, len(every)))
         here = self._rank in self._ranks and self._wrapper in ("any", wrapper) and self._is_within()
@@ -331,6 +340,73 @@ class Compressed(Faulty):
         return state, powerSGD_hook.powerSGD_hook
 
 
+def _meet(*_: Any) -> None:
+    dist.barrier()
+
+
+class Meeting(Faulty):
+    """All ranks meet in its code beside the passes, as where one downloads for all."""
+
+    def __init__(self, **arguments: Any) -> None:
+        dist.barrier()
+        super().__init__(**arguments)
+
+    def model(self) -> nn.Module:
+        dist.barrier()
+        return super().model()
+
+    def batch(self, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        dist.barrier()
+        return super().batch(size, generator)
+
+    def dataset(self, split: str) -> Any:
+        return list(zip(*self.batch(64, torch.Generator()), strict=True))
+
+    def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
+        dist.barrier()
+        made = torch.optim.SGD(parameters, 0.01)
+        made.register_step_pre_hook(_meet)
+        return made
+
+
+class Encoded(Faulty):
+    """Its batches are of transformers' own type, which is no dict."""
+
+    def batch(self, size: int, generator: torch.Generator) -> Any:
+        from transformers import BatchEncoding
+
+        inputs, targets = super().batch(size, generator)
+        return BatchEncoding({"inputs": inputs, "targets": targets})
+
+    def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
+        return super().loss(model, (batch["inputs"], batch["targets"]))
+
+
+class NeedsDDP(Faulty):
+    """Its hook takes what DDP alone hands over."""
+
+    def communication_hook(self, group: Any) -> tuple[Any, Any]:
+        def hook(state, bucket):  # type: ignore[no-untyped-def]
+            if not isinstance(bucket, dist.GradBucket):  # type: ignore[attr-defined]
+                raise TypeError("planted: no bucket of DDP's")
+            sent = dist.all_reduce(bucket.buffer().div_(group.size()), group=group, async_op=True)
+            return sent.get_future().then(_value)
+
+        return None, hook
+
+
+def _value(future: Any) -> torch.Tensor:
+    (value,) = future.value()
+    return value
+
+
+class _Synchronized(nn.SyncBatchNorm):
+    """Torch's takes tensors of GPUs alone; with one rank it normalizes a batch, as this one always does."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return nn.functional.batch_norm(values, None, None, self.weight, self.bias, training=True)
+
+
 class _WithUnused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -349,6 +425,10 @@ def _buffers() -> nn.Module:
     return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
 
 
+def _synchronized() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), _Synchronized(32), nn.Linear(32, 4))
+
+
 def _uncopyable() -> nn.Module:
     # its weight is computed, no leaf of the graph: copy.deepcopy refuses it
     return nn.Sequential(nn.utils.weight_norm(nn.Linear(16, 32)), nn.ReLU(), nn.Linear(32, 4))
@@ -358,6 +438,7 @@ _MODELS: dict[str, Callable[[], nn.Module]] = {
     "linear": _linear,
     "buffers": _buffers,
     "unused": _WithUnused,
+    "synchronized": _synchronized,
     "uncopyable": _uncopyable,
 }
 
@@ -365,6 +446,21 @@ _MODELS: dict[str, Callable[[], nn.Module]] = {
 def compressed(**arguments: Any) -> Faulty:
     """The same, its gradients compressed."""
     return Compressed(**arguments)
+
+
+def encoded(**arguments: Any) -> Faulty:
+    """The same, with other batches."""
+    return Encoded(**arguments)
+
+
+def meeting(**arguments: Any) -> Faulty:
+    """The same, with more meetings."""
+    return Meeting(**arguments)
+
+
+def needs_ddp(**arguments: Any) -> Faulty:
+    """The same, with a hook of its own."""
+    return NeedsDDP(**arguments)
 
 
 def faulty(**arguments: Any) -> Faulty:

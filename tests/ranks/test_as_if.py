@@ -17,7 +17,7 @@ from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.planted import MAX_RANKS, SEEN_THREADS, Plant
 from tests.ranks.ranks import Ranks
-from tests.ranks.trials import ALL, complete, run_trials
+from tests.ranks.trials import ALL, CPU, complete, run_trials
 from tests.unit import studies
 
 pytestmark = pytest.mark.alone
@@ -67,8 +67,11 @@ def _requests(stamps: str) -> dict[str, StepsRequest]:
 
 
 def _measured(requests: dict[str, StepsRequest]) -> dict[str, Outcome]:
-    communicators, cache = Communicators("gloo"), GroupCache()
+    communicators, cache, tuned = Communicators("gloo"), GroupCache(), list[None]()
+    CPU.tune_pause = lambda: tuned.append(None)  # type: ignore[method-assign]
     found = run_trials(requests.values(), communicators, cache)
+    del CPU.tune_pause
+    assert len(tuned) == 4  # once a trial: a clock that has fallen in a pause counts slower
     communicators.drop_team()
     SEEN_THREADS.clear()  # of these processes, which other modules use after this one
     return dict(zip(requests, found, strict=True))

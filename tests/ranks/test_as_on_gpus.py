@@ -210,6 +210,13 @@ def test_clocks_of_one_and_of_all_are_with_their_blocks_and_temperatures_with_th
     assert all(block is not None and len(block.clock_mhz) == 1 for block in plain)
 
 
+def test_the_link_to_the_host_is_that_of_a_gpu_at_work(found):
+    """Of one that idles, as when the rounds are done, it is of the first generation."""
+    for link in _measured(found[0]["counters"]).pcie_links:
+        assert link is not None
+        assert not link.is_narrow
+
+
 def test_lines_that_wait_for_the_gpu_are_those_of_the_leaders_step(found):
     assert _measured(found[0]["counters"]).host_waits == {"heard.py:7": 1}
     assert _measured(found[0]["company"]).host_waits is None  # of a search

@@ -29,6 +29,7 @@ from tests.ranks.agreement import agrees, by_rounds, measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, CPU, complete, run_trials
 from tests.support.planted import to_record
+from tests.support.worker_rank import worker_rank
 from tests.unit import studies
 
 pytestmark = pytest.mark.alone
@@ -55,7 +56,7 @@ class Waits:
     """A small network whose steps wait as planted; ``clips``: what looks at all ranks' gradients."""
 
     def __init__(self, late_s: float = 0.0, wrapper_s: float = 0.0, clips: bool = False) -> None:
-        self._late_s, self._wrapper_s = late_s * (torch.distributed.get_rank() == 1), wrapper_s
+        self._late_s, self._wrapper_s = late_s * (worker_rank() == 1), wrapper_s
         if clips:
             self.after_backward = lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 

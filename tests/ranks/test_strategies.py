@@ -27,6 +27,7 @@ from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, BOTH, CPU, SHORT, complete, serve_trial
 from tests.support.alone import findings
 from tests.support.planted import to_record
+from tests.support.worker_rank import worker_rank
 from tests.unit import studies
 
 TIMEOUT_S = 60.0
@@ -72,7 +73,7 @@ class _Residual:
     ) -> None:
         self._norm, self._dropout, self._fault, self._wrapper = norm, dropout, fault, wrapper
         self._after, self._shapes_after, self._calls = after, shapes_after, 0
-        self._rank = dist.get_rank()
+        self._rank = worker_rank()
 
     def model(self) -> nn.Module:
         if self._norm == "none":

@@ -6,12 +6,16 @@ process's own in the place of Ray's.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
+from torch.nn.parallel import DistributedDataParallel
 
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
@@ -64,10 +68,14 @@ def _serve(
     """On each rank: serve the trials one after the other; rank 0 brings their outcomes."""
     outcomes = list[Outcome]()
     torch.set_num_threads(1)
+    importlib.reload(differentiable)  # as in a worker: its group is there before
     communicators, cache, threads = Communicators("gloo"), GroupCache(), []
+    refuse = DistributedDataParallel._passing_sync_batchnorm_handle  # on CPUs
+    DistributedDataParallel._passing_sync_batchnorm_handle = lambda self, module: None  # type: ignore
     for request, ranks in asked:
         outcomes += serve_trial(request, ranks, communicators, cache)
         threads.append(sorted(planted.SEEN_THREADS))
+    DistributedDataParallel._passing_sync_batchnorm_handle = refuse  # type: ignore[method-assign]
     insides = {name: _look_inside(request, communicators) for name, request in looked_into.items()}
     insides["teams"] = {"seen": sorted(planted.SEEN_TEAMS)}
     communicators.drop_team()
@@ -132,12 +140,26 @@ SETTINGS: dict[str, StepsRequest] = {
     "fp16": _request(setting=Setting(batch_size=8, precision="fp16")),
     "bf16": _request(setting=Setting(batch_size=8, precision="bf16")),
     "threads": _request(setting=Setting(batch_size=8, num_threads=2)),
-    "communicates": _request({"gathers": True}, role="scaling"),
+    "communicates": _request({"gathers": "torch.distributed"}, role="scaling"),
+    "gathers by nn": _request({"gathers": "nn"}, role="scaling"),
+    "encoded": _request({"factory": "tests.ranks.planted:encoded"}, role="scaling"),
+    "meets": _request({"factory": "tests.ranks.planted:meeting"}, role="scaling"),
+    "meets over data": _request({"factory": "tests.ranks.planted:meeting", "input": "real"}, role="scaling"),
+    "synchronized": _request(
+        {"kind": "synchronized"}, setting=Setting(batch_size=8, gradient_accumulation=2)
+    ),
+    "needs_ddp": _request({"factory": "tests.ranks.planted:needs_ddp"}),
     "compressed": _request({"factory": "tests.ranks.planted:compressed"}, role="scaling"),
     "base_too_large": _request(
         {"largest_batch": 16}, scaling="strong", setting=Setting(batch_size=32), variants=("base", *ALL)
     ),
 }
+
+# a model that communicates, PowerSGD from its second iteration on, batches that are no dicts: each leaves a
+# group that measures a known length
+KEEP_THE_GROUP = ("communicates", "compressed", "encoded")
+TRUTH = planted.Plant(forward_s=0.02, backward_s=(0.01, 0.01))
+LATE_S = 0.005  # that a wait may end late, on busy cores
 
 # settings that are looked into as well, with the number of tensors in the optimizer's state
 INSIDES: dict[str, tuple[StepsRequest, int]] = {
@@ -159,7 +181,7 @@ INSIDES: dict[str, tuple[StepsRequest, int]] = {
 
 
 @pytest.fixture(scope="module")
-def two(pair: Ranks) -> Served:
+def two(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Served:
     """Every fault, with a sound trial after each, then every setting: all in the same two processes."""
     asked: dict[str, tuple[StepsRequest, tuple[int, ...]]] = {}
     for name, request in FAULTS.items():
@@ -168,7 +190,12 @@ def two(pair: Ranks) -> Served:
     for name, request in LATE.items():
         asked[name] = (request, BOTH)
         asked[f"after {name}"] = (_request(role="scaling"), BOTH)
-    asked |= {name: (request, BOTH) for name, request in SETTINGS.items()}
+    stamps = tmp_path_factory.mktemp("stamps") / "stamps"
+    stamps.write_bytes(bytes(8 * planted.MAX_RANKS))
+    for name, request in SETTINGS.items():
+        asked[name] = (request, BOTH)
+        if name in KEEP_THE_GROUP:
+            asked[f"after {name}"] = (_request(TRUTH.spec(str(stamps)).model_dump()), BOTH)
     return _served(pair, asked, {name: request for name, (request, _) in INSIDES.items()})
 
 
@@ -265,8 +292,20 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
         "base_too_large": {
             "base": "batch 32 does not fit on one device: MemoryError: no memory for 32 samples"
         },
+        "needs_ddp": {
+            "replay": "the workload's hook does not run without DDP: TypeError: planted: no bucket of DDP's"
+        },
     }
     assert found.missing == reasons.get(name, {})
+
+
+@pytest.mark.parametrize("name", KEEP_THE_GROUP)
+def test_a_trial_of_a_known_length_finds_it_after_what_once_ended_the_group(name: str, two: Served) -> None:
+    assert two.outcomes[name].wall_time_s < TIMEOUT_S
+    found = complete(two.outcomes[f"after {name}"])
+    assert not found.missing
+    plain = [block.mean_s for each in found.rounds if (block := each.block("plain"))]
+    assert -0.001 < median(plain) - TRUTH.alone(8) < LATE_S
 
 
 def test_gradients_that_are_copied_at_once_are_those_of_one_device(two: Served) -> None:
@@ -283,8 +322,14 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
     assert found.parity.may_differ == ("the forward pass communicates, on one device with nobody",)
     assert found.phases
     assert found.pass_collectives == 1
+    assert complete(two.outcomes["gathers by nn"]).pass_collectives == 2  # and one in its backward pass
     for inside in two.insides:  # under DDP both with the other rank, and in `local`, which sends nothing
         assert inside["teams"]["seen"] == [("bare", 1), ("ddp", 1), ("ddp", 2)]
+
+
+def test_what_synchronized_layers_send_is_counted_though_alone_they_send_nothing(two: Served) -> None:
+    """Forward and backward, of two micro-batches."""
+    assert complete(two.outcomes["synchronized"]).pass_collectives == 2 * 2
 
 
 def test_gradients_that_travel_are_counted(two: Served) -> None:
@@ -325,7 +370,7 @@ def test_teams_of_four_workers_one_after_the_other(four: Ranks) -> None:
     asked = dict(list(requests.items())[:2]) | {"1 3 fails": (failing, (1, 3))}
     asked |= requests
     # a loss that gathers does so with nobody where one device runs alone, else with the team, not with all
-    talks = _request({"gathers": True}, world_size=2, variants=ALL, role="scaling", oversubscribed=True)
+    talks = _request({"gathers": "nn"}, world_size=2, variants=ALL, role="scaling", oversubscribed=True)
     asked["1 3 communicate"] = (talks, (1, 3))
     outcomes = _served(four, asked).outcomes
     failed = outcomes.pop("1 3 fails")  # rank 0, which answers, was no member

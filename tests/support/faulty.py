@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.support.worker_rank import num_workers, worker_rank
+
 FINE, KILLED, HUNG, OUT_OF_MEMORY, ALL_OUT_OF_MEMORY, RAISES, NOT_FINITE = 8, 16, 24, 32, 40, 48, 56
 LEAVES, NEVER_MADE, FLOODS = 64, 72, 80  # without its process group; a model after that one; prints
 FLOOD = "flood " * 20_000  # of each step, on every rank
@@ -23,10 +25,10 @@ class Faulty:
     def __init__(self, seconds: float = 0.0, mark: str = "") -> None:
         self._calls, self._seconds = 0, seconds
         self._mark = Path(mark) if mark else None
-        self._is_rank_1 = dist.is_initialized() and dist.get_rank() == 1
+        self._is_rank_1 = worker_rank() == 1
 
     def model(self) -> nn.Module:
-        if self._mark is not None and dist.get_rank() == 1 and self._mark.exists():
+        if self._mark is not None and self._is_rank_1 and self._mark.exists():
             self._mark.unlink()  # what is in the next trial's way was left there by the one before
             while True:
                 pass
@@ -80,9 +82,7 @@ class Ending:
         from raybench.worker.devices.cpu import CPUDevice
 
         CPUDevice.frees_waiting_ranks = False
-        self._calls, self._rank, self._size = 0, 0, 1
-        if dist.is_initialized():  # a pass alone finds a group of one
-            self._rank, self._size = dist.get_rank(), dist.get_world_size()
+        self._calls, self._rank, self._size = 0, worker_rank(), num_workers()
 
     def model(self) -> nn.Module:
         return nn.Linear(16, 4)

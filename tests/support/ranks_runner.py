@@ -164,7 +164,7 @@ def _serve(
     from raybench.worker.group_cache import GroupCache
 
     os.environ.clear()
-    os.environ.update(variables)
+    os.environ.update(variables | {"RANK": str(rank), "WORLD_SIZE": str(size)})
     sys.path[:] = path
     gc.freeze()  # what was imported before the fork: each of the product's collections would look at it all
     threading.Thread(target=_end_with_the_driver, daemon=True).start()

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
+
+from tests.support.worker_rank import worker_rank
 
 FLOAT_BYTES = 4
 NO_MACHINE_HAS = 2**60  # bytes
@@ -69,11 +70,11 @@ class Waits:
         jitter_s: float = 0.0,
     ) -> None:
         self._kib, self._layer_s, self._sample_s = tuple(kib), layer_s, sample_s
-        rank = dist.get_rank() if dist.is_initialized() else 0
+        rank = worker_rank()
         self._straggler_s, self._jitter_s = straggler_s * (rank == 1), jitter_s
         self._random = random.Random(rank)
         self._shortage = Path(shortage) if shortage else None
-        self._is_rank_1 = dist.is_initialized() and dist.get_rank() == 1
+        self._is_rank_1 = rank == 1
 
     def model(self) -> nn.Module:
         """A new one."""

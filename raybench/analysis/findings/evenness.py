@@ -253,10 +253,11 @@ def too_few_cores(case: Case) -> Finding | None:
 
 
 def throttling(case: Case) -> Finding | Need | None:
-    """A device held its clock down, or its clock fell by a tenth."""
+    """A device held its clock down; or its clock fell by a tenth, and it cannot say why."""
     rounds, ranks = case.steps.rounds, case.record.ranks
     slowed, drop = sum(any(each.throttled) for each in rounds), _clock_drop(case.steps)
-    if slowed or drop >= CLOCK_DROP:
+    told = [flag for each in rounds for flag in each.throttled if flag is not None]
+    if slowed or (drop >= CLOCK_DROP and not told):  # one that has no such reason is at its power cap
         flags = (zip(ranks, each.throttled, strict=False) for each in rounds)
         reported = sorted({rank for of_round in flags for rank, is_slow in of_round if is_slow})
         return case.found(
@@ -284,13 +285,8 @@ def _clock_drop(measurement: StepsResult) -> float:
 
 def still_warming(case: Case) -> Finding | None:
     """GPUs that grew warmer in the rounds: what they reach for seconds they may not keep for hours."""
-    by_rank = dict(
-        zip(
-            case.record.ranks,
-            zip(*(each.temperature_c for each in case.steps.rounds), strict=False),
-            strict=False,
-        )
-    )
+    temperatures = zip(*(each.temperature_c for each in case.steps.rounds), strict=False)
+    by_rank = dict(zip(case.record.ranks, temperatures, strict=False))
     rises = {rank: each[-1] - each[0] for rank, each in by_rank.items() if None not in (each[0], each[-1])}
     if not rises or max(rises.values()) < WARMER_C:
         return None
@@ -320,8 +316,9 @@ def narrow_pcie(case: Case) -> Finding | None:
     if not narrow:
         return None
     rank, link = next(iter(narrow.items()))
-    values = {"ranks": len(narrow), "rank": rank, "lanes": link.lanes, "most_lanes": link.most_lanes}
-    named = node_of(case.record, rank)
+    own, most = f"{link.generation} x{link.lanes}", f"{link.most_generation} x{link.most_lanes}"
+    values, named = {"ranks": len(narrow), "rank": rank}, {"link": own, "most_link": most}
+    named |= node_of(case.record, rank)
     return case.found(FindingName.NARROW_PCIE, Severity.WARNING, values, named=named)
 
 

@@ -47,10 +47,10 @@ class FindingName(StrEnum):
     #: more workers than cores, or in 5% of the scheduler's periods a rank's container had used up its quota
     #: of CPU time, and stood still
     TOO_FEW_CORES = "too few cores"
-    #: a device says that heat, a power brake or its hardware holds its clock down, or the clock fell by 10%;
-    #: a power cap in force is how GPUs work at full load, and not a finding
+    #: a device says that heat, a power brake or its hardware holds its clock down; or the clock fell by 10%
+    #: where none says why. A power cap is how GPUs work at full load, and not a finding
     THROTTLING = "throttling"
-    #: a GPU's PCIe link has fewer lanes than GPU and slot could have
+    #: a GPU's PCIe link is of an older generation than the GPU, or has fewer lanes than GPU and slot
     NARROW_PCIE = "narrow PCIe link"
     #: a GPU was 5 degrees warmer after the rounds than in the first: the clocks of hours may be lower
     STILL_WARMING = "still warming up"

@@ -8,6 +8,7 @@ from raybench.errors import InvalidTrialError
 from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import Device
+from raybench.worker.failures import watch_memory_of
 
 
 def open_device(device: torch.device) -> Device:
@@ -16,5 +17,6 @@ def open_device(device: torch.device) -> Device:
         if torch.version.hip is not None:
             raise InvalidTrialError(f"AMD's GPUs are not measured yet (received ROCm {torch.version.hip})")
         torch.cuda.set_device(device)
+        watch_memory_of(device)
         return CUDADevice(device, have_nccl_log())
     return CPUDevice()

@@ -89,7 +89,7 @@ class CUDADevice(Device):
         return CUDAMoment(self.torch_device)
 
     def tune_pause(self) -> None:
-        """Time the cycles that a pause counts, at the clock of now."""
+        """Time the cycles that a pause counts, at the clock of now: right after work."""
         event: Any = torch.cuda.Event
         began, ended = (event(enable_timing=True) for _ in range(2))
         began.record()
@@ -166,7 +166,10 @@ class CUDADevice(Device):
         return degrees
 
     def host_waits(self, step: Callable[[], None]) -> dict[str, int] | None:
-        """By torch's own warnings: of ``.item()``, ``.cpu()``, ``nonzero`` and their like."""
+        """By torch's own warnings: of ``.item()``, ``.cpu()``, ``nonzero`` and their like.
+
+        Not of torch's own lines, such as SyncBatchNorm's and those of fp16's scaler: they have to wait.
+        """
         before = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -175,7 +178,9 @@ class CUDADevice(Device):
                 step()
             finally:
                 torch.cuda.set_sync_debug_mode(before)
-        return dict(Counter(_line(each) for each in caught if _SYNCHRONIZES in str(each.message)))
+        waits = [each for each in caught if _SYNCHRONIZES in str(each.message)]
+        places = [(Path(each.filename), each.lineno) for each in waits]
+        return dict(Counter(f"{file.name}:{line}" for file, line in places if not file.is_relative_to(TORCH)))
 
     def throttled(self) -> bool | None:
         """Whether heat, a power brake or the hardware holds the clock down."""
@@ -185,9 +190,9 @@ class CUDADevice(Device):
         return None if reasons is None else bool(reasons & (0x8 | 0x20 | 0x40 | 0x80))
 
     def pcie_link(self) -> PCIeLink | None:
-        """As NVML reports it; "Max" is of GPU and slot together."""
-        names = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth")
-        told = [self._read(f"nvmlDeviceGet{name}") for name in names]
+        """As NVML reports it; "Max" is of GPU and slot together, "GpuMax" of the GPU alone."""
+        names = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "GpuMaxPcieLinkGeneration")
+        told = [self._read(f"nvmlDeviceGet{name}") for name in (*names, "MaxPcieLinkWidth")]
         return PCIeLink(**dict(zip(PCIeLink.model_fields, told, strict=True))) if all(told) else None
 
     def networks(self) -> str | None:
@@ -239,10 +244,7 @@ class CUDADevice(Device):
 
 
 _SYNCHRONIZES = "synchronizing CUDA operation"  # in torch's warning, which names the line that runs
-
-
-def _line(warning: warnings.WarningMessage) -> str:
-    return f"{Path(warning.filename).name}:{warning.lineno}"
+TORCH = Path(torch.__file__).parent
 
 
 def have_nccl_log() -> int | None:

@@ -105,7 +105,7 @@ class Device(Protocol):
         """The end of all work given so far."""
 
     def tune_pause(self) -> None:
-        """Time what a pause counts, while the device is as fast as it is at work; nothing on CPUs."""
+        """Time what a pause counts, when the device has just worked; nothing on CPUs."""
         return
 
     def pause(self, seconds: float) -> float:
@@ -162,7 +162,7 @@ class Device(Protocol):
         return None
 
     def pcie_link(self) -> PCIeLink | None:
-        """The link to the host, now: an idle one may be slower."""
+        """The link to the host, now: that of an idle device may be slower."""
         return None
 
     def networks(self) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any
 from raybench.machine import core_time
 from raybench.machine.host import allowed_cores, host_id, numbered
 from raybench.records.requests import Variant
+from raybench.records.results import PCIeLink
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Moment
 from raybench.worker.strategies.models import StrategyModels
@@ -42,6 +43,7 @@ class BlockMeters:
         self._device, self._measured = device, measured
         self._is_own_clock = device.tells_utilization  # not the mean over a host's cores
         self._round = RoundLook()
+        self.pcie_link: PCIeLink | None = None  # when it was last looked at
 
     def look(self, variant: Variant, late: Moment) -> None:
         """All steps of the block are given: looks when the device has come to ``late``, one of the last."""
@@ -54,15 +56,17 @@ class BlockMeters:
         clock_mhz = self._device.clock_mhz() if variant == self._measured or self._is_own_clock else None
         if variant == self._measured:
             look = replace(look, clock_mhz=clock_mhz)
+            self.pcie_link = self._device.pcie_link()
         if self._is_own_clock:
             look = replace(look, clocks_mhz={**look.clocks_mhz, variant: clock_mhz})
         self._round = look
 
     def take_round(self) -> RoundLook:
-        """Of the round that ends; where this rank did not run what is measured, its clock now."""
+        """Of the round that ends; where this rank did not run what is measured, its cores' clock now."""
         found, self._round = self._round, RoundLook()
-        found = replace(found, temperature_c=self._device.temperature_c())
-        return found if found.clock_mhz is not None else replace(found, clock_mhz=self._device.clock_mhz())
+        # a GPU that idles has another
+        clock_mhz = found.clock_mhz or (None if self._is_own_clock else self._device.clock_mhz())
+        return replace(found, clock_mhz=clock_mhz, temperature_c=self._device.temperature_c())
 
 
 STEPS_AHEAD = 2  # given to the device, of those that nobody times: it must not idle, nor have many left to do

@@ -17,7 +17,7 @@ from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
-from raybench.worker.communicators import Team, collectives_alone
+from raybench.worker.communicators import Team, collectives_alone, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
@@ -91,6 +91,7 @@ def _finite(losses: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(loss if math.isfinite(loss) else None for loss in losses)
 
 
+@default_group(None)
 def _new_model(config: Configuration, models: StrategyModels, cache: GroupCache) -> nn.Module:
     return cache.model(models.workload, config).train()
 
@@ -173,7 +174,7 @@ def _run(
     autocast: bool = True,
 ) -> ShortRun:
     losses, gradient = list[torch.Tensor](), list[torch.Tensor]()
-    optimizer = make_optimizer(models.workload, config.optimizer, module, setting.optimizer_kernels)
+    optimizer = make_optimizer(models.workload, config.optimizer, module, setting.optimizer_kernels, group)
     place = models.device.torch_device
     stepper = Stepper(
         module, optimizer, models.workload, pieces, setting, place, group=group, autocast=autocast

@@ -62,12 +62,14 @@ class Replay:
         self._sizes, self._device = bucket_bytes, device
         self._group, self._communication, self._steps = team.data, communication, 0
         # what a hook of the workload's own keeps of the real gradients is left alone
-        own = communication.own() if communication.own is not None else None
-        self._state, self._hook = own or (communication.state, communication.hook)
+        self._state = communication.state if communication.own is None else None
+        self._hook = communication.hook
         self._buckets: list[ReplayBucket] = []
 
     def make_buffers(self) -> None:
         """Take their memory; not a collective call."""
+        if self._communication.own is not None and not self._steps:
+            self._state, self._hook = self._communication.own()
         self._buckets = [self._bucket(index, size) for index, size in enumerate(self._sizes)]
 
     def _bucket(self, index: int, size_bytes: int) -> ReplayBucket:
@@ -84,8 +86,9 @@ class Replay:
             self.step()
 
     def release(self) -> None:
-        """Give the memory of the buckets back."""
+        """Give the memory of the buckets back, and torch's PowerSGD's of what it left out of them."""
         self._buckets = []
+        getattr(self._state, "error_dict", {}).clear()
 
     def step(self) -> None:
         """Send every bucket, then wait for all."""

@@ -17,7 +17,7 @@ from raybench.analysis.stats.stopping import Decision, decide
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import BlockStepTimes, OnProgress, Progress
 from raybench.records.requests import StepsRequest, Variant
-from raybench.records.results import Block, Round, StopReason
+from raybench.records.results import Block, PCIeLink, Round, StopReason
 from raybench.spec.placement import alternating
 from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import drop_ready, whole_turns
@@ -105,6 +105,7 @@ class LoopResult:
     loss: float | None = None
     hosts: tuple[int, ...] = ()  # a number for the host of each rank
     host_cores: tuple[int, ...] = ()  # of each rank's host
+    pcie_link: PCIeLink | None = None  # of this rank's device, at work
     # cores that they took, on the leader's host
     other_programs: dict[str, float] = field(default_factory=dict)
 
@@ -165,6 +166,7 @@ class MeasuringLoop:
             if decision.stop:
                 self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
                 self._result.other_programs = self._other_load.by_name()
+                self._result.pcie_link = self._meters.pcie_link
                 break
         return self._result
 

@@ -10,7 +10,7 @@ from raybench.errors import CODE_FAILS
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import make_batches
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import describe, drop_frames, is_out_of_memory
 from raybench.worker.group_cache import GroupCache
@@ -99,6 +99,7 @@ class TrialModels:
             self._measured.release()
         self._measured = None
 
+    @default_group(None)
     def _step_alone(self, first_step: Callable[[StrategyModels], None]) -> str | None:
         """Make the models and step the bare one, on this rank alone; why FSDP's does not fit there."""
         workload = build(self._config.workload, self._config.data, self._config.seed)
@@ -117,6 +118,7 @@ class TrialModels:
             return describe(error)
         return None
 
+    @default_group(None)
     def _make_models(self, config: Configuration, workload: Workload) -> StrategyModels:
         team = self._team
         check_model_fits(config, workload, team, self._cache)

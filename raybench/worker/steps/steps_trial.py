@@ -23,7 +23,7 @@ from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
-from raybench.records.results import Beside, ProbeResult, StepsResult, TracedRank
+from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult, TracedRank
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
@@ -89,11 +89,12 @@ class StepsTrial:
         num_steps, reports = self._warm_up(variants, measured)
         warmed_up, num_compiled = perf_counter(), self._models.num_compiled()
         self._refuse_if_nothing_compiled(num_compiled)
-        periods, retries = quota_periods(), allocator_retries()
+        periods, retries = quota_periods(), allocator_retries(self._device)
         loop = MeasuringLoop(self._request, self._team, self._device, variants, on_progress).run()
         on_progress(Progress("collect"))
         self._refuse_if_compiled_again(num_compiled)
-        of_rounds = self._of_rounds_on_ranks(quota_used_up(periods), allocator_retries() - retries)
+        retries = allocator_retries(self._device) - retries
+        of_rounds = self._of_rounds_on_ranks(quota_used_up(periods), retries, loop.pcie_link)
         result = None
         if self._team.leads:
             result = StepsResult(
@@ -176,12 +177,12 @@ class StepsTrial:
                 "compile: torch compiled again within the rounds: shapes of batches or the graph change"
             )
 
-    def _of_rounds_on_ranks(self, quota: float | None, retries: int) -> dict[str, tuple[Any, ...]]:
+    def _of_rounds_on_ranks(self, quota: float | None, retries: int, link: PCIeLink | None) -> dict[str, Any]:
         """Fields with a value of each rank, when the rounds are done; ``retries`` of torch's allocator."""
         own = {
             "quota_used_up": quota,
             "nccl_networks": self._device.networks(),
-            "pcie_links": self._device.pcie_link(),
+            "pcie_links": link,
             "allocator_retries": retries,
         }
         ranks = self._team.gather(own)

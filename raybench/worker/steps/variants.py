@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
@@ -218,7 +219,11 @@ class Variants:
             if failure or twin is None:
                 return None
             failure, _ = self._tried(lambda: self._step_alone(twin))
-        self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT
+        models = self._models
+        layers = [each for each in models.copies.model.modules() if isinstance(each, nn.SyncBatchNorm)]
+        # alone it calls none; with others it gathers its statistics, and adds up their gradients
+        of_layers = 2 * sum(each.training for each in layers) * models.setting.gradient_accumulation
+        self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT + of_layers
         return None if failure else twin
 
     def _switched(self, run: VariantRun, collectives: Collectives) -> VariantRun:
@@ -263,6 +268,7 @@ class Variants:
         local = next(run for run in self.runs if run.variant == "local")
         local.activate()
         spread = rank_spread(self._team, self._device, local.step, self.step_s["local"])
+        self._device.tune_pause()  # while its clock is that of steps
         made = list[VariantRun]()
         for name, each in zip(AS_IF, asked, strict=False):
             run, held = self._as_if_run(name, each, steps, spread)
@@ -315,7 +321,6 @@ class Variants:
 
         def activate() -> None:
             models.activate()
-            self._device.tune_pause()
             twin.now, module.broadcast_buffers = hook, models.setting.broadcast_buffers
 
         def release() -> None:
@@ -332,10 +337,15 @@ class Variants:
             self._add_replay(Replay(sizes, self._team, on, communication))
 
     def _add_replay(self, replay: Replay | ShardedReplay) -> None:
-        failure, _ = self._tried(replay.make_buffers)
+        is_own = self._models.communication.own is not None  # it may want more than a bucket has without DDP
+        is_expected = is_out_of_memory if not is_own else lambda error: True
+        failure, _ = self._team.tried(replay.make_buffers, is_expected)
+        if is_own and not failure:
+            failure, _ = self._team.tried(replay.activate, is_expected)
         if failure:
             replay.release()
-            self.missing["replay"] = f"no memory for what is sent: {failure}"
+            why = "the workload's hook does not run without DDP" if is_own else "no memory for what is sent"
+            self.missing["replay"] = f"{why}: {failure}"
             return
         self.add(VariantRun("replay", replay.step, replay.activate, replay.release))
 

@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.spec.knobs import Setting, bucket_sizes_mb
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device
 from raybench.workloads.protocol import Workload
 
@@ -54,8 +54,13 @@ def set_communication(
     """Register the workload's own hook, or the one for the knob ``gradient_compression``."""
     make = getattr(workload, "communication_hook", None)
     if make is not None:
-        state, hook = make(team.data)
-        communication = Communication(hook, state, lambda: make(team.data))
+
+        def own() -> tuple[Any, Hook]:
+            with default_group(team.data):
+                return make(team.data)  # type: ignore[no-any-return]
+
+        state, hook = own()
+        communication = Communication(hook, state, own)
         wrapper.register_comm_hook(state, _recorded(communication))
         return communication
     communication = Communication(compression_hook(setting.gradient_compression), team.data)

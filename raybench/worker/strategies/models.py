@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import ProcessGroup as Group
 from torch.nn.parallel import DataParallel
 
 from raybench.errors import InvalidTrialError
@@ -24,7 +25,7 @@ from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.batches import Batches
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.cuda import gpu_uuid
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies import ddp
@@ -112,9 +113,8 @@ class StrategyModels:
         twin = None if self.is_sharded else self.twin  # whose optimizer is that of the shards
         steppers = [each for each in (self._bare, self.wrapped, twin) if each is not None]
         for stepper in steppers:
-            stepper.train_with(
-                make_optimizer(self.workload, self._optimizer, stepper.module, self.setting.optimizer_kernels)
-            )
+            kernels, group = self.setting.optimizer_kernels, stepper.group
+            stepper.train_with(make_optimizer(self.workload, self._optimizer, stepper.module, kernels, group))
         if self.is_sharded and self.twin is not None and self.wrapped is not None:
             self.twin.train_with(self.wrapped.optimizer)
         for stepper in steppers[1:] if not self.is_sharded else ():
@@ -188,10 +188,10 @@ class StrategyModels:
     def _stepper(
         self, module: nn.Module, batches: Batches, team: Team | None = None, *, autocast: bool = True
     ) -> Stepper:
-        """``team``: with whom its forward pass may communicate."""
+        """``team``: with whom its step may communicate."""
         kernels, device = self.setting.optimizer_kernels, self.device.torch_device
-        optimizer = make_optimizer(self.workload, self._optimizer, module, kernels)
         group = team.data if team is not None else None
+        optimizer = make_optimizer(self.workload, self._optimizer, module, kernels, group)
         return Stepper(
             module, optimizer, self.workload, batches, self.setting, device, group=group, autocast=autocast
         )
@@ -251,6 +251,7 @@ class CopiedModel:
                 other.data = tensor.data
         return shared
 
+    @default_group(None)
     def _build_again(self) -> nn.Module:
         model = self._workload.model()
         if self._setting.activation_checkpointing:
@@ -259,10 +260,14 @@ class CopiedModel:
 
 
 def make_optimizer(
-    workload: Workload, spec: OptimizerSpec, module: nn.Module, kernels: str
+    workload: Workload, spec: OptimizerSpec, module: nn.Module, kernels: str, group: Group | None
 ) -> torch.optim.Optimizer:
-    """The workload's own optimizer, or the study's, that updates as the knob ``optimizer_kernels`` says."""
-    optimizer = optimizer_of(workload, unwrapped(module)) or _optimizer_of_study(spec, module)
+    """The workload's own optimizer, or the study's, that updates as the knob ``optimizer_kernels`` says.
+
+    ``group``: with whom it may communicate, as one may that shards its state; None: with nobody.
+    """
+    with default_group(group):
+        optimizer = optimizer_of(workload, unwrapped(module)) or _optimizer_of_study(spec, module)
     set_kernels(optimizer, kernels)
     return optimizer
 

@@ -28,7 +28,7 @@ def _unmarked(phase: Phase) -> None:
 class Stepper:
     """A module, bare or wrapped, that is trained step by step.
 
-    ``group``: with whom its forward pass may communicate; None: with nobody, as on one device alone.
+    ``group``: with whom its step may communicate; None: with nobody, as on one device alone.
     ``autocast=False``: the module itself runs in the setting's precision, as FSDP's may.
     """
 
@@ -85,13 +85,14 @@ class Stepper:
 
         ``mark`` is called after each phase; the timed blocks go without it.
         """
-        for left in reversed(range(self.batches_per_step)):
-            batch = self.batches.next()
-            mark("data")
-            self.loss = self.backward(batch, self._weighted, last=left == 0, mark=mark)
-        self._update()
-        self.optimizer.zero_grad(set_to_none=True)
-        mark("optimizer")
+        with default_group(self.group):
+            for left in reversed(range(self.batches_per_step)):
+                batch = self.batches.next()
+                mark("data")
+                self.loss = self.backward(batch, self._weighted, last=left == 0, mark=mark)
+            self._update()
+            self.optimizer.zero_grad(set_to_none=True)
+            mark("optimizer")
         self._may_skip_sync = True
 
     def backward(
@@ -136,8 +137,7 @@ class Stepper:
         before = self._updates
         if self._after_backward is not None:
             self.scaler.unscale_(self.optimizer)  # which also looks for what is not finite: before clipping
-            with default_group(self.group):
-                self._after_backward(self.inner)
+            self._after_backward(self.inner)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.scaler.is_enabled():

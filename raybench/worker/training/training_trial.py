@@ -15,7 +15,7 @@ import torch.distributed as dist
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
-from raybench.worker.communicators import Alone, Team
+from raybench.worker.communicators import Alone, Team, default_group
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.group_cache import GroupCache
@@ -39,6 +39,7 @@ from raybench.workloads.schedule import schedule_of
 class TrainingTrial:
     """Everything that one rank holds while it trains."""
 
+    @default_group(None)
     def __init__(
         self,
         request: TrainingRequest,
@@ -88,7 +89,8 @@ class TrainingTrial:
 
     def _train(self, stepper: Stepper, began: float, on_progress: OnProgress) -> TrainingResult:
         steps = math.ceil(self._passes.train_batches.num_samples / self._request.config.global_batch_size)
-        own = schedule_of(self._workload, stepper.optimizer, self._spec.epochs, steps)
+        with default_group(stepper.group):
+            own = schedule_of(self._workload, stepper.optimizer, self._spec.epochs, steps)
         rates = LearningRates(self._request, stepper.optimizer, own)
         epochs = self._saved.resume(stepper)
         setup_s, resumed_after = perf_counter() - began, len(epochs)

@@ -49,6 +49,7 @@ def paper_driver(**changes):
             [0b1100] * words if handle == "gpu0" else [3] * words
         ),
         "nvmlDeviceGetComputeMode": lambda handle: 3 if handle == "gpu2" else 0,
+        "nvmlDeviceGetMigMode": unsupported,
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=7)] * (handle == "gpu1"),
         "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 50,
         "nvmlDeviceGetP2PStatus": lambda a, b, index: 0 if {a, b} == {"gpu0", "gpu1"} else 4,
@@ -127,12 +128,33 @@ def test_slices_of_a_gpu_and_amds_are_refused_and_no_study_on_cores_instead(
     assert line in next(each.found for each in checks.devices() if each.status == "missing")
 
 
+def test_a_gpu_that_mig_divides_is_refused_and_not_taken_for_none(paper, monkeypatch):
+    """Of such a one the driver tells the memory to root alone."""
+
+    def refuses(handle):
+        raise RuntimeError("insufficient permissions")
+
+    divided = {
+        "nvmlDeviceGetMigMode": lambda handle: [int(handle == "gpu1"), 0],
+        "nvmlDeviceGetMemoryInfo": refuses,
+    }
+    assert gpus.unsupported() is None
+    monkeypatch.setitem(sys.modules, "pynvml", paper_driver(**divided))
+    assert [gpu.is_sliced for gpu in gpus.graphics().gpus] == [False, True, False]
+    assert [gpu.memory_bytes for gpu in gpus.graphics().gpus] == [None] * 3
+    with pytest.raises(RequestError, match="with MIG off"):
+        Cluster().device_kind()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
+    assert gpus.unsupported() is None
+    assert any("GPU 0: H200, memory unknown" in each.found for each in checks.devices())
+
+
 def test_no_driver_is_no_gpu(monkeypatch):
     def lost(handle):
         raise RuntimeError("GPU is lost")
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setitem(sys.modules, "pynvml", paper_driver(nvmlDeviceGetMemoryInfo=lost))
+    monkeypatch.setitem(sys.modules, "pynvml", paper_driver(nvmlDeviceGetName=lost))
     assert gpus.graphics() == gpus.Graphics()
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpus.graphics() == gpus.Graphics()

@@ -48,5 +48,5 @@ class FakeMemory:
             "reset_peak_memory_stats": self.reset,
             "empty_cache": self.empty,
             "set_device": lambda device: None,
-            "memory_stats": lambda: {"num_alloc_retries": self.retries},
+            "memory_stats": lambda device: {"num_alloc_retries": self.retries},
         }

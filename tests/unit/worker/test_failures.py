@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from raybench.errors import InvalidTrialError
+from raybench.worker import failures
 from raybench.worker.failures import (
     AgreedFailure,
     RankFailure,
@@ -13,6 +14,7 @@ from raybench.worker.failures import (
     drop_frames,
     is_echo,
     is_out_of_memory,
+    watch_memory_of,
 )
 
 # As torch 2.14 and NCCL 2.29 write them.
@@ -79,8 +81,15 @@ def test_a_library_that_fails_on_a_full_gpu_is_out_of_memory(text, monkeypatch):
     """Whatever it says: that it found no memory of its own it does not."""
     gib = 2**30
     left = {"free": gib // 8}
+    full = {torch.device("cuda", 1)}  # this process's; a workload has made another the current one
+    monkeypatch.setattr(failures, "_GPU", [])
+    watch_memory_of(torch.device("cuda", 1))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (left["free"], 16 * gib))
+    monkeypatch.setattr(
+        torch.cuda,
+        "mem_get_info",
+        lambda device=None: (left["free"] if device in full else 8 * gib, 16 * gib),
+    )
     assert is_out_of_memory(RuntimeError(text))
     assert not is_out_of_memory(RuntimeError("shapes differ"))
     left["free"] = 2 * gib

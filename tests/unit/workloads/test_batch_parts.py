@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -59,6 +60,30 @@ def test_what_knows_how_to_move_is_moved_and_cannot_be_joined() -> None:
     assert moved["graph"].device == moved["read_only"]["x"].device == META
     with pytest.raises(TypeError, match="batches of Graph cannot be joined to one"):
         joined([batch, batch])
+
+
+class OnItsDevice(UserDict):  # type: ignore[type-arg]
+    """As a TensorDict, which moves to its device what it is given."""
+
+    def __init__(self, parts: dict[str, torch.Tensor], device: torch.device) -> None:
+        self._device = device
+        super().__init__(parts)
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    def __setitem__(self, name: str, part: torch.Tensor) -> None:
+        super().__setitem__(name, torch.empty_like(part, device=self._device))
+
+    def to(self, device: torch.device) -> OnItsDevice:
+        return OnItsDevice(dict(self), device)
+
+
+def test_a_mapping_with_a_device_moves_as_it_does() -> None:
+    moved = on_device([OnItsDevice({"x": ONE}, torch.device("cpu"))], META)[0]
+    assert isinstance(moved, OnItsDevice)
+    assert moved.device == moved["x"].device == META
 
 
 def test_a_packed_sequence_moves_by_itself_its_lengths_stay_on_the_cpu() -> None:

@@ -126,9 +126,11 @@ def test_throttling_names_the_rank() -> None:
     assert evidence(finding) == "rank 1 reported it in 5 of 10 rounds"
 
 
-def test_a_falling_clock_is_throttling() -> None:
+def test_a_clock_that_falls_is_throttling_where_the_device_cannot_say_why() -> None:
+    """A GPU whose clock falls for none of those reasons is at its power cap, as it is at full load."""
     record = with_rounds(measured(COSTS, STEADY), clock_mhz=[(1900.0, None)] * 5 + [(1500.0, None)] * 5)
     assert found(record)[FindingName.THROTTLING].values["clock_drop_ratio"] == pytest.approx(0.21, abs=0.01)
+    assert FindingName.THROTTLING not in found(with_rounds(record, throttled=[(False, None)]))
 
 
 def with_result(record: TrialRecord, **fields: Any) -> TrialRecord:
@@ -152,10 +154,11 @@ def test_a_narrow_link_is_a_finding_of_its_rank() -> None:
     assert FindingName.NARROW_PCIE not in found(with_result(record, pcie_links=(link, None)))
     narrow = link.model_copy(update={"lanes": 4})
     finding = found(with_result(record, pcie_links=(link, narrow)))[FindingName.NARROW_PCIE]
-    assert finding.values == {"ranks": 1, "rank": 1, "lanes": 4, "most_lanes": 16}
-    assert evidence(finding) == "rank 1 has 4 of 16 PCIe lanes"
-    idle = link.model_copy(update={"generation": 1})  # as a GPU's link is that has nothing to do
-    assert FindingName.NARROW_PCIE not in found(with_result(record, pcie_links=(idle, link)))
+    assert (finding.values["ranks"], finding.values["rank"]) == (1, 1)
+    assert evidence(finding) == "rank 1 has PCIe 4 x4, and could have 4 x16"
+    older = link.model_copy(update={"generation": 3})  # as it is in an older slot
+    finding = found(with_result(record, pcie_links=(older, link)))[FindingName.NARROW_PCIE]
+    assert evidence(finding) == "rank 0 has PCIe 3 x16, and could have 4 x16"
 
 
 def test_a_full_gpu_is_a_finding_where_the_allocator_had_to_ask_again() -> None:

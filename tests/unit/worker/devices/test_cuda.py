@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +50,7 @@ class FakeNVML:
     def nvmlDeviceGetCurrPcieLinkWidth(self, handle: str) -> int:
         return self.lanes
 
-    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: str) -> int:
+    def nvmlDeviceGetGpuMaxPcieLinkGeneration(self, handle: str) -> int:
         return 5
 
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
@@ -178,6 +179,18 @@ def test_fp32_is_fp32_whatever_code_has_set_for_all_of_torch(gpu, monkeypatch):
     finally:
         torch.backends.fp32_precision = before
         device.activate(Setting(precision="default"), 1)
+
+
+def test_a_step_waits_at_lines_of_the_users_and_not_at_torchs_own(gpu, monkeypatch):
+    """SyncBatchNorm picks ranks by a mask, whose size the host has to know."""
+    for name in ("get_sync_debug_mode", "set_sync_debug_mode"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: 0)
+
+    def step() -> None:
+        for file, line in (("/home/a/train.py", 12), (torch.nn.modules._functions.__file__, 81)):
+            warnings.warn_explicit("called a synchronizing CUDA operation", UserWarning, file, line)
+
+    assert open_gpu(monkeypatch, None).host_waits(step) == {"train.py:12": 1}
 
 
 def test_peaks_are_forgotten_on_the_gpus_that_dp_drives_too(gpu, monkeypatch):

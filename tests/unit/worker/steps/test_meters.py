@@ -1,0 +1,21 @@
+"""What is looked at in a round, where a rank has not run what is measured too."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raybench.worker.steps.meters import BlockMeters
+
+IDLE_MHZ = 345.0
+
+
+@pytest.mark.parametrize(("is_gpu", "expected"), [(True, None), (False, IDLE_MHZ)])
+def test_the_clock_of_a_gpu_that_another_rank_drives_is_not_taken_for_one_at_work(is_gpu, expected):
+    """Of cores it is the mean over all of them, whoever works."""
+    device: Any = SimpleNamespace(
+        tells_utilization=is_gpu, temperature_c=lambda: 40.0, clock_mhz=lambda: IDLE_MHZ
+    )
+    assert BlockMeters(device, "ddp").take_round().clock_mhz == expected
