@@ -11,7 +11,7 @@ from statistics import median
 
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
-from raybench.machine.checks import Check, Wanted, all_reduce_words, examine, median_interval, wanted
+from raybench.machine.checks import Check, all_reduce_words, examine, median_interval
 from raybench.machine.environment import capture, of_nodes, unlike_nodes
 from raybench.machine.host import WorkerNeeds
 
@@ -32,7 +32,7 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     if idle:
         names = ", ".join(map(str, idle))
         found.append(Check("nodes", "ok", f"no cores for workers, not examined: {names}"))
-    answers = on_each_node(nodes, _examine_here, wanted())
+    answers = on_each_node(nodes, _examine_here)
     found += _merged(answers)
     answering = [each.node for each in answers if each.error is None]
     found += _versions(answering)
@@ -54,8 +54,8 @@ def _nodes_words(nodes: Sequence[Node]) -> str:
     return f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
 
 
-def _examine_here(wanted: Wanted) -> list[Check]:
-    return examine(wanted, with_workers=False)
+def _examine_here() -> list[Check]:
+    return examine(with_workers=False)
 
 
 def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:

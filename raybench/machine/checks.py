@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -25,12 +24,9 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 import raybench
-from raybench.machine import gpus, host
+from raybench.machine import environment, gpus, host
 from raybench.machine import network as net
 from raybench.machine.host import virtualization
 
@@ -55,56 +51,10 @@ def as_size(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB else f"{num_bytes / 2**20:.0f} MiB"
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What raybench needs, as its metadata says: a node to which it travels has no metadata of it."""
-
-    python: str  # versions
-    packages: tuple[str, ...]  # requirements
-
-
-def wanted() -> Wanted:
-    """Of the installed package, else of the checkout."""
-    try:
-        python = str(metadata.metadata("raybench")["Requires-Python"] or "")
-        return Wanted(python, tuple(metadata.requires("raybench") or ()))
-    except metadata.PackageNotFoundError:
-        project = _project()
-        return Wanted(str(project.get("requires-python", "")), tuple(project.get("dependencies", ())))
-
-
-def python(wanted: Wanted) -> Iterator[Check]:
-    """Python, and whether raybench runs on it."""
-    version = platform.python_version()
-    text = f"{version} ({sys.executable})"
-    if wanted.python and Version(version) not in SpecifierSet(wanted.python):
-        needed = f"{text}, raybench needs {wanted.python}"
-        yield Check("Python", "missing", needed, "python3.12 -m venv .venv")
-    else:
-        yield Check("Python", "ok", text)
-
-
-def packages(wanted: Wanted) -> Iterator[Check]:
-    """Packages against the lower bounds of raybench's own metadata, extras left out."""
-    have, bad = [], []
-    for requirement in map(Requirement, wanted.packages):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        try:
-            version = metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
-            bad.append((requirement, "not installed"))
-            continue
-        if requirement.specifier.contains(version, prereleases=True):
-            have.append(f"{requirement.name} {version}")
-        else:
-            bad.append((requirement, f"{version}, needs {requirement.specifier}"))
-    if have:
-        yield Check("packages", "ok", ", ".join(have))
-    for requirement, why in bad:
-        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-        command = f'python -m pip install "{requirement.name}{extras}{requirement.specifier}"'
-        yield Check("packages", "missing", f"{requirement.name}: {why}", command)
+def software() -> Iterator[Check]:
+    """Python, and the packages that measurements depend on."""
+    packages = ", ".join(f"{name} {version}" for name, version in environment.versions().items())
+    yield Check("Python", "ok", f"{platform.python_version()} ({sys.executable}): {packages}")
 
 
 def installed_version(name: str) -> str:
@@ -113,14 +63,6 @@ def installed_version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _project() -> dict[str, list[str]]:
-    path = Path(raybench.__file__).parent.parent / "pyproject.toml"
-    if not path.is_file():
-        return {}
-    project: dict[str, list[str]] = tomllib.loads(path.read_text()).get("project", {})
-    return project
 
 
 def devices() -> Iterator[Check]:
@@ -370,9 +312,9 @@ SELF_TEST = "raybench.worker.selftest"
 def all_reduce() -> Iterator[Check]:
     """Two workers that talk to each other."""
     name = "all-reduce"
-    environment = dict(os.environ)
+    variables = dict(os.environ)
     package_root = str(Path(raybench.__file__).parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     again = f"python -m {SELF_TEST}"
     cores, load = host.usable_cores(), os.getloadavg()[0]  # before the two workers start
     # A session of its own: when its time is over both ranks end with it.
@@ -381,7 +323,7 @@ def all_reduce() -> Iterator[Check]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=variables,
         start_new_session=True,
     )
     try:
@@ -437,14 +379,13 @@ def median_interval(values: list[float], confidence: float = 0.95) -> tuple[floa
     return ordered[below], ordered[n - 1 - below]
 
 
-def examine(wanted: Wanted, *, with_workers: bool = True) -> list[Check]:
+def examine(*, with_workers: bool = True) -> list[Check]:
     """Every check of this node, in the order in which they are shown.
 
     With ``with_workers`` two workers start, for some 5 s.
     """
     looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
-        ("Python", lambda: python(wanted)),
-        ("packages", lambda: packages(wanted)),
+        ("Python", software),
         ("devices", devices),
         ("peer-to-peer", topology),
         ("busy", busy),

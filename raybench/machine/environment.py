@@ -128,7 +128,7 @@ def capture() -> Environment:
         clock_mhz=host.clock_mhz(),
         load_average=os.getloadavg()[0],
         python=platform.python_version(),
-        packages=_versions(),
+        packages=versions(),
         driver_version=graphics.driver_version,
         cuda_version=graphics.cuda_version,
         gpus=graphics.gpus,
@@ -178,14 +178,15 @@ def of_nodes(nodes: Sequence[Environment]) -> Environment:
     return first.model_copy(update={"nodes": tuple(nodes)}) if others else first
 
 
-def _versions() -> dict[str, str]:
-    versions = {"raybench": raybench.__version__}
+def versions() -> dict[str, str]:
+    """Of the packages that measurements depend on, as far as they are installed."""
+    found = {"raybench": raybench.__version__}
     for name in PACKAGES[1:]:
         try:
-            versions[name] = metadata.version(name)
+            found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             pass
-    return versions
+    return found
 
 
 def _distribution() -> str:

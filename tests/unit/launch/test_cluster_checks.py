@@ -112,7 +112,7 @@ def test_a_broken_link_is_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) ->
         return [USUAL_S] * TIMES
 
     monkeypatch.setattr(selftest, "measure", measure)
-    monkeypatch.setattr("raybench.launch.cluster_checks.examine", lambda wanted, with_workers: [])
+    monkeypatch.setattr("raybench.launch.cluster_checks.examine", lambda with_workers: [])
     cluster = Cluster(address="head:6379")
     monkeypatch.setattr(cluster, "connect", lambda: None)
     monkeypatch.setattr(cluster, "_alive", lambda: everyone)
