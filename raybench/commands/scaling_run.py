@@ -44,7 +44,6 @@ from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.environment import KnownSpreads, of_nodes, unlike_nodes
 from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
-from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.document import REPORT
 from raybench.report.format import exact_clock
@@ -59,6 +58,8 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 def run_scaling(options: ScalingOptions, console: Console) -> Ended:
     """Plan, run, analyse, report. Raises ``RequestError`` for a wrong request."""
+    if options.dry_run and options.resume:
+        raise RequestError("--dry-run: the plan of a whole study (received --resume too)")
     if options.log is not None:
         refuse_missing(options.log)
     cluster, study = request_of(options)
@@ -67,10 +68,9 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
         plan, samples = _plan(options, cluster, study, tell)
         needs = needs_of(study.resources)
         if options.dry_run:
-            if options.output is not None and not options.resume:
+            if options.output is not None:
                 refuse_occupied(options.output)
-            own, known = options.runner == "tune", _not_again(options) if options.resume else []
-            for line in plan_lines(plan, verify=options.verify, own_processes=own, known=known):
+            for line in plan_lines(plan, verify=options.verify, own_processes=options.runner == "tune"):
                 say(console, line)
             return Ended(DONE)
         if plan.study.training is not None:
@@ -143,13 +143,6 @@ def _with_own_knobs(study: Study, checked: Checked, tell: Callable[[str], None])
         listed = ", ".join(f"{name} {values[name][0]}" for name in taken)
         tell(f"from {study.workload.name}: {listed}")
     return own
-
-
-def _not_again(options: ScalingOptions) -> list[TrialRecord]:
-    """What a run that goes on in its directory does not measure again."""
-    assert options.output is not None
-    with ResultsDirectory.open_readonly(options.output) as store:
-        return [record for record in store.latest().values() if record.state not in options.retry]
 
 
 def _same_again(options: ScalingOptions) -> str:

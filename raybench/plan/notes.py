@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
 from raybench.errors import RequestError
@@ -77,29 +76,18 @@ def num_suggestions(plan: Plan, records: Sequence[TrialRecord]) -> int:
     return max(min(plan.study.search.trials, _num_points(plan)) - max(len(searched(plan, records)), 1), 0)
 
 
-def open_visits(
-    plan: Plan,
-    records: Sequence[TrialRecord],
-    winners: Sequence[TrialRecord] = (),
-    *,
-    may_change: bool = True,
-) -> list[StepsRequest]:
-    """The further visits of default and ``winners`` that ``records`` do not have.
-
-    Where the default is the winner so far and that ``may_change``, those of another one too, as if they were
-    the default's.
-    """
+def open_visits(plan: Plan, records: Sequence[TrialRecord]) -> list[StepsRequest]:
+    """The further visits that ``records`` do not have: of the default, and of a winner as if the default's."""
     is_open = open_trials(plan, records)
-    visits = [trial.request for trial in further_visits(plan, records, winners) if is_open(trial.request)]
-    wins = all(choice.is_default(plan.study_in_numbers, each.config) for each in winners)
-    if not (may_change and wins and _num_points(plan) > 1):
-        return visits
-    return visits + [
-        request
-        for visit in range(plan.num_visits)
-        for request in plan.curve(plan.default(), visit)
-        if visit or (plan.is_search and not plan.is_there(request))
-    ]
+    visits = [trial.request for trial in further_visits(plan, records, ()) if is_open(trial.request)]
+    if _num_points(plan) > 1:
+        visits += [
+            request
+            for visit in range(plan.num_visits)
+            for request in plan.curve(plan.default(), visit)
+            if visit or (plan.is_search and not plan.is_there(request))
+        ]
+    return visits
 
 
 def _num_points(plan: Plan) -> int:
