@@ -77,7 +77,7 @@ def num_suggestions(plan: Plan, records: Sequence[TrialRecord]) -> int:
 
 
 def open_visits(plan: Plan, records: Sequence[TrialRecord]) -> list[StepsRequest]:
-    """The further visits that ``records`` do not have: of the default, and of a winner as if the default's."""
+    """The further visits that ``records`` do not have: of the default, and as many of another winner."""
     is_open = open_trials(plan, records)
     visits = [trial.request for trial in further_visits(plan, records, ()) if is_open(trial.request)]
     if _num_points(plan) > 1:

@@ -173,8 +173,6 @@ def _cells_of(path: Path) -> list[tuple[int, list[str]]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True, skipinitialspace=True)
             rows = [(reader.line_num, [unguarded(cell.strip()) for cell in cells]) for cells in reader]
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise RequestError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
     except csv.Error as error:

@@ -37,5 +37,5 @@ def test_a_disk_that_takes_nothing_is_a_line(tmp_path: Path) -> None:
     assert (compared.code, compared.errors) == (0, "")  # it writes nothing
     assert (written.code, written.errors) == (
         2,
-        f"--output: {disk}/new: cannot be written: Read-only file system\n",
+        f"{disk}/new: Read-only file system\n",
     )
