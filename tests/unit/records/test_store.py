@@ -352,24 +352,6 @@ def test_the_same_goes_on(path):
         assert results.study() == longer
 
 
-def test_another_commit_or_kernel_goes_on_and_is_told(path):
-    ResultsDirectory.create(path, STUDY, ENVIRONMENT.model_copy(update={"commit": "a"})).close()
-    with ResultsDirectory.resume(path) as results:
-        results.check_same(STUDY, ENVIRONMENT.model_copy(update={"commit": "a"}))
-        assert results.warnings == []
-        results.check_same(
-            STUDY, ENVIRONMENT.model_copy(update={"commit": "b", "dirty": True, "kernel": "7"})
-        )
-        assert results.warnings == [
-            f"{path}: goes on, though not as it began: {line}"
-            for line in (
-                "commit: a before, b now",
-                "commit: the checkout has uncommitted changes, which may differ",
-                "kernel: 6 before, 7 now",
-            )
-        ]
-
-
 def test_what_differs_is_named_with_both_values(path):
     ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
     other = resolve(
