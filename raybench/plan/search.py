@@ -143,8 +143,7 @@ class Search:
 
     def _unseen(self) -> Iterator[Parameters]:
         """The combinations that are open, see ``_is_open``. Lazily: a space may have a million."""
-        fitting = self._space.points_that_fit(list(self._known.values()))
-        return (parameters for parameters in fitting if self._is_open(parameters))
+        return filter(self._is_open, self._space.points())
 
     def _is_open(self, parameters: Parameters) -> bool:
         """Whether a combination is neither known nor in flight, and may fit."""
