@@ -23,7 +23,7 @@ MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as ma
 
 
 def run_study(session: Session) -> None:
-    """Measure all that the plan wants, while there is time; stop at once where every trial would fail.
+    """Measure all that the plan wants, while there is time; stop where the default has crashed everywhere.
 
     Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
     worker group starts.

@@ -47,12 +47,8 @@ BATCH = {"batch_size": 128}
             "not measured, since nodes are gone: the verification of batch 128 (no)",
         ),
         (
-            Note(NoteKind.ALL_FAIL, Stage.CURVES, 1),
-            "no more was measured: the first trial failed, and would whatever the setting",
-        ),
-        (
-            Note(NoteKind.ALL_FAIL, Stage.CURVES, 3),
-            "no more was measured: the first 3 trials failed, and would whatever the setting",
+            Note(NoteKind.ALL_FAIL, Stage.CURVES, reason="rank 0: KeyError: 1"),
+            "no more was measured: the default crashed wherever it was tried (rank 0: KeyError: 1)",
         ),
     ],
     ids=str,
