@@ -192,12 +192,12 @@ def _measure(
             run_study(session)
     took_s = time.time() - options.began
     notes = [note_words(session.study, each) for each in session.notes]
-    if budget_s is None or not (session.not_reached or took_s > budget_s):
+    if budget_s is None:
         return notes
-    spent = f"the time budget of {exact_clock(budget_s)} is spent"
-    if round(took_s) > round(budget_s):
-        spent = f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}"
-    return [*notes, spent, *(note_words(session.study, each) for each in session.not_reached)]
+    late = [note_words(session.study, each) for each in session.not_reached]
+    if late or took_s > budget_s:
+        notes.append(f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}")
+    return [*notes, *late]
 
 
 def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:

@@ -18,7 +18,7 @@ from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
-from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, Stage, not_reached
 from raybench.plan.trials import Plan, Trial, searched
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
@@ -56,6 +56,10 @@ class Ledger:
         """The record that counts of each trial, in the order of their first attempts."""
         return list(self.store.latest().values())
 
+    def known(self) -> list[TrialRecord]:
+        """Those of trials that are not to be measured again."""
+        return [each for each in self.records() if not self.is_open(each.study_request)]
+
     def record_of(self, request: StudyRequest) -> TrialRecord | None:
         """The record that counts of a trial; None where there is none."""
         return self.store.latest().get(request.trial_id)
@@ -92,10 +96,6 @@ class Ledger:
         """Keep a record."""
         self.store.append(record, step_times)
         self._buckets.learn(record)
-
-    def cut_of(self, requests: Sequence[StudyRequest]) -> list[StudyRequest]:
-        """Those that had begun and the time budget ended; what was not begun again since."""
-        return [each for each in requests if each.trial_id in self.cut]
 
     def searched(self) -> list[TrialRecord]:
         """The suggestions of a search that were measured, failed ones included; the default is the first."""
@@ -173,13 +173,19 @@ class Session:
     @property
     def notes(self) -> list[Note]:
         """What there is to say, each once, but for what was left out."""
-        said = [each for stage in Stage for each in self._said.get(stage, []) if each.kind not in LEFT_OUT]
+        said = [each for each in self._all_said if each.kind is not NoteKind.NOT_REACHED]
         return [each for place, each in enumerate(said) if each not in said[:place]]
 
     @property
     def not_reached(self) -> list[Note]:
-        """What the time budget left out."""
-        return [each for stage in Stage for each in self._said.get(stage, []) if each.kind in LEFT_OUT]
+        """What was left out: for want of time, or of nodes."""
+        counted = not_reached(self.ledger.plan, self.ledger.known(), self.ledger.winners())
+        said = [each for each in self._all_said if each.kind is NoteKind.NOT_REACHED]
+        return sorted([*said, *counted], key=lambda note: note.stage.value)
+
+    @property
+    def _all_said(self) -> list[Note]:
+        return [each for stage in Stage for each in self._said.get(stage, [])]
 
     # --- from a trial to its record
 

@@ -63,9 +63,6 @@ class Note:
     reason: str = ""
 
 
-LEFT_OUT = frozenset({NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED})
-
-
 # --- what a study asks for and has no record of
 
 
@@ -79,7 +76,7 @@ def num_suggestions(plan: Plan, records: Sequence[TrialRecord]) -> int:
 def open_visits(plan: Plan, records: Sequence[TrialRecord]) -> list[StepsRequest]:
     """The further visits that ``records`` do not have: of the default, and as many of another winner."""
     is_open = open_trials(plan, records)
-    visits = [trial.request for trial in further_visits(plan, records, ()) if is_open(trial.request)]
+    visits = list(filter(is_open, _asked_visits(plan, records)))
     if _num_points(plan) > 1:
         visits += [
             request
@@ -88,6 +85,14 @@ def open_visits(plan: Plan, records: Sequence[TrialRecord]) -> list[StepsRequest
             if visit or (plan.is_search and not plan.is_there(request))
         ]
     return visits
+
+
+def _asked_visits(
+    plan: Plan, records: Sequence[TrialRecord], winners: Sequence[TrialRecord] = ()
+) -> list[StepsRequest]:
+    """Those of ``further_visits`` that somebody asked for."""
+    visits = [trial.request for trial in further_visits(plan, records, winners)]
+    return [request for request in visits if not plan.is_extra(request)]
 
 
 def _num_points(plan: Plan) -> int:
@@ -121,24 +126,27 @@ def left_out(
         plan = make_plan(study, Resources(device, devices, name, num_nodes))
     except RequestError as error:
         return [Note(NoteKind.NOT_PLANNED, Stage.SEARCH, reason=str(error))]
+    fits = tuple(largest_fits_of(study, records, plan.world_sizes))
+    found = replace(plan, fits=fits) if any(each.batch_size for each in fits) else plan
+    return not_reached(found, records, winners)
+
+
+def not_reached(
+    plan: Plan, records: Sequence[TrialRecord], winners: Sequence[TrialRecord] = ()
+) -> list[Note]:
+    """The same of a plan."""
     notes = list[Note]()
     if plan.is_search:
         num_tried = len(searched(plan, records))
-        fits = tuple(largest_fits_of(study, records, plan.world_sizes))
-        found = replace(plan, fits=fits) if any(each.batch_size for each in fits) else plan
-        missing = num_open(found, records, study.search.trials - num_tried)
+        missing = num_open(plan, records, plan.study.search.trials - num_tried)
         if missing:
             notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
-    if study.knobs.has_max:  # what "max" stands for may not be known
+    if plan.study.knobs.has_max:  # what "max" stands for may not be known
         return notes
     is_open = open_trials(plan, records)
     asked: dict[Stage, Sequence[StudyRequest]] = {
         Stage.CURVES: [trial.request for trial in plan.first_visits()],
-        Stage.VISITS: [
-            trial.request
-            for trial in further_visits(plan, records, winners)
-            if not plan.is_extra(trial.request)
-        ],
+        Stage.VISITS: _asked_visits(plan, records, winners),
         Stage.TRAINING: training_requests(plan, records),
     }
     for stage, requests in asked.items():
