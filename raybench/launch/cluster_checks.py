@@ -7,9 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from scipy.stats import quantile_test
+
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
-from raybench.machine.checks import Check, all_reduce_words, examine, median_interval
+from raybench.machine.checks import Check, all_reduce_words, examine
 from raybench.machine.environment import capture, of_nodes, unlike_nodes
 from raybench.machine.host import WorkerNeeds, free_port
 
@@ -28,7 +30,7 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     if idle:
         names = ", ".join(map(str, idle))
         found.append(Check("nodes", "ok", f"no cores for workers, not examined: {names}"))
-    answers = on_each_node(nodes, _examine_here)
+    answers = on_each_node(nodes, examine, False)
     found += _merged(answers)
     answering = [each.node for each in answers if each.error is None]
     found += _versions(answering)
@@ -49,10 +51,6 @@ def _no_node() -> Check:
 def _nodes_words(nodes: Sequence[Node]) -> str:
     cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
     return f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
-
-
-def _examine_here() -> list[Check]:
-    return examine(with_workers=False)
 
 
 def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:
@@ -141,7 +139,7 @@ def slow_nodes(measured: Mapping[tuple[Node, Node], Sequence[float]]) -> list[Ch
             f"ethtool INTERFACE on {node.hostname}: its link's rate, and what else uses it",
         )
         for node, times_s in own.items()
-        if median_interval(list(times_s))[0] > SLOW * usual_s
+        if quantile_test(times_s, p=0.5).confidence_interval().low > SLOW * usual_s
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import math
 import os
 import platform
 import re
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
+from scipy.stats import quantile_test
 
 import raybench
 from raybench.machine import environment, gpus, host
@@ -305,7 +305,6 @@ def ray() -> Iterator[Check]:
 
 
 ALL_REDUCE_TIMEOUT_S = 70.0  # more than the two wait for each other
-BUSY_SHARE = 0.5  # load average over cores: above it workers that do not finish show nothing
 SELF_TEST = "raybench.worker.selftest"
 
 
@@ -316,7 +315,6 @@ def all_reduce() -> Iterator[Check]:
     package_root = str(Path(raybench.__file__).parent.parent)
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     again = f"python -m {SELF_TEST}"
-    cores, load = host.usable_cores(), os.getloadavg()[0]  # before the two workers start
     # A session of its own: when its time is over both ranks end with it.
     process = subprocess.Popen(
         [sys.executable, "-m", SELF_TEST],
@@ -330,10 +328,6 @@ def all_reduce() -> Iterator[Check]:
         out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         text = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
-        if load > BUSY_SHARE * cores:
-            text += f", at a load average of {load:.2f} on {cores} cores"
-            yield Check(name, "warning", text, f"once they are idle: {again}")
-            return
         yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
         return
     finally:
@@ -354,32 +348,16 @@ def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:
 
     Bus bandwidth is bytes * 2 (n - 1) / n over time, with n = 2 the bytes over time (nccl-tests).
     """
-    low, high = median_interval(times_s)
+    interval = quantile_test(times_s, p=0.5).confidence_interval()
     median = statistics.median(times_s)
     return (
         f"2 workers, {backend}, {num_bytes / 2**20:.0f} MiB: median {1e3 * median:.2f} ms "
-        f"[{1e3 * low:.2f}, {1e3 * high:.2f}], n = {len(times_s)}; "
+        f"[{1e3 * interval.low:.2f}, {1e3 * interval.high:.2f}], n = {len(times_s)}; "
         f"{num_bytes / median / 1e9:.2f} GB/s of bus bandwidth"
     )
 
 
-def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
-    """The narrowest symmetric pair of order statistics that covers the median with ``confidence``.
-
-    The number of values below the median is binomial with p = 1/2, whatever their distribution; with
-    fewer than 6 values no pair covers 95%, and the smallest and largest are returned.
-    """
-    ordered, n = sorted(values), len(values)
-    below = 0
-    tail = 0.0
-    while below < n // 2 and 2 * (tail + math.comb(n, below) / 2**n) <= 1 - confidence:
-        tail += math.comb(n, below) / 2**n
-        below += 1
-    below = max(0, below - 1)
-    return ordered[below], ordered[n - 1 - below]
-
-
-def examine(*, with_workers: bool = True) -> list[Check]:
+def examine(with_workers: bool = True) -> list[Check]:
     """Every check of this node, in the order in which they are shown.
 
     With ``with_workers`` two workers start, for some 5 s.
