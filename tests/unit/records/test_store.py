@@ -298,7 +298,7 @@ def test_half_a_line_before_the_disk_was_full(path, monkeypatch):
             return write(descriptor, data[: len(data) // 2])
 
         monkeypatch.setattr(store.os, "write", half)
-        assert "the disk is full" in refused(results.append, record(16))
+        assert "No space left on device" in refused(results.append, record(16))
         monkeypatch.undo()
         assert len(calls) == 2
         assert (path / "trials.jsonl").read_bytes() == before
