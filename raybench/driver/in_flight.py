@@ -29,7 +29,6 @@ class GroupPlan(Protocol):
     def device(self) -> str: ...
     @property
     def oversubscribed(self) -> bool: ...
-    def environments(self) -> list[dict[str, str]]: ...
 
 
 @dataclass(eq=False)
@@ -127,10 +126,6 @@ class InFlight:
                 self._served[_variables(ended.request)] = ended.request
             return ended, outcome
 
-    def is_unfit(self, request: TrialRequest) -> bool:
-        """Whether it is known that no worker group starts with the variables of ``request``."""
-        return _variables(request) in self._unfit
-
     def run(self, request: TrialRequest, on_progress: OnProgress) -> tuple[Begun, Outcome]:
         """Begin a trial while none is in flight, and wait for it. Raises as the two do."""
         assert not self._begun
@@ -166,7 +161,7 @@ class InFlight:
                     return
 
     def _given_up(self, begun: Begun, lost: GroupLostError) -> bool:
-        """Whether its variables end the trial: no group starts with them, and one with others does.
+        """Whether its variables end the trial: no group starts with them, and one with others did, and does.
 
         Raises ``lost`` where it is one too many in a row whatever the variables, or the cluster was waited
         for in vain.
@@ -177,7 +172,7 @@ class InFlight:
         if begun.num_lost < MAX_LOST_STARTS:
             return False
         variables = _variables(begun.request)
-        other = next(iter(self._served.values()), None) or self._with_others(begun.request)
+        other = next(iter(self._served.values()), None)
         if other is None or variables in self._served:
             raise lost
         try:
@@ -188,15 +183,6 @@ class InFlight:
         self._unfit[variables] = f"with {named} no worker group starts, with other variables one does: {lost}"
         begun.submitted.ended = Outcome("crashed", 0.0, self._unfit[variables])
         return True
-
-    def _with_others(self, request: TrialRequest) -> TrialRequest | None:
-        """``request`` with the first other variables that a group may start with; None: there are none."""
-        own = request.config.environment
-        for each in self._plan.environments():
-            if each != own and frozenset(each.items()) not in self._unfit:
-                config = request.config.model_copy(update={"environment": dict(each)})
-                return request.model_copy(update={"config": config})
-        return None
 
     def _start_group(self, request: TrialRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""

@@ -268,10 +268,9 @@ class Session:
         if any(each.state == "complete" for each in self.ledger.records()):
             return False
         curve = [trial.request for trial in self.ledger.plan.default_curve()]
-        if any(map(self.ledger.is_open, curve)) or self.in_flight.is_unfit(curve[0]):
-            return False
-        ended = map(self.ledger.record_of, curve)
-        return all(each is not None and each.state == "crashed" for each in ended)
+        ended = [self.ledger.record_of(request) for request in curve if not self.ledger.is_open(request)]
+        crashed = [record for record in ended if record is not None and record.state == "crashed"]
+        return len(crashed) == len(curve)
 
     # --- several in flight, and nodes that are gone
 
