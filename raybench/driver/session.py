@@ -242,7 +242,7 @@ class Session:
             longest_s = self.study.measure.max_seconds
             self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.ledger.records()) if record.steps else None)
-        if self._default_fails and not self.in_flight:
+        if not self.in_flight and self._default_fails:
             crash = self.ledger.record_of(self.ledger.plan.default_curve()[0].request)
             self.note(NoteKind.ALL_FAIL, reason=crash.reason if crash else "")
             raise AllFailError
