@@ -265,7 +265,7 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
 OPTION = "--what-if"
 
 
-def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
+def parse_changes(text: str) -> tuple[Change, ...]:
     """``bucket_cap_mb=1,5,25 batch_size=256``: each combination of the values.
 
     Raises ``RequestError`` for a name that is none, one given twice, or a value that breaks its rule.
@@ -275,13 +275,13 @@ def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
         name, equals, values = part.partition("=")
         if name not in _PARSERS or not equals or not values:
             rule = f"NAME=VALUES, the name one of {', '.join(_PARSERS)}"
-            raise RequestError(f"{option}: {rule} (received {received(part)})")
+            raise RequestError(f"{OPTION}: {rule} (received {received(part)})")
         field, parse = _PARSERS[name]
         if field in lists:
-            raise RequestError(f"{option}: each name once (received {name} twice)")
-        lists[field] = parse(values, f"{option} {name}")
+            raise RequestError(f"{OPTION}: each name once (received {name} twice)")
+        lists[field] = parse(values, f"{OPTION} {name}")
     if not lists:
-        raise RequestError(f"{option}: NAME=VALUES, as bucket_cap_mb=1,5,25 (received {received(text)})")
+        raise RequestError(f"{OPTION}: NAME=VALUES, as bucket_cap_mb=1,5,25 (received {received(text)})")
     return tuple(
         Change(**dict(zip(lists, values, strict=True))) for values in itertools.product(*lists.values())
     )
