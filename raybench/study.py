@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import NoReturn
 
@@ -46,7 +45,7 @@ def main() -> NoReturn:
 
     So does a disk that is full or gone, wherever that is found.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # what it cannot encode is a question mark
     try:
         app()

@@ -7,11 +7,9 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from scipy.stats import quantile_test
-
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
-from raybench.machine.checks import Check, all_reduce_words, examine
+from raybench.machine.checks import Check, all_reduce_words, examine, median_interval
 from raybench.machine.environment import capture, of_nodes, unlike_nodes
 from raybench.machine.host import WorkerNeeds, free_port
 
@@ -139,7 +137,7 @@ def slow_nodes(measured: Mapping[tuple[Node, Node], Sequence[float]]) -> list[Ch
             f"ethtool INTERFACE on {node.hostname}: its link's rate, and what else uses it",
         )
         for node, times_s in own.items()
-        if quantile_test(times_s, p=0.5).confidence_interval().low > SLOW * usual_s
+        if median_interval(times_s)[0] > SLOW * usual_s
     ]
 
 

@@ -16,11 +16,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 from scipy.stats import quantile_test
@@ -348,13 +348,19 @@ def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:
 
     Bus bandwidth is bytes * 2 (n - 1) / n over time, with n = 2 the bytes over time (nccl-tests).
     """
-    interval = quantile_test(times_s, p=0.5).confidence_interval()
+    low, high = median_interval(times_s)
     median = statistics.median(times_s)
     return (
         f"2 workers, {backend}, {num_bytes / 2**20:.0f} MiB: median {1e3 * median:.2f} ms "
-        f"[{1e3 * interval.low:.2f}, {1e3 * interval.high:.2f}], n = {len(times_s)}; "
+        f"[{1e3 * low:.2f}, {1e3 * high:.2f}], n = {len(times_s)}; "
         f"{num_bytes / median / 1e9:.2f} GB/s of bus bandwidth"
     )
+
+
+def median_interval(times_s: Sequence[float]) -> tuple[float, float]:
+    """The 95% interval of their median, whatever their distribution; NaN for fewer than 6."""
+    found: Any = quantile_test(times_s, p=0.5).confidence_interval()
+    return found.low, found.high
 
 
 def examine(with_workers: bool = True) -> list[Check]:

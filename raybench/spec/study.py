@@ -182,9 +182,8 @@ class MeasureSpec(Model):
     @classmethod
     def _as_before(cls, fields: Any) -> Any:
         """A study of earlier results names ``memory_snapshot``, which is no field any more, as off."""
-        if isinstance(fields, dict) and fields.get("memory_snapshot") is False:
-            return {name: value for name, value in fields.items() if name != "memory_snapshot"}
-        return fields
+        is_off = isinstance(fields, dict) and fields.get("memory_snapshot") is False
+        return {each: fields[each] for each in fields if each != "memory_snapshot"} if is_off else fields
 
 
 class CostSpec(Model):

@@ -60,7 +60,7 @@ def test_a_bug_costs_the_default_at_every_world_size(search: dict[str, object]) 
 @pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
 def test_side_by_side_a_bug_costs_the_trials_that_had_begun(search: dict[str, object]) -> None:
     executed, store, runner = run(planned(search=search), Failing(capacity=3))
-    num_begun = 3 if search["method"] == "grid" else 2  # the default's curve
+    num_begun = 4 if search["method"] == "grid" else 2  # the default's curve
     assert len(runner.requests) == len(store.latest()) == num_begun
     assert [note.kind for note in executed.notes] == [NoteKind.ALL_FAIL]
 
@@ -75,9 +75,9 @@ def test_side_by_side_a_failure_among_others_is_its_own(search: dict[str, object
 
 
 def test_side_by_side_what_had_begun_may_complete_yet() -> None:
-    runner = Failing(lambda request: request.config.batch_size == 512, capacity=3)
+    runner = Failing(lambda request: request.config.setting.bucket_cap_mb == "default", capacity=3)
     executed, store, _ = run(planned(), runner)
-    assert {r.config.batch_size for r in store.records if r.state == "complete"} == {32, 128}
+    assert {r.config.setting.bucket_cap_mb for r in store.records if r.state == "complete"} == {1}
     assert NoteKind.ALL_FAIL not in [note.kind for note in executed.notes]
 
 
