@@ -22,7 +22,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.runner import Submitted
 from raybench.machine import environment
-from raybench.machine.host import Resources, WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
@@ -51,9 +51,6 @@ class Timed:
         self._runner = runner
         self.ends: list[tuple[float, Outcome]] = []
         self.starts: list[float] = []
-
-    def resources(self) -> Resources:
-        return self._runner.resources()
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         return self._runner.start(world_size, environment, anew=anew)
@@ -88,10 +85,10 @@ class Silent:
 def main() -> None:
     study = resolve(STUDY)
     with TemporaryDirectory() as folder:
-        cluster = Cluster()
-        group = WorkerGroupRunner(cluster, needs=WorkerNeeds("cpu", 1), storage=Path(folder) / "ray")
+        cluster, needs = Cluster(), WorkerNeeds("cpu", 1)
+        group = WorkerGroupRunner(cluster, needs=needs, storage=Path(folder) / "ray")
         runner = Timed(group)
-        plan = make_plan(study, runner.resources())
+        plan = make_plan(study, cluster.resources(needs))
         with ResultsDirectory.create(Path(folder) / "out", study, environment.capture()) as store:
             try:
                 journal = store.path / "optuna.log"

@@ -81,7 +81,7 @@ class GroupLostError(RaybenchError):
 
 
 class AllFailError(RaybenchError):
-    """A study's first trial failed, and so does every other setting, in the same way: no more is asked."""
+    """A study's default has crashed wherever it was tried, and nothing has completed: no more is measured."""
 
 
 class ClusterBusyError(GroupLostError):

@@ -9,7 +9,6 @@ import typer
 
 from raybench.commands.communication import communication
 from raybench.commands.compare import compare
-from raybench.commands.console import usable_streams
 from raybench.commands.doctor import doctor, list_, show
 from raybench.commands.predict import predict
 from raybench.commands.process import WRONG_REQUEST, leave_without
@@ -46,7 +45,8 @@ def main() -> NoReturn:
 
     So does a disk that is full or gone, wherever that is found.
     """
-    usable_streams()
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # what it cannot encode is a question mark
     try:
         app()
     except RequestError as error:

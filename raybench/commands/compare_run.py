@@ -45,12 +45,11 @@ from raybench.commands.process import (
     WRONG_REQUEST,
 )
 from raybench.commands.scaling import ScalingOptions
-from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError, system_words
+from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError
 from raybench.launch import signals
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
-from raybench.records.whole_files import not_written
 from raybench.report.comparison import (
     comparison_markdown,
     interleaved_markdown,
@@ -81,8 +80,7 @@ def compare_directories(
     ``summary``: what Markdown is appended to.
 
     Raises:
-        RequestError: fewer than two directories, one twice, one that is none, nothing to fail by, or an
-            ``output`` or ``summary`` that cannot be written.
+        RequestError: fewer than two directories, one twice, one that is none, nothing to fail by.
     """
     resolved = [real_path(directory) for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
@@ -98,10 +96,7 @@ def compare_directories(
     if output is not None:
         words = " ".join(map(quoted, resolved))
         command = f"python -m raybench.study compare {words} --output {anew(output)}"
-        try:
-            files = write_comparison(output, sides, command)
-        except OSError as error:
-            raise RequestError(f"--output: {not_written(output, error)}") from None
+        files = write_comparison(output, sides, command)
         say_to_copy(console, f"Report:  {shown_path(files[0])}")
     with _recorded(console) as said:
         verdicts: list[Verdict] = []
@@ -123,12 +118,9 @@ def _recorded(console: Console) -> Iterator[list[str]]:
 
 
 def _append_summary(path: Path, text: str) -> None:
-    """Append to a file that may have more in it; raises ``RequestError`` where it cannot be written."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise RequestError(f"--summary: {not_written(path, error)}") from None
+    """Append to a file that may have more in it."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _exit_code(verdicts: Sequence[Verdict]) -> int:
@@ -256,7 +248,7 @@ def compare_interleaved(
 
     Raises:
         RequestError: not two sides, a study that cannot be measured here, results of another schema, sides
-            that measure different settings, or an ``output`` that cannot be written.
+            that measure different settings.
     """
     if len(paths) != 2:
         raise RequestError(f"--interleave: two checkouts or environments (received {len(paths)})")
@@ -264,10 +256,7 @@ def compare_interleaved(
     arguments = _arguments(first, options)
     number = options.starts or DEFAULT_STARTS
     output = output or DEFAULT_FOLDER / f"interleaved-{datetime.now():%Y%m%d-%H%M%S}"
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"--output: {not_written(output, error)}") from None
+    output.mkdir(parents=True, exist_ok=True)
     with _recorded(console) as said:
         code = _measured(console, (first, second), arguments, number, output, fail_if_slower)
     if summary is not None:
@@ -373,8 +362,6 @@ def run_start(command: Sequence[str], side: Source, log: Path) -> int:
                 start_new_session=True,
             )
         return process.wait()
-    except OSError as error:
-        raise RequestError(f"--interleave: {system_words(error)}") from None
     except BaseException:
         if process is not None:
             _end(process)

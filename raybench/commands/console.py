@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
@@ -15,25 +14,6 @@ from typing import Any, TextIO
 from rich.console import Console
 
 PIPED_WIDTH = 100
-_PADDING = re.compile(r"[ \t]+(?=\n)")
-
-
-def usable_streams() -> None:
-    """Input and outputs that are there and take every text, before anything is opened or printed.
-
-    A descriptor that was closed would be given to the next file, the records say, and C code prints into it.
-    What an output cannot encode is a question mark there.
-    """
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
-            os.set_inheritable(number, True)  # as the others are
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
 
 
 @contextmanager
@@ -89,13 +69,12 @@ def _put_back(saved_out: int, saved_err: int) -> None:
 
 
 def make_console(file: Any = None) -> Console:
-    """A console as wide as the terminal; piped, of a fixed width, and no line ends in spaces."""
+    """A console as wide as the terminal; piped, of a fixed width."""
     console = Console(file=file, highlight=False, force_jupyter=False)
     # the output of a notebook's cell calls itself a terminal, and moves no cursor
     if not console.is_terminal or not isinstance(file or sys.stdout, io.TextIOWrapper | _Lasting):
-        unpadded: Any = _Unpadded(file)
         console = Console(
-            file=unpadded, highlight=False, width=PIPED_WIDTH, force_terminal=False, force_jupyter=False
+            file=file, highlight=False, width=PIPED_WIDTH, force_terminal=False, force_jupyter=False
         )
     return console
 
@@ -145,25 +124,6 @@ class _Lasting:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-class _Unpadded:
-    """A stream, sys.stdout as it is then where none is given, into which tables go without their padding."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Whole lines, as rich writes them."""
-        self._there.write(_PADDING.sub("", text))
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._there, name)
-
-    @property
-    def _there(self) -> Any:
-        return sys.stdout if self._stream is None else self._stream
 
 
 def shown_path(path: Path) -> str:

@@ -29,10 +29,10 @@ def doctor(
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster: every node is examined.")] = None,
 ) -> None:
     """What there is, what is missing, and the command that mends it: here, or on every node of a cluster."""
-    from raybench.machine.checks import examine, wanted
+    from raybench.machine.checks import examine
 
     address = address or os.environ.get("RAY_ADDRESS")  # as a study would
-    found = _of_cluster(address) if address else examine(wanted())
+    found = _of_cluster(address) if address else examine()
     render(found, make_console())
     raise typer.Exit(int(any(check.status == "missing" for check in found)))
 

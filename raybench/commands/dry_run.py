@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from raybench.analysis import choice
 from raybench.analysis.labels import devices_words, trial_words, weights_words
 from raybench.driver.stages import MOST_WITHOUT_BUDGET
 from raybench.driver.time_budget import FINISH_S, TimeEstimate, estimate
-from raybench.plan.notes import num_suggestions, open_trials, open_visits
+from raybench.plan.notes import num_suggestions, open_visits
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
-from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.report.format import clock, exact_clock
 from raybench.spec.plural import plural
@@ -21,31 +18,11 @@ from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
 
-@dataclass(frozen=True)
-class StillOpen:
-    """The trials of steps that a study has not measured, as far as they are known."""
-
-    curves: list[StepsRequest]
-    suggestions: list[StepsRequest]  # each as the default's would be
-    visits: list[StepsRequest]
-
-    @property
-    def trials(self) -> list[StepsRequest]:
-        """All of them."""
-        return [*self.curves, *self.suggestions, *self.visits]
-
-
-def plan_lines(
-    plan: Plan, *, verify: bool = False, own_processes: bool = False, known: Sequence[TrialRecord] = ()
-) -> Iterator[str]:
-    """World sizes, trials, the values to explore, the time.
-
-    ``own_processes``: of each trial. ``known``: of a run that goes on, what it does not measure again.
-    """
-    study, left = plan.study, left_of(plan, known)
+def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False) -> Iterator[str]:
+    """World sizes, trials, the values to explore, the time; ``own_processes``: of each trial."""
+    study = plan.study
+    curves, suggestions, visits = planned(plan)
     yield from filter(None, [weights_words(study)])
-    if known:
-        yield f"goes on: {plural(len(known), 'trial')} known, not measured again; what is left:"
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
     yield from sizes_left_out(plan)
     if isinstance(study.workload, ScriptSpec):
@@ -59,11 +36,13 @@ def plan_lines(
         )
     is_script, starts = isinstance(study.workload, ScriptSpec), study.measure.starts
     compared = "each in a start of the script" if is_script else "each in the same rounds as the default"
-    yield from (_search_lines if plan.is_search else _grid_lines)(plan, left, compared)
+    if plan.is_search:
+        yield from _search_lines(plan, len(curves), len(suggestions), compared)
+    else:
+        yield from _grid_lines(plan, curves, compared)
     spread = f", over {starts} starts of the workers" if starts > 1 else ""
-    visits = plural(len(left.visits), "trial")
     until = f"until the default and the best have {plan.num_visits} at every world size"
-    yield f"visits: {visits}, {until}{spread}"
+    yield f"visits: {plural(len(visits), 'trial')}, {until}{spread}"
     if study.scaling.as_if:
         over = f" over {study.network.name}" if study.network else ", joined like those here"
         sizes = ", ".join(f"{size:,}" for size in study.scaling.as_if)
@@ -71,7 +50,7 @@ def plan_lines(
     if plan.next_doublings:
         sizes = ", ".join(f"{size:,}" for size in plan.next_doublings)
         yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
-    yield from _training_lines(plan, known)
+    yield from _training_lines(plan)
     if verify:
         limited = study.time_budget_seconds is not None
         most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
@@ -79,27 +58,17 @@ def plan_lines(
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"
-    found = estimate(plan, left.trials, own_processes=own_processes)
-    yield _time_words(study, found, len(left.trials))
+    trials = [*curves, *suggestions, *visits]
+    found = estimate(plan, trials, own_processes=own_processes)
+    yield _time_words(study, found, len(trials))
     if study.time_budget_seconds:
         yield _budget_words(study.time_budget_seconds, found)
 
 
-def left_of(plan: Plan, known: Sequence[TrialRecord]) -> StillOpen:
-    """What is still to be measured; of ``known`` the best is what was visited as only the best is."""
-    best = [
-        each
-        for each in known
-        if each.request.kind == "steps"
-        and each.request.role == "scaling"
-        and each.config.world_size == plan.target  # of fewer devices some knobs have no effect
-        and not choice.is_default(plan.study_in_numbers, each.config)
-        and (plan.is_search or each.request.visit > 0)
-    ]
-    is_open, number = open_trials(plan, known), num_suggestions(plan, known)
-    curves = [trial.request for trial in plan.first_visits() if is_open(trial.request)]
-    visits = open_visits(plan, known, best, may_change=bool(curves or number))
-    return StillOpen(curves, [plan.search(plan.default())] * number, visits)
+def planned(plan: Plan) -> tuple[list[StepsRequest], list[StepsRequest], list[StepsRequest]]:
+    """The trials of steps: first visits, suggestions (each as the default's would be), further visits."""
+    suggestions = [plan.search(plan.default())] * num_suggestions(plan, ())
+    return [trial.request for trial in plan.first_visits()], suggestions, open_visits(plan, ())
 
 
 def _budget_words(budget_s: float, found: TimeEstimate) -> str:
@@ -111,9 +80,9 @@ def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     return f"{words}; where that is not enough trials are shortened, then left out" if shorter else words
 
 
-def _training_lines(plan: Plan, known: Sequence[TrialRecord]) -> Iterator[str]:
+def _training_lines(plan: Plan) -> Iterator[str]:
     study = plan.study
-    for request in filter(open_trials(plan, known), training_requests(plan)):
+    for request in training_requests(plan):
         batch = request.config.global_batch_size
         factor = request.training.learning_rate_factor(batch, request.reference_batch)
         rate = "" if factor == 1 else f", {factor:g} times the learning rate"
@@ -146,18 +115,17 @@ def sizes_left_out(plan: Plan) -> list[str]:
     return [f"world sizes left out, as a global batch cannot be divided evenly over them: {sizes}"]
 
 
-def _search_lines(plan: Plan, left: StillOpen, compared: str) -> Iterator[str]:
-    yield f"scaling curve: {plural(len(left.curves), 'trial')} of the default"
-    number = plural(len(left.suggestions), "suggestion")
-    yield f"search: {number} at world size {plan.target}, chosen by Optuna, {compared}"
+def _search_lines(plan: Plan, num_curve: int, number: int, compared: str) -> Iterator[str]:
+    yield f"scaling curve: {plural(num_curve, 'trial')} of the default"
+    yield f"search: {plural(number, 'suggestion')} at world size {plan.target}, chosen by Optuna, {compared}"
     if _tells_batch(plan.study) and not plan.study.knobs.has_max:  # else each trial says it
         batches = {each.config.world_size: _batch(each) for each in plan.curve(plan.default())}
         named = ", ".join(f"{batch} on {devices_words(size)}" for size, batch in sorted(batches.items()))
         yield f"global batch of the default: {named}"
 
 
-def _grid_lines(plan: Plan, left: StillOpen, compared: str) -> Iterator[str]:
-    study, more, requests = plan.study, "", left.curves
+def _grid_lines(plan: Plan, requests: list[StepsRequest], compared: str) -> Iterator[str]:
+    study, more = plan.study, ""
     if study.knobs.has_max:  # the ids of those come with their numbers
         listed = study.knobs.values("batch_size")
         requests = [request for request in requests if request.config.setting.batch_size in listed]

@@ -40,7 +40,6 @@ from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.store import Asked, ResultsDirectory
-from raybench.records.whole_files import not_written
 from raybench.spec.load import find_study, load_study
 from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
@@ -219,14 +218,11 @@ def measure_and_report(
                 code = write_and_print(store, own, notes, quiet=quiet, command=command, stopped=goes_on)
         except Interrupted:  # after the report, unless it came twice
             code = ended = INTERRUPTED
-        except OSError as error:
-            say(own, f"no report: {not_written(store.path, error)}")
-            code = ended = CANNOT_WRITE
-        except RequestError as error:  # what it is made of was deleted, or damaged, meanwhile
+        except RequestError as error:
             for line in (*notes, *(f"no report: {problem}" for problem in error.problems)):
                 say(own, line)
             code = ended = CANNOT_WRITE
-        goes_on = (goes_on or ended != DONE) and store.is_there
+        goes_on = goes_on or ended != DONE
         if goes_on:
             say_to_copy(own, goes_on_by)
         read = is_read(own)

@@ -46,7 +46,7 @@ def stage_words(study: Study, stage: Stage, number: int) -> str:
 
 
 PLAIN = {
-    NoteKind.ALL_FAIL: "no more was measured: the first {first} failed, and would whatever the setting",
+    NoteKind.ALL_FAIL: "no more was measured: the default crashed wherever it was tried ({note.reason})",
     NoteKind.NO_BATCH_FITS: "no batch fits, in no combination of the knobs: nothing else was measured",
     NoteKind.SPACE_EXHAUSTED: "{note.number} of {note.total} suggestions were made: no others differ from "
     "them and may fit",
@@ -71,8 +71,7 @@ def note_words(study: Study, note: Note) -> str:
                 f"no profile of trial {request.trial_id} ({trial_words(study, request)}): it was measured "
                 "before one was requested, and nothing is measured twice"
             )
-    first = "trial" if note.number == 1 else plural(note.number, "trial")
-    return PLAIN[note.kind].format(note=note, first=first)
+    return PLAIN[note.kind].format(note=note)
 
 
 def left_out_words(study: Study, note: Note) -> str:

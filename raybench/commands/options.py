@@ -20,7 +20,6 @@ from typer.models import ArgumentInfo
 
 from raybench.errors import RequestError
 from raybench.records.record import State
-from raybench.records.whole_files import cannot
 from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt
 from raybench.spec.user_input import DEEPEST, parse_toml, received
 
@@ -104,10 +103,7 @@ def path(text: str, option: str) -> Path:
 def parse_new_folder(text: str, option: str) -> Path:
     """A directory that is new or empty."""
     folder = Path(text)
-    try:
-        is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    except OSError as error:
-        raise RequestError(f"{option}: {cannot(folder, 'be read', error)}") from None
+    is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     if not is_free:
         raise RequestError(f"{option}: a new or empty directory, nothing is overwritten (received {folder})")
     return folder

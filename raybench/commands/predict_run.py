@@ -33,7 +33,7 @@ from raybench.commands.process import DONE
 from raybench.errors import RequestError
 from raybench.records.other_tools import read_measured, read_nccl_tests
 from raybench.records.store import ResultsDirectory, foreign
-from raybench.records.whole_files import not_written, replace_whole
+from raybench.records.whole_files import replace_whole
 from raybench.report import render
 from raybench.report.format import sentence
 from raybench.report.imported import imported_answer, print_imported, write_imported_report
@@ -118,8 +118,9 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     else:
         rows = prediction_rows(_by_fit(options, source, run, prices, links, console))
     if options.output is not None:
-        path = _write(options.output, render.rows_csv(rows))
-        say_to_copy(console, f"Predictions: {shown_path(path)}")
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(options.output, render.rows_csv(rows))
+        say_to_copy(console, f"Predictions: {shown_path(options.output)}")
     return DONE
 
 
@@ -184,7 +185,7 @@ def read_source(paths: Sequence[Path], scaling: ScalingMode | None, setting: Map
     """The groups of a results directory or of files.
 
     Raises:
-        RequestError: it is neither, cannot be read, or has nothing to predict from.
+        RequestError: it is neither, or has nothing to predict from.
     """
     if len(paths) == 1 and paths[0].is_dir():
         return _of_directory(paths[0], setting)
@@ -261,19 +262,10 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
         yield f"nodes of {sizes} are assumed, the most that were seen on one (--devices-per-node)"
 
 
-def _write(path: Path, text: str) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(path, text)
-    except OSError as error:
-        raise RequestError(f"--output: {not_written(path, error)}") from None
-    return path
-
-
 OPTION = "--what-if"
 
 
-def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
+def parse_changes(text: str) -> tuple[Change, ...]:
     """``bucket_cap_mb=1,5,25 batch_size=256``: each combination of the values.
 
     Raises ``RequestError`` for a name that is none, one given twice, or a value that breaks its rule.
@@ -283,13 +275,13 @@ def parse_changes(text: str, option: str = OPTION) -> tuple[Change, ...]:
         name, equals, values = part.partition("=")
         if name not in _PARSERS or not equals or not values:
             rule = f"NAME=VALUES, the name one of {', '.join(_PARSERS)}"
-            raise RequestError(f"{option}: {rule} (received {received(part)})")
+            raise RequestError(f"{OPTION}: {rule} (received {received(part)})")
         field, parse = _PARSERS[name]
         if field in lists:
-            raise RequestError(f"{option}: each name once (received {name} twice)")
-        lists[field] = parse(values, f"{option} {name}")
+            raise RequestError(f"{OPTION}: each name once (received {name} twice)")
+        lists[field] = parse(values, f"{OPTION} {name}")
     if not lists:
-        raise RequestError(f"{option}: NAME=VALUES, as bucket_cap_mb=1,5,25 (received {received(text)})")
+        raise RequestError(f"{OPTION}: NAME=VALUES, as bucket_cap_mb=1,5,25 (received {received(text)})")
     return tuple(
         Change(**dict(zip(lists, values, strict=True))) for values in itertools.product(*lists.values())
     )
@@ -373,8 +365,7 @@ def report_files(
 ) -> int:
     """Print what the files say and write their report to ``output``; the exit code.
 
-    Raises:
-        RequestError: a file cannot be read, or ``output`` cannot be written.
+    Raises ``RequestError`` for a file that is none of those.
     """
     models = [_next_doublings(group) for group in groups_of_table(read_measured(files, scaling), scaling)]
     if quiet:
@@ -387,10 +378,7 @@ def report_files(
         told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
         say(console, f"note: {told}")
         return DONE
-    try:
-        files = write_imported_report(output, files, models)
-    except OSError as error:
-        raise RequestError(f"--output: {not_written(output, error)}") from None
+    files = write_imported_report(output, files, models)
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     return DONE
 

@@ -11,11 +11,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from raybench.analysis import choice
 from raybench.analysis.labels import label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.scaling import Measured, Scaling
-from raybench.analysis.simulate.what_if import bucket_choice
 from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.console import is_read, say
 from raybench.commands.notes import stage_words
@@ -27,7 +25,6 @@ from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
 from raybench.report.format import clock, factor, percent
-from raybench.report.sections.overlap import choice_words
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
@@ -116,7 +113,6 @@ class StudyProgress:
 
     def __init__(self, study: Study, display: Display, gauges: StudyGauges | None = None) -> None:
         self._study, self._display, self._gauges = study, display, gauges
-        self._said_what_if = False
 
     def stage(self, stage: Stage, number: int) -> None:
         """What the study is at."""
@@ -161,19 +157,6 @@ class StudyProgress:
         if self._gauges:
             self._gauges.trial_done(record, scaling)
         self._display.trial_done(self._names(record.study_request), outcome_words(record, scaling))
-        if not self._said_what_if and not self._study.knobs.has_max and scaling is not None:
-            self._say_what_if(record)
-
-    def _say_what_if(self, record: TrialRecord) -> None:
-        """Once, by the trial by which the report says it, before other buckets are measured there."""
-        size = record.config.world_size
-        at_target = size == choice.target_world_size(self._study, (size,))
-        if "bucket_cap_mb" not in self._study.knobs.explored() or not at_target:
-            return
-        chosen = bucket_choice(self._study, record)
-        if chosen is not None:
-            self._said_what_if = True
-            self._display.line(f"  {choice_words(chosen)}")
 
 
 def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:

@@ -22,8 +22,7 @@ from raybench.commands.options import (
     parse_new_folder,
 )
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
-from raybench.errors import RequestError, StoreError
-from raybench.records.whole_files import not_written
+from raybench.errors import RequestError, StoreError, system_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,7 +133,7 @@ def write_and_print(
     try:
         files = report.write()
     except OSError as error:
-        raise StoreError(f"{not_written(store.path, error)}; the records are as they were") from None
+        raise StoreError(f"{store.path}: {system_words(error)}; the records are as they were") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     say_to_copy(console, f"Results: {shown_path(store.path)}")
     return DONE if report.is_complete else NOTHING_COMPLETED

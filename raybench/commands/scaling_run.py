@@ -44,7 +44,6 @@ from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.environment import KnownSpreads, of_nodes, unlike_nodes
 from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
-from raybench.records.record import TrialRecord
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.document import REPORT
 from raybench.report.format import exact_clock
@@ -59,6 +58,8 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 
 def run_scaling(options: ScalingOptions, console: Console) -> Ended:
     """Plan, run, analyse, report. Raises ``RequestError`` for a wrong request."""
+    if options.dry_run and options.resume:
+        raise RequestError("--dry-run: the plan of a whole study (received --resume too)")
     if options.log is not None:
         refuse_missing(options.log)
     cluster, study = request_of(options)
@@ -67,10 +68,9 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
         plan, samples = _plan(options, cluster, study, tell)
         needs = needs_of(study.resources)
         if options.dry_run:
-            if options.output is not None and not options.resume:
+            if options.output is not None:
                 refuse_occupied(options.output)
-            own, known = options.runner == "tune", _not_again(options) if options.resume else []
-            for line in plan_lines(plan, verify=options.verify, own_processes=own, known=known):
+            for line in plan_lines(plan, verify=options.verify, own_processes=options.runner == "tune"):
                 say(console, line)
             return Ended(DONE)
         if plan.study.training is not None:
@@ -145,13 +145,6 @@ def _with_own_knobs(study: Study, checked: Checked, tell: Callable[[str], None])
     return own
 
 
-def _not_again(options: ScalingOptions) -> list[TrialRecord]:
-    """What a run that goes on in its directory does not measure again."""
-    assert options.output is not None
-    with ResultsDirectory.open_readonly(options.output) as store:
-        return [record for record in store.latest().values() if record.state not in options.retry]
-
-
 def _same_again(options: ScalingOptions) -> str:
     """What was typed and is not in the study, as a run that goes on needs it too."""
     words = ["--runner", options.runner] if options.runner != "group" else []
@@ -199,12 +192,12 @@ def _measure(
             run_study(session)
     took_s = time.time() - options.began
     notes = [note_words(session.study, each) for each in session.notes]
-    if budget_s is None or not (session.not_reached or took_s > budget_s):
+    if budget_s is None:
         return notes
-    spent = f"the time budget of {exact_clock(budget_s)} is spent"
-    if round(took_s) > round(budget_s):
-        spent = f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}"
-    return [*notes, spent, *(note_words(session.study, each) for each in session.not_reached)]
+    late = [note_words(session.study, each) for each in session.not_reached]
+    if late or took_s > budget_s:
+        notes.append(f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}")
+    return [*notes, *late]
 
 
 def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:

@@ -1,23 +1,17 @@
-"""The trials in flight: as many as there is room for, retried when groups die, ended fast if all fail."""
+"""The trials in flight: as many as there is room for, retried when groups die."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from raybench.analysis.findings.of_study import failure_key
-from raybench.analysis.labels import setting_words
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import Submitted, TrialRunner
-from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
-from raybench.records.record import TrialRecord
-from raybench.records.requests import ProbeRequest, TrialRequest
-from raybench.spec.knobs import KnobValue, Setting, setting_in_numbers
+from raybench.records.requests import TrialRequest
 
 OnGroup = Callable[[int, float | None], None]
 _Variables = frozenset[tuple[str, str]]  # of an environment
@@ -35,7 +29,6 @@ class GroupPlan(Protocol):
     def device(self) -> str: ...
     @property
     def oversubscribed(self) -> bool: ...
-    def environments(self) -> list[dict[str, str]]: ...
 
 
 @dataclass(eq=False)
@@ -133,13 +126,7 @@ class InFlight:
                 self._served[_variables(ended.request)] = ended.request
             return ended, outcome
 
-    def is_unfit(self, request: TrialRequest) -> bool:
-        """Whether it is known that no worker group starts with the variables of ``request``."""
-        return _variables(request) in self._unfit
-
-    def run(
-        self, request: TrialRequest, on_progress: OnProgress = lambda progress: None
-    ) -> tuple[Begun, Outcome]:
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> tuple[Begun, Outcome]:
         """Begin a trial while none is in flight, and wait for it. Raises as the two do."""
         assert not self._begun
         self.begin(request, on_progress)
@@ -174,7 +161,7 @@ class InFlight:
                     return
 
     def _given_up(self, begun: Begun, lost: GroupLostError) -> bool:
-        """Whether its variables end the trial: no group starts with them, and one with others does.
+        """Whether its variables end the trial: no group starts with them, and one with others did, and does.
 
         Raises ``lost`` where it is one too many in a row whatever the variables, or the cluster was waited
         for in vain.
@@ -185,7 +172,7 @@ class InFlight:
         if begun.num_lost < MAX_LOST_STARTS:
             return False
         variables = _variables(begun.request)
-        other = next(iter(self._served.values()), None) or self._with_others(begun.request)
+        other = next(iter(self._served.values()), None)
         if other is None or variables in self._served:
             raise lost
         try:
@@ -196,15 +183,6 @@ class InFlight:
         self._unfit[variables] = f"with {named} no worker group starts, with other variables one does: {lost}"
         begun.submitted.ended = Outcome("crashed", 0.0, self._unfit[variables])
         return True
-
-    def _with_others(self, request: TrialRequest) -> TrialRequest | None:
-        """``request`` with the first other variables that a group may start with; None: there are none."""
-        own = request.config.environment
-        for each in self._plan.environments():
-            if each != own and frozenset(each.items()) not in self._unfit:
-                config = request.config.model_copy(update={"environment": dict(each)})
-                return request.model_copy(update={"config": config})
-        return None
 
     def _start_group(self, request: TrialRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
@@ -258,92 +236,3 @@ def _variables(request: TrialRequest) -> _Variables:
 def _start_of_curve(request: TrialRequest) -> int | None:
     """In which start of the workers a trial of the curve is to be; None: any serves."""
     return request.start if request.kind == "steps" and request.role == "scaling" else None
-
-
-# --- fail fast
-
-_ERROR = re.compile(r"(?:rank \d+: )?(\w+):")  # the type, in a rank's words of what it raised
-MOST_LOOKS = 8  # at other settings; where more are needed a study goes on
-
-
-_Look = tuple[Setting, dict[str, str]]  # a setting to step on one device, in one environment of the processes
-
-
-def fails_elsewhere(
-    plan: Plan, record: TrialRecord, run: Callable[[ProbeRequest], tuple[Begun, Outcome]]
-) -> str:
-    """With which other settings the trial fails in the same way, in words; empty where one does not.
-
-    Empty too where a few looks cannot hold every other value, or where no worker group starts for one.
-    """
-    key, failed = _cause(record.state, record.reason, record.frames), []
-    knobs = [*_other_values(plan, record.config.setting)] or ["batch_size"]
-    several = len(plan.environments()) > 1
-    for look in _looks(plan, record):
-        try:
-            _, outcome = run(_alone(plan, record, look))
-        except (GroupLostError, NoRoomError):
-            return ""
-        if _cause(outcome.state, outcome.reason, outcome.frames) != key:
-            return ""
-        setting, environment = look
-        failed.append(setting_words(setting, knobs, environment if several else None))
-    return "; ".join(failed)
-
-
-def _cause(state: str, reason: str | None, frames: Sequence[str]) -> Hashable:
-    """The same for two failures of one bug: of one type at one line, as the message depends on the shapes.
-
-    Without a line, ``failure_key``.
-    """
-    error = _ERROR.match(reason or "")
-    return (state, error[1], frames[0]) if error and frames else failure_key(state, reason, frames)
-
-
-def _looks(plan: Plan, record: TrialRecord) -> list[_Look]:
-    """Every other value of each knob, and every other environment, at least once; as many together as can be.
-
-    Those in the environment that runs come first. What failed itself where the study has nothing else; none
-    where it takes too many.
-    """
-    setting, environment = record.config.setting, record.config.environment
-    values = _other_values(plan, setting)
-    environments = [each for each in plan.environments() if each != environment]
-    number = max(1, len(environments), *map(len, values.values()))
-    if number > MOST_LOOKS:
-        return []
-    around = [environment] * (number - len(environments)) + environments
-    return [
-        (setting.model_copy(update={name: few[place % len(few)] for name, few in values.items()}), each)
-        for place, each in enumerate(around)
-    ]
-
-
-def _other_values(plan: Plan, failed: Setting) -> dict[str, list[KnobValue]]:
-    """Of each explored knob that matters on one device what ``failed`` has not, and the device can."""
-    found = dict[str, list[KnobValue]]()
-    for name, values in plan.study.knobs.explored().items():
-        if name in Setting.ONE_DEVICE_INDIFFERENT:
-            continue
-        settings = [setting_in_numbers({**vars(failed), name: value}, plan.largest) for value in values]
-        possible = [each for each in settings if each is not None and each.at(1).fault(plan.device) is None]
-        others = dict.fromkeys(getattr(each, name) for each in possible if each != failed)
-        if others:
-            found[name] = list(others)
-    return found
-
-
-def _alone(plan: Plan, record: TrialRecord, look: _Look) -> ProbeRequest:
-    """A few steps of ``look`` on one device, with the micro-batch that it has where the trial failed."""
-    config, (setting, environment) = record.config, look
-    micro_batch = max(config.micro_batch(setting), 1)
-    alone = {
-        "world_size": 1,
-        "placement": "pack",
-        "scaling": "weak",
-        "setting": setting.model_copy(update={"batch_size": micro_batch}).at(1),
-        "environment": environment,
-    }
-    return ProbeRequest(
-        config=config.model_copy(update=alone), timeout_seconds=plan.study.measure.timeout_seconds
-    )

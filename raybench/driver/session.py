@@ -13,12 +13,12 @@ from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
 from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import Scaling, scaling
-from raybench.driver.in_flight import InFlight, fails_elsewhere
+from raybench.driver.in_flight import InFlight
 from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
-from raybench.plan.notes import LEFT_OUT, Note, NoteKind, Stage
+from raybench.plan.notes import Note, NoteKind, Stage, not_reached
 from raybench.plan.trials import Plan, Trial, searched
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
@@ -56,6 +56,10 @@ class Ledger:
         """The record that counts of each trial, in the order of their first attempts."""
         return list(self.store.latest().values())
 
+    def known(self) -> list[TrialRecord]:
+        """Those of trials that are not to be measured again."""
+        return [each for each in self.records() if not self.is_open(each.study_request)]
+
     def record_of(self, request: StudyRequest) -> TrialRecord | None:
         """The record that counts of a trial; None where there is none."""
         return self.store.latest().get(request.trial_id)
@@ -92,10 +96,6 @@ class Ledger:
         """Keep a record."""
         self.store.append(record, step_times)
         self._buckets.learn(record)
-
-    def cut_of(self, requests: Sequence[StudyRequest]) -> list[StudyRequest]:
-        """Those that had begun and the time budget ended; what was not begun again since."""
-        return [each for each in requests if each.trial_id in self.cut]
 
     def searched(self) -> list[TrialRecord]:
         """The suggestions of a search that were measured, failed ones included; the default is the first."""
@@ -142,8 +142,6 @@ class Session:
     around: Around = field(default_factory=Around)  # what the diagnosis knows in addition to the trials
     _stage: Stage = Stage.LARGEST_BATCH
     _said: dict[Stage, list[Note]] = field(default_factory=dict)
-    _first_crash: TrialRecord | None = None  # while nothing is complete: may be that of all trials
-    _looked_at_others: bool = False  # whether it was held against other settings
 
     def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
         self.ledger = Ledger(plan, store, retry)
@@ -175,13 +173,19 @@ class Session:
     @property
     def notes(self) -> list[Note]:
         """What there is to say, each once, but for what was left out."""
-        said = [each for stage in Stage for each in self._said.get(stage, []) if each.kind not in LEFT_OUT]
+        said = [each for each in self._all_said if each.kind is not NoteKind.NOT_REACHED]
         return [each for place, each in enumerate(said) if each not in said[:place]]
 
     @property
     def not_reached(self) -> list[Note]:
-        """What the time budget left out."""
-        return [each for stage in Stage for each in self._said.get(stage, []) if each.kind in LEFT_OUT]
+        """What was left out: for want of time, or of nodes."""
+        counted = not_reached(self.ledger.plan, self.ledger.known(), self.ledger.winners())
+        said = [each for each in self._all_said if each.kind is NoteKind.NOT_REACHED]
+        return sorted([*said, *counted], key=lambda note: note.stage.value)
+
+    @property
+    def _all_said(self) -> list[Note]:
+        return [each for stage in Stage for each in self._said.get(stage, [])]
 
     # --- from a trial to its record
 
@@ -190,7 +194,8 @@ class Session:
 
         That of a trial which the time budget has ended is not on disk, but in ``ledger.cut``. ``done`` of
         ``total`` trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError`` when no
-        worker group starts, ``RequestError`` for what cannot be placed or written.
+        worker group starts, ``RequestError`` for what cannot be placed or written, ``AllFailError`` where the
+        default has crashed wherever it was tried.
         """
         assert not self.in_flight
         self.begin(trial, done=done, total=total)
@@ -237,7 +242,10 @@ class Session:
             longest_s = self.study.measure.max_seconds
             self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.ledger.records()) if record.steps else None)
-        self._end_if_all_fail(record)
+        if not self.in_flight and self._default_fails:
+            crash = self.ledger.record_of(self.ledger.plan.default_curve()[0].request)
+            self.note(NoteKind.ALL_FAIL, reason=crash.reason if crash else "")
+            raise AllFailError
         return record
 
     def _not_reached_in_time(self, record: TrialRecord) -> TrialRecord:
@@ -251,29 +259,18 @@ class Session:
         self.watcher.trial_done(shown, None)
         return shown
 
-    def _end_if_all_fail(self, record: TrialRecord) -> None:
-        """Raise ``AllFailError`` where nothing has completed and all other settings fail as the first crash.
+    @property
+    def _default_fails(self) -> bool:
+        """Whether the default has crashed wherever it was tried, and nothing has completed.
 
-        Once nothing is in flight: what began with it may complete yet; no more begins until it is known.
+        What is in flight then may complete yet; no more begins until it is known.
         """
-        if self._looked_at_others or (record.state != "crashed" and self._first_crash is None):
-            return
-        if self.in_flight.is_unfit(record.study_request):  # none of its settings was tried
-            return
-        known = self.ledger.records()
-        if any(each.state == "complete" for each in known):  # from now on every failure is its own
-            self._looked_at_others, self._first_crash = True, None
-            return
-        crash = self._first_crash = self._first_crash or record
-        if self.in_flight:
-            return
-        self._looked_at_others, self._first_crash = True, None
-        elsewhere = fails_elsewhere(self.ledger.plan, crash, self.in_flight.run)
-        if elsewhere:
-            reason = f"{crash.reason} (whatever the setting: on one device alone too, with {elsewhere})"
-            self.ledger.add(crash.model_copy(update={"reason": reason}), ())
-            self.note(NoteKind.ALL_FAIL, number=len(known))
-            raise AllFailError
+        if any(each.state == "complete" for each in self.ledger.records()):
+            return False
+        curve = [trial.request for trial in self.ledger.plan.default_curve()]
+        ended = [self.ledger.record_of(request) for request in curve if not self.ledger.is_open(request)]
+        crashed = [record for record in ended if record is not None and record.state == "crashed"]
+        return len(crashed) == len(curve)
 
     # --- several in flight, and nodes that are gone
 
@@ -296,8 +293,8 @@ class Session:
                 self.note(NoteKind.NO_ROOM, reason=str(lost), requests=(request,))
 
     def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin alongside the trials in flight; see ``_end_if_all_fail``."""
-        is_in_doubt = self._first_crash is not None and bool(self.in_flight)
+        """Whether ``request`` may begin alongside the trials in flight."""
+        is_in_doubt = bool(self.in_flight) and self._default_fails
         return not is_in_doubt and self.in_flight.has_room(request)
 
     def make_room(self, request: StudyRequest) -> None:

@@ -23,7 +23,7 @@ MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as ma
 
 
 def run_study(session: Session) -> None:
-    """Measure all that the plan wants, while there is time; stop at once where every trial would fail.
+    """Measure all that the plan wants, while there is time; stop where the default has crashed everywhere.
 
     Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
     worker group starts.
@@ -114,7 +114,7 @@ def search(session: Session) -> None:
     session.enter(Stage.SEARCH)
     session.announce(trials)
     num_tried, asked = len(known), dict[str, Suggestion]()
-    late, is_whole = 0, False
+    is_whole = False
 
     def hear() -> None:
         nonlocal num_tried
@@ -132,7 +132,6 @@ def search(session: Session) -> None:
             continue
         in_time = session.forecast.fit(Stage.SEARCH, [expected] * left)
         if in_time is None:
-            late = left
             break
         suggestion = optimizer.ask()
         if suggestion is None:  # all that are not known are in flight
@@ -141,14 +140,10 @@ def search(session: Session) -> None:
         request = plan.search(suggestion).model_copy(update={"measure": in_time[1].measure})
         asked[request.trial_id] = suggestion
         session.begin(Trial(request, suggestion.number), done=num_tried + len(asked) - 1, total=trials)
-    ended = num_tried + len(asked)
     while asked:
         hear()
-    late += ended - num_tried
     if is_whole and num_tried < trials:
         session.note(NoteKind.SPACE_EXHAUSTED, number=num_tried, total=trials)
-    if late:
-        session.note(NoteKind.NOT_REACHED, number=late, total=trials)
 
 
 def _retry(session: Session) -> None:
@@ -165,7 +160,7 @@ def _retry(session: Session) -> None:
         has_time = session.budget.has(session.forecast.cost_of(request))
         if has_time:
             session.measure(Trial(request, record.suggestion), done=done, total=len(again))
-        if not has_time or ledger.cut_of([request]):
+        if not has_time or request.trial_id in ledger.cut:
             session.note(NoteKind.NOT_REACHED, number=len(again) - done)
             return
 
@@ -195,7 +190,6 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
     still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
     if still:
         session.announce(len(trials))
-    wanted = [trial.request for _, trial in still]
     while still:
         session.make_room(still[0][1].request)
         another = ledger.stand_in(still[0][1].request)
@@ -210,10 +204,6 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
         with session.leaving_out_what_has_no_room(requests=(request,)):
             session.begin(replace(trial, request=request), done=done, total=len(trials))
     session.finish()
-    cut, not_begun = ledger.cut_of(wanted), [trial.request for _, trial in still]
-    late = [each for each in wanted if (each in cut or each in not_begun) and not ledger.plan.is_extra(each)]
-    if late:
-        session.note(NoteKind.NOT_REACHED, requests=tuple(late), total=len(trials))
 
 
 def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) -> None:
@@ -237,7 +227,7 @@ def train(session: Session) -> None:
     requests = training_requests(plan, ledger.records())
     if any(map(ledger.is_open, requests)):
         session.announce(len(requests))
-    late, at_once = list[StudyRequest](), 0
+    at_once = 0
     for done, request in enumerate(requests):
         if not ledger.is_open(request):
             continue
@@ -246,19 +236,14 @@ def train(session: Session) -> None:
         if request not in training_requests(plan, ledger.records()):
             continue  # its setting was stopped in the meantime: it gets no further seed
         if not session.budget.has(session.forecast.cost_of(request)):
-            late.append(request)
             continue
         with session.leaving_out_what_has_no_room(requests=(request,)):
             asked = with_peers(plan, request, ledger.records())
             session.begin(Trial(asked), done=done, total=len(requests))
         at_once = max(at_once, len(session.in_flight))
     session.finish()
-    cut = ledger.cut_of(requests)
-    late = [each for each in requests if each in cut or each in late]
     if at_once > 1:
         session.note(NoteKind.SIDE_BY_SIDE, number=at_once)
-    if late:
-        session.note(NoteKind.NOT_REACHED, requests=tuple(late), total=len(requests))
 
 
 # --- the verification: the changes that a diagnosis proposes, tested (``--verify``)
@@ -279,7 +264,7 @@ def verify(session: Session) -> None:
         if in_time is not None:
             with session.leaving_out_what_has_no_room(changes=(proposal.change,)):
                 session.measure(Trial(in_time[1]), done=done, total=len(asked))
-        if in_time is None or session.ledger.cut_of([request]):
+        if in_time is None or request.trial_id in session.ledger.cut:
             late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller
     if late:
         session.note(NoteKind.NOT_REACHED, changes=tuple(late))

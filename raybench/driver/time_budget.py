@@ -312,10 +312,9 @@ class Forecast:
         """The trials of steps that the stages after ``stage`` measure, as far as they are known."""
         if stage.value >= Stage.VISITS.value:
             return []
-        known = [each for each in self.ledger.records() if not self.ledger.is_open(each.study_request)]
+        known = self.ledger.known()
         number = num_suggestions(self._plan, known) if stage.value < Stage.SEARCH.value else 0
-        visits = [each for each in open_visits(self._plan, known) if not self._plan.is_extra(each)]
-        return [self._plan.search(self._plan.default())] * number + visits
+        return [self._plan.search(self._plan.default())] * number + open_visits(self._plan, known)
 
     def curve_reserve_s(self) -> float:
         """Seconds to keep back for the curves of default and winner while the largest batch is looked for."""

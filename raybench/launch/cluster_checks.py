@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import socket
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
-from raybench.machine.checks import Check, Wanted, all_reduce_words, examine, median_interval, wanted
+from raybench.machine.checks import Check, all_reduce_words, examine, median_interval
 from raybench.machine.environment import capture, of_nodes, unlike_nodes
-from raybench.machine.host import WorkerNeeds
+from raybench.machine.host import WorkerNeeds, free_port
 
-MOST_CLOCK_S = 1.0  # tokens, jobs and logs go by the clock; step times do not
-CLOCK_LOOKS = 5
 SLOW = 1.25  # times what other nodes take: more than links of one kind differ by
 A_CORE = WorkerNeeds("cpu", 1)
 
 
 def examine_cluster(cluster: Cluster) -> list[Check]:
-    """Every node with a core for a worker, then versions, clocks and an all-reduce between nodes.
+    """Every node with a core for a worker, then versions and an all-reduce between nodes.
 
     Raises ``RequestError`` where the cluster does not answer.
     """
@@ -32,14 +28,15 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     if idle:
         names = ", ".join(map(str, idle))
         found.append(Check("nodes", "ok", f"no cores for workers, not examined: {names}"))
-    answers = on_each_node(nodes, _examine_here, wanted())
+    answers = on_each_node(nodes, examine, False)
     found += _merged(answers)
     answering = [each.node for each in answers if each.error is None]
     found += _versions(answering)
-    found += [_clock(node) for node in answering]
-    measured = [_all_reduce(first, other) for first, other in pairs(answering)]
-    found += map(_all_reduce_check, measured)
-    found += slow_nodes([each for each in measured if each.times_s])
+    times_s = dict[tuple[Node, Node], Sequence[float]]()
+    for pair in pairs(answering):
+        check, times_s[pair] = _all_reduce(*pair)
+        found.append(check)
+    found += slow_nodes(times_s)
     return found
 
 
@@ -52,10 +49,6 @@ def _no_node() -> Check:
 def _nodes_words(nodes: Sequence[Node]) -> str:
     cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
     return f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
-
-
-def _examine_here(wanted: Wanted) -> list[Check]:
-    return examine(wanted, with_workers=False)
 
 
 def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:
@@ -89,61 +82,23 @@ def _versions(nodes: Sequence[Node]) -> Iterator[Check]:
         yield Check("nodes", "warning", f"the nodes differ in {words}", "install the same on every node")
 
 
-def _clock(node: Node) -> Check:
-    """Of several looks the quickest counts: the node's clock was read somewhere within it."""
-    looks = []
-    for _ in range(CLOCK_LOOKS):
-        asked = time.time()
-        (answer,) = on_each_node([node], _now)
-        answered = time.time()
-        if answer.value is not None:
-            looks.append(((answered - asked) / 2, answer.value - (asked + answered) / 2))
-    if not looks:
-        return Check("clock", "warning", f"{node.hostname}: not known")
-    within_s, ahead_s = min(looks)
-    words = f"{node.hostname}: {ahead_s:+.3f} s from this one, within {within_s:.3f} s"
-    if abs(ahead_s) - within_s > MOST_CLOCK_S:
-        return Check("clock", "warning", words, "chronyc makestep")
-    return Check("clock", "ok", words)
-
-
-def _now() -> float:
-    return time.time()
-
-
 def pairs(nodes: Sequence[Node]) -> list[tuple[Node, Node]]:
     """Each node with the next one, of three and more the last with the first: every node is in two pairs."""
     ring = list(pairwise(nodes))
     return [*ring, (nodes[-1], nodes[0])] if len(nodes) > 2 else ring
 
 
-@dataclass(frozen=True)
-class AllReduce:
-    """An all-reduce between two nodes, or why there is none."""
-
-    first: Node
-    other: Node
-    times_s: tuple[float, ...] = ()
-    backend: str = ""
-    num_bytes: int = 0
-    failure: str = ""
-    mend: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.first.hostname} and {self.other.hostname}"
-
-
-def _all_reduce(first: Node, other: Node) -> AllReduce:
-    """Two workers, one on each node."""
+def _all_reduce(first: Node, other: Node) -> tuple[Check, Sequence[float]]:
+    """Of two workers, one on each node; with its times, of which there are none where it failed."""
     on_gpus = first.gpus >= 1 and other.gpus >= 1
     backend = "nccl" if on_gpus else "gloo"
     variable = "NCCL_SOCKET_IFNAME" if on_gpus else "GLOO_SOCKET_IFNAME"
-    (port,) = on_each_node([first], _free_port)
+    (port,) = on_each_node([first], free_port, first.address)
     if port.value is None:
         words = port.error or "no answer"
-        failure, mend = f"{first.hostname}: {words}", "python -m raybench.study doctor"
-        return AllReduce(first, other, failure=failure, mend=mend)
-    meeting_point = f"tcp://{first.address}:{port.value}"
+        mend = "python -m raybench.study doctor"
+        return Check("all-reduce", "missing", f"{first.hostname}: {words}", mend), ()
+    names, meeting_point = f"{first.hostname} and {other.hostname}", f"tcp://{first.address}:{port.value}"
     ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
     # one that fails leaves its process group half made, and the next pair has one of these nodes too
     answers = on_nodes(_measure, ranks, gpus=int(on_gpus), once=True)
@@ -153,28 +108,23 @@ def _all_reduce(first: Node, other: Node) -> AllReduce:
             f"{variable}=INTERFACE on every node: the one that leads from {first.address} to {other.address}"
         )
         words = failed.error if failed and failed.error else "no answer"
-        return AllReduce(first, other, failure=f"{first.hostname} and {other.hostname}: {words}", mend=mend)
+        return Check("all-reduce", "missing", f"{names}: {words}", mend), ()
     num_bytes, times_s = answers[0].value
-    return AllReduce(first, other, tuple(times_s), backend, num_bytes)
+    words = all_reduce_words(backend, num_bytes, times_s)
+    return Check("all-reduce", "ok", f"{names}: {words}"), times_s
 
 
-def _all_reduce_check(reduced: AllReduce) -> Check:
-    if reduced.failure:
-        return Check("all-reduce", "missing", reduced.failure, reduced.mend)
-    words = all_reduce_words(reduced.backend, reduced.num_bytes, list(reduced.times_s))
-    return Check("all-reduce", "ok", f"{reduced}: {words}")
-
-
-def slow_nodes(measured: Sequence[AllReduce]) -> list[Check]:
+def slow_nodes(measured: Mapping[tuple[Node, Node], Sequence[float]]) -> list[Check]:
     """The nodes that are slow with each of their partners, of three and more.
 
     A pair is as fast as its slower node: a node's own time is that of its fastest pair. It is slow where the
     whole interval of that median lies above ``SLOW`` times the median of all nodes.
     """
-    own: dict[Node, tuple[float, ...]] = {}
-    for each in sorted(measured, key=lambda pair: median(pair.times_s)):
-        for node in (each.first, each.other):
-            own.setdefault(node, each.times_s)
+    own: dict[Node, Sequence[float]] = {}
+    known = [pair for pair, times_s in measured.items() if times_s]
+    for pair in sorted(known, key=lambda pair: median(measured[pair])):
+        for node in pair:
+            own.setdefault(node, measured[pair])
     if len(own) < 3:
         return []
     usual_s = median(median(times_s) for times_s in own.values())
@@ -187,7 +137,7 @@ def slow_nodes(measured: Sequence[AllReduce]) -> list[Check]:
             f"ethtool INTERFACE on {node.hostname}: its link's rate, and what else uses it",
         )
         for node, times_s in own.items()
-        if median_interval(list(times_s))[0] > SLOW * usual_s
+        if median_interval(times_s)[0] > SLOW * usual_s
     ]
 
 
@@ -195,9 +145,3 @@ def _measure(rank: int, meeting_point: str, backend: str) -> tuple[int, list[flo
     from raybench.worker import selftest
 
     return selftest.NUM_BYTES, selftest.measure(rank, meeting_point, backend)
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        return int(taken.getsockname()[1])

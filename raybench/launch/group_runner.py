@@ -12,7 +12,7 @@ from raybench.launch import signals
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.runner import Submitted
 from raybench.launch.worker_group import WorkerGroup
-from raybench.machine.host import Resources, WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 
@@ -34,10 +34,6 @@ class WorkerGroupRunner:
         self._storage, self.results, self._name = storage, results, name
         self._group: WorkerGroup | None = None
         self._started = 0
-
-    def resources(self) -> Resources:
-        """What the cluster has."""
-        return self._cluster.resources(self._needs)
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A running group of exactly this size with these variables; of new processes with ``anew``.
@@ -102,10 +98,6 @@ class WorkerGroupRunner:
         if trial.ended is None:
             trial.ended = self._outcome(trial.request)
         return trial
-
-    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
-        """One trial from its submission to its outcome."""
-        return self.wait([self.submit(request, on_progress)]).outcome()
 
     def _outcome(self, request: TrialRequest) -> Outcome | GroupLostError:
         group = self._group

@@ -8,14 +8,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from time import monotonic
 
 import psutil
 
 from raybench.launch import signals
 
 DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
-LOOK_AGAIN_S = 1.0
 
 
 class Deaths:
@@ -23,23 +21,10 @@ class Deaths:
 
     def __init__(self, pids: Mapping[int, int]) -> None:
         self._pids = {rank: pid for rank, pid in pids.items() if not _is_gone(pid)}
-        self._gone_since = dict[int, float]()
-        self._looked = monotonic()
 
     def alive(self) -> list[int]:
         """The ranks whose processes are there."""
         return [rank for rank, pid in self._pids.items() if not _is_gone(pid)]
-
-    def unnoticed(self) -> int | None:
-        """The rank that is gone for so long that Ray will not say so any more."""
-        now = monotonic()
-        if now - self._looked >= LOOK_AGAIN_S:
-            self._looked, alive = now, self.alive()
-            for rank in self._pids:
-                if rank not in alive:
-                    self._gone_since.setdefault(rank, now)
-        late = (rank for rank, since in self._gone_since.items() if now - since >= DEATH_NOTICE_S)
-        return next(late, None)
 
 
 def _is_gone(pid: int) -> bool:

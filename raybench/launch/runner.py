@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raybench.errors import GroupLostError
-from raybench.machine.host import Resources
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 
@@ -32,10 +31,6 @@ class Submitted:
 
 class TrialRunner(Protocol):
     """Runs trials, ``capacity`` of them at once."""
-
-    def resources(self) -> Resources:
-        """What there is, before any worker starts."""
-        ...
 
     def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
         """How many trials of a kind, size and placement may be under way at once, at least 1."""

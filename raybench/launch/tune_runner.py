@@ -29,7 +29,7 @@ from raybench.launch.runtime_env import import_path
 from raybench.launch.tune_submission import Places, Submission, TuneRequests, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
 from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, POLL_S, START_TIMEOUT_S
-from raybench.machine.host import Resources, WorkerNeeds
+from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, OnProgress, Outcome, Progress, Started, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
@@ -64,10 +64,6 @@ class TuneRunner:
         self._number = self._num_tuners = 0
         self._waiting: Any = None
         self._is_stuck = False  # a trial did not end, and has its places for Tune
-
-    def resources(self) -> Resources:
-        """What the cluster has."""
-        return self._cluster.resources(self._needs)
 
     def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
         """As many as there are free places for; of steps, as many as there are nodes for."""
@@ -126,10 +122,6 @@ class TuneRunner:
             interrupt.check()
             nearly = any(trial.ended is not None for trial in self._trials.values())
             self._hear(QUICK_POLL_S if nearly else POLL_S)
-
-    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
-        """One trial from its submission to its outcome."""
-        return self.wait([self.submit(request, on_progress)]).outcome()
 
     def close(self) -> None:
         """End Tune, whatever of it still runs, and what this process started of Ray."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import ray
@@ -46,15 +45,13 @@ def measure(
 
     ray.get(tell(Started(ray.get_runtime_context().current_actor)))
     task: Task = ray.get(mailbox.pick_up.remote(number))
-    began = monotonic()
     try:
         outcome = _outcome(task, tell, needs=needs, storage=Path(storage), name=name)
     except GroupLostError as lost:
         ray.get(tell(Lost(str(lost))))
         return {"state": "lost"}
     ray.get(tell(outcome))
-    record = outcome.to_record(task.request, study="", suggestion=None, started_at="")
-    return {**metrics(record), "processes_s": monotonic() - began - outcome.wall_time_s}
+    return metrics(outcome.to_record(task.request, study="", suggestion=None, started_at=""))
 
 
 def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path, name: str) -> Outcome:
@@ -89,20 +86,10 @@ def _are_there(nodes: Sequence[str]) -> bool:
 
 
 def metrics(record: TrialRecord) -> Metrics:
-    """What Tune shows of a trial: its state, and the numbers that it has."""
-    found: Metrics = {"state": record.state, "wall_time_s": record.wall_time_s}
-    if record.steps is not None:
-        scaled = scaling(record)
-        found["step_time_s"] = scaled.step_time_s.value
-        found["throughput_samples_per_s"] = scaled.throughput_samples_per_s.value
-        if scaled.efficiency is not None:
-            found["efficiency"] = scaled.efficiency.value
-            found["efficiency_low"] = scaled.efficiency.low
-            found["efficiency_high"] = scaled.efficiency.high
-    elif record.training is not None and record.training.epochs:
-        last = record.training.epochs[-1]
-        found["epoch"] = last.epoch
-        found["train_s"] = last.train_s
-        if last.test_accuracy is not None:
-            found["test_accuracy"] = last.test_accuracy
+    """What Tune shows of a trial: its state, and its efficiency with its interval."""
+    found: Metrics = {"state": record.state}
+    efficiency = scaling(record).efficiency if record.steps is not None else None
+    if efficiency is not None:
+        found["efficiency"] = efficiency.value
+        found["efficiency_low"], found["efficiency_high"] = efficiency.low, efficiency.high
     return found

@@ -261,7 +261,7 @@ class WorkerGroup:
                     return cast(Message, ray.get(waiting))
                 except ray.exceptions.RayError:
                     break
-            if left <= 0 or not self.alive or self._deaths.unnoticed() is not None:
+            if left <= 0 or not self.alive:
                 break
         interrupt.check()  # where Ray itself has died nothing more is asked of it
         return None
@@ -270,9 +270,6 @@ class WorkerGroup:
         """How the trial ends after ``seconds`` without an outcome, and why."""
         if seconds >= timeout_s:
             return "timeout", f"not done after {timeout_s:g} s"
-        died = self._deaths.unnoticed()
-        if died is not None:
-            return "crashed", f"rank {died}: its process died, and left others that hold its connections"
         self._await_end(DEATH_NOTICE_S)
         if self._error is None:
             return "crashed", "the worker group ended on its own"

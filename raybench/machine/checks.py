@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import math
 import os
 import platform
 import re
@@ -17,20 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from scipy.stats import quantile_test
 
 import raybench
-from raybench.machine import gpus, host
+from raybench.machine import environment, gpus, host
 from raybench.machine import network as net
 from raybench.machine.host import virtualization
 
@@ -55,56 +51,10 @@ def as_size(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB else f"{num_bytes / 2**20:.0f} MiB"
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What raybench needs, as its metadata says: a node to which it travels has no metadata of it."""
-
-    python: str  # versions
-    packages: tuple[str, ...]  # requirements
-
-
-def wanted() -> Wanted:
-    """Of the installed package, else of the checkout."""
-    try:
-        python = str(metadata.metadata("raybench")["Requires-Python"] or "")
-        return Wanted(python, tuple(metadata.requires("raybench") or ()))
-    except metadata.PackageNotFoundError:
-        project = _project()
-        return Wanted(str(project.get("requires-python", "")), tuple(project.get("dependencies", ())))
-
-
-def python(wanted: Wanted) -> Iterator[Check]:
-    """Python, and whether raybench runs on it."""
-    version = platform.python_version()
-    text = f"{version} ({sys.executable})"
-    if wanted.python and Version(version) not in SpecifierSet(wanted.python):
-        needed = f"{text}, raybench needs {wanted.python}"
-        yield Check("Python", "missing", needed, "python3.12 -m venv .venv")
-    else:
-        yield Check("Python", "ok", text)
-
-
-def packages(wanted: Wanted) -> Iterator[Check]:
-    """Packages against the lower bounds of raybench's own metadata, extras left out."""
-    have, bad = [], []
-    for requirement in map(Requirement, wanted.packages):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        try:
-            version = metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
-            bad.append((requirement, "not installed"))
-            continue
-        if requirement.specifier.contains(version, prereleases=True):
-            have.append(f"{requirement.name} {version}")
-        else:
-            bad.append((requirement, f"{version}, needs {requirement.specifier}"))
-    if have:
-        yield Check("packages", "ok", ", ".join(have))
-    for requirement, why in bad:
-        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-        command = f'python -m pip install "{requirement.name}{extras}{requirement.specifier}"'
-        yield Check("packages", "missing", f"{requirement.name}: {why}", command)
+def software() -> Iterator[Check]:
+    """Python, and the packages that measurements depend on."""
+    packages = ", ".join(f"{name} {version}" for name, version in environment.versions().items())
+    yield Check("Python", "ok", f"{platform.python_version()} ({sys.executable}): {packages}")
 
 
 def installed_version(name: str) -> str:
@@ -113,14 +63,6 @@ def installed_version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _project() -> dict[str, list[str]]:
-    path = Path(raybench.__file__).parent.parent / "pyproject.toml"
-    if not path.is_file():
-        return {}
-    project: dict[str, list[str]] = tomllib.loads(path.read_text()).get("project", {})
-    return project
 
 
 def devices() -> Iterator[Check]:
@@ -363,35 +305,29 @@ def ray() -> Iterator[Check]:
 
 
 ALL_REDUCE_TIMEOUT_S = 70.0  # more than the two wait for each other
-BUSY_SHARE = 0.5  # load average over cores: above it workers that do not finish show nothing
 SELF_TEST = "raybench.worker.selftest"
 
 
 def all_reduce() -> Iterator[Check]:
     """Two workers that talk to each other."""
     name = "all-reduce"
-    environment = dict(os.environ)
+    variables = dict(os.environ)
     package_root = str(Path(raybench.__file__).parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     again = f"python -m {SELF_TEST}"
-    cores, load = host.usable_cores(), os.getloadavg()[0]  # before the two workers start
     # A session of its own: when its time is over both ranks end with it.
     process = subprocess.Popen(
         [sys.executable, "-m", SELF_TEST],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=variables,
         start_new_session=True,
     )
     try:
         out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         text = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
-        if load > BUSY_SHARE * cores:
-            text += f", at a load average of {load:.2f} on {cores} cores"
-            yield Check(name, "warning", text, f"once they are idle: {again}")
-            return
         yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
         return
     finally:
@@ -421,30 +357,19 @@ def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:
     )
 
 
-def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float]:
-    """The narrowest symmetric pair of order statistics that covers the median with ``confidence``.
-
-    The number of values below the median is binomial with p = 1/2, whatever their distribution; with
-    fewer than 6 values no pair covers 95%, and the smallest and largest are returned.
-    """
-    ordered, n = sorted(values), len(values)
-    below = 0
-    tail = 0.0
-    while below < n // 2 and 2 * (tail + math.comb(n, below) / 2**n) <= 1 - confidence:
-        tail += math.comb(n, below) / 2**n
-        below += 1
-    below = max(0, below - 1)
-    return ordered[below], ordered[n - 1 - below]
+def median_interval(times_s: Sequence[float]) -> tuple[float, float]:
+    """The 95% interval of their median, whatever their distribution; NaN for fewer than 6."""
+    found: Any = quantile_test(times_s, p=0.5).confidence_interval()
+    return found.low, found.high
 
 
-def examine(wanted: Wanted, *, with_workers: bool = True) -> list[Check]:
+def examine(with_workers: bool = True) -> list[Check]:
     """Every check of this node, in the order in which they are shown.
 
     With ``with_workers`` two workers start, for some 5 s.
     """
     looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
-        ("Python", lambda: python(wanted)),
-        ("packages", lambda: packages(wanted)),
+        ("Python", software),
         ("devices", devices),
         ("peer-to-peer", topology),
         ("busy", busy),

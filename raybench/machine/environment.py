@@ -128,7 +128,7 @@ def capture() -> Environment:
         clock_mhz=host.clock_mhz(),
         load_average=os.getloadavg()[0],
         python=platform.python_version(),
-        packages=_versions(),
+        packages=versions(),
         driver_version=graphics.driver_version,
         cuda_version=graphics.cuda_version,
         gpus=graphics.gpus,
@@ -178,14 +178,15 @@ def of_nodes(nodes: Sequence[Environment]) -> Environment:
     return first.model_copy(update={"nodes": tuple(nodes)}) if others else first
 
 
-def _versions() -> dict[str, str]:
-    versions = {"raybench": raybench.__version__}
+def versions() -> dict[str, str]:
+    """Of the packages that measurements depend on, as far as they are installed."""
+    found = {"raybench": raybench.__version__}
     for name in PACKAGES[1:]:
         try:
-            versions[name] = metadata.version(name)
+            found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             pass
-    return versions
+    return found
 
 
 def _distribution() -> str:
@@ -246,8 +247,8 @@ def differences(before: Environment, now: Environment) -> list[str]:
     """What makes measurements in the two incomparable, a line each: ``key: A before, B now``.
 
     Hardware, limits, versions and variables that change timing count. The name of the host does not
-    (a cluster gives another of the same nodes), nor the kernel's release, nor clock and load, which each
-    round records; what may still matter is a note, see ``unlike_before``.
+    (a cluster gives another of the same nodes), nor the commit, nor the kernel's release, nor clock and load,
+    which each round records.
     """
     old, new = before.every_node, now.every_node
     if len(old) != len(new):
@@ -300,18 +301,6 @@ def _word(value: object) -> str:
 def _few(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
-
-
-def unlike_before(before: Environment, now: Environment) -> list[str]:
-    """What differs and may matter, a line each, without making the two incomparable: code and kernel."""
-    lines = []
-    if before.commit != now.commit:
-        lines.append(f"commit: {before.commit or 'unknown'} before, {now.commit or 'unknown'} now")
-    if before.dirty or now.dirty:
-        lines.append("commit: the checkout has uncommitted changes, which may differ")
-    if before.kernel != now.kernel:
-        lines.append(f"kernel: {before.kernel} before, {now.kernel} now")
-    return lines
 
 
 def comparable(environment: Environment) -> dict[str, object]:

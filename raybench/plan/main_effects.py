@@ -133,15 +133,8 @@ class MainEffectsSampler(BaseSampler):
     Computation 10, but with a plain sum, so that effects of single knobs stay such).
     """
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        is_open: Callable[[Parameters], bool],
-        open_: Callable[[], Iterator[Parameters]],
-        seed: int,
-    ) -> None:
-        """``open_``: every setting of which ``is_open``, lazily."""
-        self._space, self._is_open, self._open, self._seed = space, is_open, open_, seed
+    def __init__(self, space: SearchSpace, is_open: Callable[[Parameters], bool], seed: int) -> None:
+        self._space, self._is_open, self._seed = space, is_open, seed
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs together, from the first trial on."""
@@ -161,7 +154,7 @@ class MainEffectsSampler(BaseSampler):
         for place in known.order(candidates, random) if candidates else ():
             if self._is_open(candidates[place]):
                 return candidates[place]
-        return next(self._open(), {})
+        return next(filter(self._is_open, self._space.points()), {})
 
     def _candidates(self, known: _Known, random: np.random.Generator) -> list[Parameters]:
         """Those with at most one value that was never tried; from a larger space some of them."""

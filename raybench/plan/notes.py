@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from raybench.analysis import choice
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
 from raybench.errors import RequestError
@@ -41,7 +40,7 @@ class NoteKind(Enum):
     NOT_PLANNED = auto()  # what was left out is not known: the study cannot be planned again (``reason``)
     NO_ROOM = auto()  # nodes are gone (``reason``): ``requests`` or ``changes``, else the rest of the stage
     NO_PROFILE = auto()  # ``requests`` were measured before a profile was requested
-    ALL_FAIL = auto()  # the first ``number`` trials failed, and so would all others
+    ALL_FAIL = auto()  # the default has crashed wherever it was tried (``reason``), and nothing has completed
     NO_BATCH_FITS = auto()
     SPACE_EXHAUSTED = auto()  # ``number`` of ``total`` suggestions made: there are no others
     NO_DIAGNOSIS = auto()  # nothing to verify
@@ -64,9 +63,6 @@ class Note:
     reason: str = ""
 
 
-LEFT_OUT = frozenset({NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED})
-
-
 # --- what a study asks for and has no record of
 
 
@@ -77,29 +73,26 @@ def num_suggestions(plan: Plan, records: Sequence[TrialRecord]) -> int:
     return max(min(plan.study.search.trials, _num_points(plan)) - max(len(searched(plan, records)), 1), 0)
 
 
-def open_visits(
-    plan: Plan,
-    records: Sequence[TrialRecord],
-    winners: Sequence[TrialRecord] = (),
-    *,
-    may_change: bool = True,
-) -> list[StepsRequest]:
-    """The further visits of default and ``winners`` that ``records`` do not have.
-
-    Where the default is the winner so far and that ``may_change``, those of another one too, as if they were
-    the default's.
-    """
+def open_visits(plan: Plan, records: Sequence[TrialRecord]) -> list[StepsRequest]:
+    """The further visits that ``records`` do not have: of the default, and as many of another winner."""
     is_open = open_trials(plan, records)
-    visits = [trial.request for trial in further_visits(plan, records, winners) if is_open(trial.request)]
-    wins = all(choice.is_default(plan.study_in_numbers, each.config) for each in winners)
-    if not (may_change and wins and _num_points(plan) > 1):
-        return visits
-    return visits + [
-        request
-        for visit in range(plan.num_visits)
-        for request in plan.curve(plan.default(), visit)
-        if visit or (plan.is_search and not plan.is_there(request))
-    ]
+    visits = list(filter(is_open, _asked_visits(plan, records)))
+    if _num_points(plan) > 1:
+        visits += [
+            request
+            for visit in range(plan.num_visits)
+            for request in plan.curve(plan.default(), visit)
+            if visit or (plan.is_search and not plan.is_there(request))
+        ]
+    return visits
+
+
+def _asked_visits(
+    plan: Plan, records: Sequence[TrialRecord], winners: Sequence[TrialRecord] = ()
+) -> list[StepsRequest]:
+    """Those of ``further_visits`` that somebody asked for."""
+    visits = [trial.request for trial in further_visits(plan, records, winners)]
+    return [request for request in visits if not plan.is_extra(request)]
 
 
 def _num_points(plan: Plan) -> int:
@@ -133,24 +126,27 @@ def left_out(
         plan = make_plan(study, Resources(device, devices, name, num_nodes))
     except RequestError as error:
         return [Note(NoteKind.NOT_PLANNED, Stage.SEARCH, reason=str(error))]
+    fits = tuple(largest_fits_of(study, records, plan.world_sizes))
+    found = replace(plan, fits=fits) if any(each.batch_size for each in fits) else plan
+    return not_reached(found, records, winners)
+
+
+def not_reached(
+    plan: Plan, records: Sequence[TrialRecord], winners: Sequence[TrialRecord] = ()
+) -> list[Note]:
+    """The same of a plan."""
     notes = list[Note]()
     if plan.is_search:
         num_tried = len(searched(plan, records))
-        fits = tuple(largest_fits_of(study, records, plan.world_sizes))
-        found = replace(plan, fits=fits) if any(each.batch_size for each in fits) else plan
-        missing = num_open(found, records, study.search.trials - num_tried)
+        missing = num_open(plan, records, plan.study.search.trials - num_tried)
         if missing:
             notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
-    if study.knobs.has_max:  # what "max" stands for may not be known
+    if plan.study.knobs.has_max:  # what "max" stands for may not be known
         return notes
     is_open = open_trials(plan, records)
     asked: dict[Stage, Sequence[StudyRequest]] = {
         Stage.CURVES: [trial.request for trial in plan.first_visits()],
-        Stage.VISITS: [
-            trial.request
-            for trial in further_visits(plan, records, winners)
-            if not plan.is_extra(trial.request)
-        ],
+        Stage.VISITS: _asked_visits(plan, records, winners),
         Stage.TRAINING: training_requests(plan, records),
     }
     for stage, requests in asked.items():

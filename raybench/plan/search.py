@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ class Search:
             return GPSampler(seed=seed)
         if name == "random":
             return RandomSampler(seed=seed)
-        return MainEffectsSampler(self._space, self._is_open, self._unseen, seed)
+        return MainEffectsSampler(self._space, self._is_open, seed)
 
     def ask(self) -> Suggestion | None:
         """The next suggestion that is not known and may fit; None when every other one is known or in flight.
@@ -75,7 +75,7 @@ class Search:
         It may be called before earlier ones have ended: these are not suggested again.
         """
         attempts = 0
-        while (unseen := next(self._unseen(), None)) is not None:
+        while (unseen := next(filter(self._is_open, self._space.points()), None)) is not None:
             attempts += 1
             self._first_row = [each for each in self._first_row if self._is_open(each)]
             if self._first_row:
@@ -140,11 +140,6 @@ class Search:
         """A trial that was measured into the journal, in one write."""
         if self._journal is not None:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
-
-    def _unseen(self) -> Iterator[Parameters]:
-        """The combinations that are open, see ``_is_open``. Lazily: a space may have a million."""
-        fitting = self._space.points_that_fit(list(self._known.values()))
-        return (parameters for parameters in fitting if self._is_open(parameters))
 
     def _is_open(self, parameters: Parameters) -> bool:
         """Whether a combination is neither known nor in flight, and may fit."""

@@ -57,21 +57,6 @@ class SearchSpace:
         for values in itertools.product(*self.values.values()):
             yield dict(zip(self.values, values, strict=True))
 
-    def points_that_fit(self, known: Sequence[TrialRecord]) -> Iterator[Parameters]:
-        """Every combination that may fit, lazily.
-
-        What takes the same memory is checked once: all that a batch is too large for is passed over
-        together, as it may be a million combinations.
-        """
-        memory = [name for name in self.values if name == "batch_size" or name in Setting.MEMORY_KNOBS]
-        others = [name for name in self.values if name not in memory]
-        first = {name: values[0] for name, values in self.values.items()}
-        for chosen in itertools.product(*(self.values[name] for name in memory)):
-            block = {**first, **dict(zip(memory, chosen, strict=True))}
-            if self.may_fit(block, known):
-                for values in itertools.product(*(self.values[name] for name in others)):
-                    yield {**block, **dict(zip(others, values, strict=True))}
-
     def suggestion(self, number: int, parameters: Parameters) -> Suggestion:
         """The suggestion of a point; it must be one that fits."""
         variables = {
@@ -147,8 +132,9 @@ def num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:
         return max(min(math.prod(map(len, space.values.values())) - len(tried), most), 0)
     known = {space.key(space.parameters(plan.suggestion_of(each))) for each in tried}
     found = set[object]()
-    for point in space.points_that_fit(tried):
+    for point in space.points():
         if len(found) >= most:
             break
-        found |= {space.key(point)} - known
+        if space.may_fit(point, tried):
+            found |= {space.key(point)} - known
     return len(found)

@@ -323,10 +323,9 @@ class Plan:
         return (config.world_size, config.placement) == (self.target, self.placement(self.target))
 
     def profiled(self, request: StepsRequest) -> StepsRequest:
-        """``request`` with the traces and the snapshot of memory that the study asks for of chosen trials."""
-        asked = self.study.measure
-        chosen = {"profile": asked.profile, "memory_snapshot": asked.memory_snapshot}
-        return request.model_copy(update={"measure": request.measure.model_copy(update=chosen)})
+        """``request`` with the traces that the study asks for of chosen trials."""
+        measure = request.measure.model_copy(update={"profile": self.study.measure.profile})
+        return request.model_copy(update={"measure": measure})
 
     def verification(
         self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
@@ -424,8 +423,7 @@ class Plan:
     def _measure(self, role: StepsRole, *settings: Setting) -> MeasureSpec:
         """A visit's share of what the study wants of all visits together; few trials are profiled."""
         asked = self.study.measure
-        changed: dict[str, Any] = {"profile": False, "memory_snapshot": False}
-        changed["timeout_seconds"] = self._timeout_s(*settings)
+        changed: dict[str, Any] = {"profile": False, "timeout_seconds": self._timeout_s(*settings)}
         if role != "verification":  # which is visited once
             half_width = asked_half_width(asked, self.device) * math.sqrt(asked.visits)
             if role == "search" and self.study.search.half_width is not None:

@@ -4,31 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator
 
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import placement_text
-
-_FORMULA = re.compile(r"'*[=+\-@\t\r]")
-
-
-def guarded(text: str) -> str:
-    """``text`` as a cell; numbers are left as they are."""
-    return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
-
-
-def unguarded(cell: str) -> str:
-    """What ``guarded`` made a cell of."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def epochs_csv(records: Iterable[TrialRecord]) -> str:
@@ -39,7 +18,10 @@ def epochs_csv(records: Iterable[TrialRecord]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows(
+        {name: f"{value:.9g}" if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows
+    )
     return text.getvalue()
 
 
@@ -97,9 +79,3 @@ def epoch_rows(record: TrialRecord) -> Iterator[dict[str, object]]:
             #: samples that each rank trained on, with spaces between them
             "samples_by_rank": " ".join(map(str, epoch.samples)),
         }
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, float):
-        return f"{value:.9g}"
-    return guarded(value) if isinstance(value, str) else value

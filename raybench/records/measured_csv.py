@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from raybench.errors import RequestError
-from raybench.records.epochs_csv import unguarded
 from raybench.records.requests import COMPARED_ROLES
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
@@ -172,9 +171,7 @@ def _cells_of(path: Path) -> list[tuple[int, list[str]]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True, skipinitialspace=True)
-            rows = [(reader.line_num, [unguarded(cell.strip()) for cell in cells]) for cells in reader]
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+            rows = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except UnicodeDecodeError as error:
         raise RequestError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
     except csv.Error as error:

@@ -71,7 +71,7 @@ class BlockStepTimes:
 
 @dataclass(frozen=True)
 class RankFile:
-    """A file that a rank made for people to open: a trace, a snapshot of memory."""
+    """A file that a rank made for people to open: a trace."""
 
     name: str  # within the trial's directory
     content: bytes

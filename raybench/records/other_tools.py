@@ -162,10 +162,7 @@ def _number(text: str) -> float:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 # --- runs of a Trainer and of TraceML

@@ -232,7 +232,7 @@ class StepsRequest(_Request):
 
     # A study that goes on with more starts keeps those that it has; a profile changes nothing of the rounds.
     NOT_ASKED: ClassVar[dict[str, Any]] = {
-        "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"},
+        "measure": {"timeout_seconds", "max_seconds", "starts", "profile"},
         "anchor_failure": True,
     }
 

@@ -36,7 +36,6 @@ Beside = Literal[
     "parity",
     "compression_error",
     "restarts",
-    "memory_snapshot",
     "profile",
 ]
 

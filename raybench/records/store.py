@@ -26,7 +26,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from raybench.errors import StoreError
-from raybench.machine.environment import Environment, differences_on_resume, unlike_before
+from raybench.machine.environment import Environment, differences_on_resume
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import (
     SCHEMA_VERSION,
@@ -98,11 +98,6 @@ class ResultsDirectory:
         directory = cls(path)
         directory._read()
         return directory
-
-    @property
-    def is_there(self) -> bool:
-        """Whether the records are still where they were written: a directory may be deleted at any time."""
-        return (self.path / TRIALS).is_file()
 
     @property
     def is_sweep(self) -> bool:
@@ -304,8 +299,6 @@ class ResultsDirectory:
     def check_same(self, asked: Asked, environment: Environment) -> None:
         """Whether ``asked`` on this machine goes on with what is here.
 
-        What may differ without making measurements incomparable (commit, kernel) becomes a warning.
-
         Raises:
             StoreError: a line for each field of the study or sweep and each part of the machine that differs,
                 with both values. What ``MAY_CHANGE_ON_RESUME`` names may differ.
@@ -317,12 +310,9 @@ class ResultsDirectory:
             for name in [*before, *(name for name in now if name not in before)]
             if _said(before.get(name)) != _said(now.get(name)) and name not in asked.MAY_CHANGE_ON_RESUME
         ]
-        machine_before = self.environment()
-        lines += differences_on_resume(machine_before, environment)
+        lines += differences_on_resume(self.environment(), environment)
         if lines:
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
-        for line in unlike_before(machine_before, environment):
-            self.warnings.append(f"{self.path}: goes on, though not as it began: {line}")
 
 
 def _said(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import socket
@@ -12,7 +11,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
-from raybench.errors import WRITING, StoreError, system_words
+from raybench.errors import StoreError
 
 LOCK, OWNER = ".lock", ".lock-owner"
 UNFINISHED = ".unfinished-"  # before the name of a directory that is being written
@@ -103,19 +102,6 @@ def unlock_directory(path: Path, lock: FileLock) -> None:
         lock.release()
 
 
-def not_written(path: Path, error: OSError) -> str:
-    """Why files below ``path`` were not written: they cannot be, or else what failed while they were made."""
-    if error.filename is None:
-        return cannot(path, "be written", error) if error.errno in WRITING else system_words(error)
-    here, named = path.absolute(), Path(os.fsdecode(error.filename)).absolute()
-    if named.is_relative_to(here) or here.is_relative_to(named):
-        return cannot(named, "be written", error)
-    return system_words(error)
-
-
 def cannot(path: Path, what: str, error: OSError) -> str:
-    """Why something cannot be done with a path: "results/x: cannot be written: the disk is full"."""
-    reason = (
-        "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-    )
-    return f"{path}: cannot {what}: {reason}"
+    """Why something cannot be done with a path: "results/x: cannot be written: No space left on device"."""
+    return f"{path}: cannot {what}: {error.strerror or error}"

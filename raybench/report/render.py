@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from raybench.analysis.summary import Summary
-from raybench.records.epochs_csv import guarded
 from raybench.report.table import Table
 from raybench.spec.knobs import KnobValue
 
@@ -135,4 +134,4 @@ def _csv_cell(value: KnobValue) -> str:
         return f"{value:.9g}"
     if isinstance(value, bool):
         return str(value).lower()
-    return guarded(value) if isinstance(value, str) else str(value)
+    return str(value)

@@ -175,11 +175,15 @@ class MeasureSpec(Model):
         description="traces of torch.profiler, of a few steps of the default and of what is best, at the "
         "target world size, when their rounds are done",
     )
-    memory_snapshot: Switch = Field(
-        False, description="of the same trials what the memory of a GPU is given for, in one step"
-    )
 
     _timeout = model_validator(mode="after")(timeout_is_longer)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_before(cls, fields: Any) -> Any:
+        """A study of earlier results names ``memory_snapshot``, which is no field any more, as off."""
+        is_off = isinstance(fields, dict) and fields.get("memory_snapshot") is False
+        return {each: fields[each] for each in fields if each != "memory_snapshot"} if is_off else fields
 
 
 class CostSpec(Model):
@@ -210,7 +214,7 @@ class Study(Model):
 
     # How long to wait and how often, not what to measure: a study that goes on may have them changed.
     MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = (
-        "measure.timeout_seconds", "measure.starts", "measure.profile", "measure.memory_snapshot",
+        "measure.timeout_seconds", "measure.starts", "measure.profile",
         "training.timeout_seconds", "time_budget_seconds", "question", "is_smoke", "code_folder",
     )  # fmt: skip
 
@@ -314,8 +318,8 @@ class Study(Model):
                 )
         if self.knobs.has_max:
             raise ValueError('knobs.batch_size: numbers for a script, which is not probed for "max"')
-        if self.measure.profile or self.measure.memory_snapshot:
-            raise ValueError("measure: a script is neither profiled nor its memory recorded")
+        if self.measure.profile:
+            raise ValueError("measure.profile: a script is not profiled")
 
     def _as_if_can_be(self) -> None:
         asked = self.scaling.as_if

@@ -22,7 +22,6 @@ Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 # Where workers stand on nodes; lists of ranks are a study's: they fit one world size only.
 NodePlacement = Literal["pack", "spread"]
-NODE_PLACEMENTS: tuple[NodePlacement, ...] = get_args(NodePlacement)
 
 ELEMENT_BYTES = 4  # of float32, which messages are made of
 DEFAULT_SIZES = tuple(2**10 * 4**power for power in range(10))  # 1 KiB to 256 MiB

@@ -33,8 +33,7 @@ def render(data: Mapping[str, Any]) -> str:
     """TOML of a study's nested values: first what stands alone, then a table for each part."""
     alone = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
     tables = {key: value for key, value in data.items() if isinstance(value, Mapping) and value}
-    parts = [assignments(alone)]
-    parts += [f"[{_key(name)}]\n{assignments(table)}" for name, table in tables.items()]
+    parts = [assignments(alone), *(f"[{_key(name)}]\n{assignments(each)}" for name, each in tables.items())]
     return "\n".join(part for part in parts if part)
 
 

@@ -27,7 +27,7 @@ def test_workers_that_hang_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     started = self_test_that(monkeypatch, "import time; time.sleep(600)")
     monkeypatch.setattr(checks, "ALL_REDUCE_TIMEOUT_S", 0.2)
     (found,) = checks.all_reduce()
-    assert found.status in ("missing", "warning")  # where others take the cores, it shows nothing
+    assert found.status == "missing"
     assert [each.poll() for each in started] == [-9]
 
 

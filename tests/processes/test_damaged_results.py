@@ -31,11 +31,11 @@ def test_a_disk_that_takes_nothing_is_a_line(tmp_path: Path) -> None:
             )
     assert (reported.code, reported.errors) == (
         2,
-        f"{first}/report: cannot be written: Read-only file system; the records are as they were\n",
+        f"{first}: {first}/report: Read-only file system; the records are as they were\n",
     )
     assert "devices" in reported.output  # what it says is said all the same
     assert (compared.code, compared.errors) == (0, "")  # it writes nothing
     assert (written.code, written.errors) == (
         2,
-        f"--output: {disk}/new: cannot be written: Read-only file system\n",
+        f"{disk}/new: Read-only file system\n",
     )

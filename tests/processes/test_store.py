@@ -48,7 +48,7 @@ def test_a_full_disk_keeps_what_is_there(small_disk):
             list(many)
         (line,) = caught.value.problems
         kept = len(results.records())
-        assert "cannot be written: the disk is full" in line
+        assert "cannot be written: No space left on device" in line
         assert "is lost" in line
         after = (path / "trials.jsonl").read_bytes()
         assert after.startswith(before)
@@ -68,7 +68,8 @@ def test_a_disk_too_full_for_samples_keeps_the_record(small_disk):
     )
     with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
         with pytest.raises(
-            StoreError, match=r"the disk is full: the record of trial .* is kept, its step times are not"
+            StoreError,
+            match=r"No space left on device: the record of trial .* is kept, its step times are not",
         ):
             results.append(record(8), [many])
         assert list((path / "samples").iterdir()) == []
@@ -81,7 +82,9 @@ def test_a_disk_too_full_for_traces_keeps_the_record(small_disk):
     files = [RankFile("rank0.pt.trace.json.gz", b"small"), RankFile("rank1.pt.trace.json.gz", bytes(2**20))]
     with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
         results.append(first)
-        with pytest.raises(StoreError, match=r"the disk is full: the record of trial .* is kept, its traces"):
+        with pytest.raises(
+            StoreError, match=r"No space left on device: the record of trial .* is kept, its traces"
+        ):
             results.add_traces(first.trial_id, files)
         assert [each.name for each in (path / "traces" / first.trial_id).iterdir()] == [files[0].name]
         results.append(record(16))
@@ -91,7 +94,7 @@ def test_a_disk_too_full_for_traces_keeps_the_record(small_disk):
 def test_a_disk_too_full_to_begin(small_disk):
     fill(small_disk)
     path = small_disk / "results"
-    assert "the disk is full" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
+    assert "No space left on device" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
     (small_disk / "ballast").unlink()
     ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
 

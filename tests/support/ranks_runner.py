@@ -29,7 +29,6 @@ from raybench.launch import signals as interrupt
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.launch.liveness import Deaths
 from raybench.launch.worker_group import POLL_S, WorkerGroup
-from raybench.machine.host import Resources
 from raybench.machine.network import loopback_interface
 from raybench.records.messages import GroupInfo, Member, Message, Ready, Task
 from raybench.records.record import State
@@ -52,10 +51,6 @@ class RanksRunner(WorkerGroupRunner):
         self._started += 1
         self._group = RanksGroup(world_size, environment, self._started, cpus=self._needs.cpus)
         return self._group.await_ready()
-
-    def resources(self) -> Resources:
-        """Of this machine."""
-        return self._cluster.resources(self._needs)
 
     def abandon(self) -> None:
         """End the ranks at once."""

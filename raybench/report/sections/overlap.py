@@ -69,14 +69,14 @@ def overlap_table(results: StudyResults) -> Table:
         f"{results.label(record)}: no {name.replace('_', ' ')}: {why}."
         for record in asked
         for name, why in (record.steps.missing.items() if record.steps else ())
-        if name in ("profile", "memory_snapshot")
+        if name == "profile"
     ]
     return make_table(TRACES_TITLE, " ".join([CAPTION, *words]), columns, asked)
 
 
 def _was_asked(record: TrialRecord) -> bool:
     request = record.request
-    return request.kind == "steps" and (request.measure.profile or request.measure.memory_snapshot)
+    return request.kind == "steps" and request.measure.profile
 
 
 _WHAT_IF_COLUMNS: list[Column[Predicted]] = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import re
 import warnings
 from collections import Counter
@@ -29,7 +28,6 @@ from raybench.worker.devices.device import AvailableMemory, Device, MemoryPeak
 PAUSE_CYCLES = 20_000_000  # by which the clock of a pause is known: some 10 ms
 
 UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
-MOST_ALLOCATIONS = 100_000  # that a history of memory keeps
 
 
 class CUDADevice(Device):
@@ -207,20 +205,6 @@ class CUDADevice(Device):
     def utilization_meter(self, cores: int) -> CUDAUtilizationMeter:
         """A new one."""
         return CUDAUtilizationMeter(lambda: self._read("nvmlDeviceGetUtilizationRates"))
-
-    def start_memory_history(self) -> bool:
-        """With the Python lines that allocated the memory; the last ``MOST_ALLOCATIONS`` of them."""
-        torch.cuda.memory._record_memory_history(
-            stacks="python", max_entries=MOST_ALLOCATIONS, clear_history=True
-        )
-        return True
-
-    def end_memory_history(self) -> bytes:
-        """A snapshot of torch's allocator."""
-        try:
-            return pickle.dumps(torch.cuda.memory._snapshot(self.torch_device))
-        finally:
-            torch.cuda.memory._record_memory_history(enabled=None)
 
     def _open_nvml(self) -> None:
         try:

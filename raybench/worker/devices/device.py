@@ -175,11 +175,3 @@ class Device(Protocol):
 
     def utilization_meter(self, cores: int) -> UtilizationMeter:
         """A new one, for a rank that has ``cores``."""
-
-    def start_memory_history(self) -> bool:
-        """Have torch note every allocation and release from now on; False where it cannot."""
-        return False
-
-    def end_memory_history(self) -> bytes:
-        """Stop that; what was noted, and what the allocator holds now, as torch pickles it."""
-        return b""

@@ -1,4 +1,4 @@
-"""A few steps in detail when the rounds are done: their phases timed, a trace of each rank, its memory.
+"""A few steps in detail when the rounds are done: their phases timed, a trace of each rank.
 
 Marks inside a step cost time on GPUs and on CPUs, so phases have blocks of their own. torch.profiler slows
 what it watches, so nothing of a trace is timed: it shows the order of things and what runs at once. Its
@@ -168,24 +168,6 @@ def traces(
             ranks = tuple(each for each in team.gather(own and own[0]) if each is not None)
             return ranks, (own[1],) if own else ()
     raise InvalidTrialError(_too_large("the trace of one step", size, team))
-
-
-def memory_snapshot(models: StrategyModels, team: Team) -> tuple[RankFile, ...]:
-    """What this rank's allocator did in a step, for https://pytorch.org/memory_viz. A collective call.
-
-    Raises ``InvalidTrialError`` on every rank where there is no such history, or it is too large.
-    """
-    stepper, device = _stepper(models, team), models.device
-    if not device.start_memory_history():
-        raise InvalidTrialError("torch keeps a history of memory on GPUs only")
-    if stepper is not None:
-        stepper.step()
-    device.synchronize()
-    content = team.agreed(device.end_memory_history)
-    size = max(team.gather(len(content)))
-    if size > _most_bytes(team):
-        raise InvalidTrialError(_too_large("the history of one step's memory", size, team))
-    return (RankFile(f"rank{team.ranks[team.rank]}.memory.pickle", content),)
 
 
 def _stepper(models: StrategyModels, team: Team) -> Stepper | None:

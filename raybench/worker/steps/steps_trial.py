@@ -32,7 +32,7 @@ from raybench.worker.memory import all_known, allocator_retries, memory_limits_o
 from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
-from raybench.worker.steps.profiling import memory_snapshot, phases_of_trial, traces
+from raybench.worker.steps.profiling import phases_of_trial, traces
 from raybench.worker.steps.restarts import restarts_of_trial
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
@@ -275,8 +275,6 @@ class StepsTrial:
                 parts["parity"] = partial(loss_parity, config, models, team, self._cache, plain_s, seconds)
             if config.workload.input == "real":
                 parts["restarts"] = partial(restarts_of_trial, models, team, seconds)
-        if request.measure.memory_snapshot:
-            parts["memory_snapshot"] = self._memory_snapshot
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
             parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
@@ -299,10 +297,6 @@ class StepsTrial:
             return peaks.get(key)
 
         return {"matrix_peak_flops_per_s": self._team.agreed(measure)}
-
-    def _memory_snapshot(self) -> dict[str, Any]:
-        self._files += memory_snapshot(self._models.measured, self._team)
-        return {}
 
     def _profile(self, step_s: float, max_seconds: float) -> tuple[TracedRank, ...]:
         ranks, files = traces(self._models.measured, self._team, step_s, max_seconds)

@@ -74,10 +74,6 @@ class FakeRunner:
         self._now_s = 0.0
         self._under_way: dict[Submitted, tuple[float, Outcome]] = {}  # and when it ends
 
-    def resources(self) -> Resources:
-        """The simulated devices."""
-        return self._resources
-
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A group of ``world_size`` simulated workers on one node."""
         if anew or self._group is None or self._group_of != (world_size, environment):

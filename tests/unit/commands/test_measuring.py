@@ -40,7 +40,6 @@ def test_a_directory_that_is_deleted_meanwhile_is_said(
     assert f"{tmp_path / 'results'}: cannot be written: No such file or directory" in lines
     assert f"trial {records[1].trial_id} is lost" in lines
     assert "no report: " in lines
-    assert "To go on" not in lines
 
 
 def test_an_interrupted_study_says_once_how_it_goes_on(

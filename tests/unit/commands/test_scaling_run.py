@@ -12,12 +12,11 @@ import pytest
 from rich.console import Console
 
 from raybench.commands import measuring, scaling_run
-from raybench.commands.dry_run import left_of, plan_lines
+from raybench.commands.dry_run import plan_lines
 from raybench.commands.measuring import Ended, as_it_began
 from raybench.commands.progress import Display
 from raybench.commands.scaling import ScalingOptions
-from raybench.driver.time_budget import FINISH_S, START_S, estimate
-from raybench.errors import StoreError
+from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -25,7 +24,6 @@ from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
 from raybench.workloads import Checked
 from tests.support.planted import QUIET, FakeRunner
-from tests.unit.runs import run
 from tests.unit.studies import study
 
 TEXT = {"name": "text", "input": "real", "model": "distilbert"}
@@ -72,26 +70,10 @@ def dry(**fields: Any) -> str:
     return "\n".join(plan_lines(make_plan(study(**fields), Resources("cpu", 2, "a CPU"))))
 
 
-@pytest.mark.parametrize("method", ["grid", "optuna"])
-def test_a_dry_run_of_what_goes_on_tells_what_is_left(method: str) -> None:
-    plan = make_plan(
-        study(knobs={"batch_size": [32, 64]}, search={"method": method, "trials": 2}),
-        Resources("cpu", 2, "a CPU"),
-    )
-    _, store, _ = run(plan)
-    known = store.records[:2]
-    whole, left = list(plan_lines(plan)), list(plan_lines(plan, known=known))
-    assert left[0] == "goes on: 2 trials known, not measured again; what is left:"
-    if method == "grid":
-        ids = {each.trial_id for each in known}
-        listed = [line for line in whole if not any(each in line for each in ids)]
-        assert [line for line in left if line.startswith("  ")] == [x for x in listed if x.startswith("  ")]
-        assert any(line.startswith("grid: 2 trials") for line in left)
-    else:
-        assert any(re.match(r"search: [01] suggestions?\b", line) for line in left)
-    every, some, none = (left_of(plan, each).trials for each in (store.records, known, ()))
-    assert (len(every), len(some)) == (0, len(none) - 2)
-    assert estimate(plan, every).most_s == START_S[1] + FINISH_S
+def test_a_dry_run_is_of_a_whole_study(tmp_path: Path) -> None:
+    options = ScalingOptions(output=tmp_path, resume=True, dry_run=True)
+    with pytest.raises(RequestError, match="--dry-run: "):
+        scaling_run.run_scaling(options, Console(file=io.StringIO()))
 
 
 def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:

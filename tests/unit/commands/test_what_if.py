@@ -1,4 +1,4 @@
-"""``predict DIR --what-if``, and what a study says of its buckets while it runs."""
+"""``predict DIR --what-if``, and what a report says of a study's buckets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from typer.testing import CliRunner
 
 from raybench import study as command_line
 from raybench.analysis import analyse
-from raybench.analysis.scaling import scaling
 from raybench.analysis.simulate.what_if import Change, what_if
 from raybench.analysis.stats.statistics import Estimate
 from raybench.commands.console import make_console
 from raybench.commands.predict_run import parse_changes, run_what_if
-from raybench.commands.progress import Display, StudyProgress
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
@@ -105,34 +103,6 @@ def test_options_that_go_elsewhere_are_refused(tmp_path: Path) -> None:
     assert CliRunner().invoke(command_line.app, arguments).exit_code == 0
     refused = CliRunner().invoke(command_line.app, [*arguments, "--world-sizes", "8"])
     assert isinstance(refused.exception, RequestError)
-
-
-def test_the_first_trial_says_what_buckets_would_be_chosen_once() -> None:
-    told = list[str]()
-
-    class Told(Display):
-        def line(self, text: str) -> None:
-            told.append(text.strip())
-
-    progress = StudyProgress(STUDY, Told(make_console(io.StringIO())))
-    for record in (measured(StepCosts(plain_s=0.01), QUIET), trial(), trial(1.0), trial()):
-        progress.trial_done(record, scaling(record))
-    said = [line for line in told if line.startswith("what if, on 2 devices: ")]
-    assert len(said) == 1
-    assert told.index(said[0]) == 2  # after the first trial that was taken apart
-
-
-def test_what_is_said_while_a_study_runs_is_of_the_devices_of_the_report() -> None:
-    told = list[str]()
-
-    class Told(Display):
-        def line(self, text: str) -> None:
-            told.append(text.strip())
-
-    record = trial()
-    spec = study(knobs={"bucket_cap_mb": ["default", 1, 25]}, scaling={"world_sizes": [2, 4]})
-    StudyProgress(spec, Told(make_console(io.StringIO()))).trial_done(record, scaling(record))
-    assert not [line for line in told if line.startswith("what if")]
 
 
 def test_what_was_not_asked_is_not_denied() -> None:

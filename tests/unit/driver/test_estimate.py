@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.commands.dry_run import left_of
+from raybench.commands.dry_run import planned as parts
 from raybench.driver.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -30,7 +30,7 @@ def test_blocks_are_as_long_as_the_devices_ask_for() -> None:
 )
 def test_a_run_takes_no_more_trials_and_time_than_that(search: dict[str, object]) -> None:
     plan = planned(search=search)
-    trials = left_of(plan, ()).trials
+    trials = [each for part in parts(plan) for each in part]
     found = estimate(plan, trials)
     _, store, runner = run(plan)
     taken_s = sum(each.wall_time_s for each in store.records)
@@ -45,7 +45,7 @@ def test_a_trial_lasts_between_its_rounds_of_the_shortest_blocks_and_all_its_sec
         knobs={"batch_size": 64}, scaling={"world_sizes": [2]}, search={"method": "grid"},
         measure={"max_seconds": 14},
     )  # fmt: skip
-    trials = left_of(plan, ()).trials
+    trials = [each for part in parts(plan) for each in part]
     found, least, most = estimate(plan, trials), START_S[0] + FINISH_S, START_S[1] + FINISH_S
     assert len(trials) == 3  # visits, each with all five variants in its share of ten rounds
     assert found.least_s - least == pytest.approx(3 * (0.5 + 4 * 5 * 0.15))
@@ -56,6 +56,6 @@ def test_starts_and_processes_count() -> None:
     twice = planned(measure={"starts": 2}, environment={"A": ["0", "1"]}, search={"method": "grid"})
     assert estimate(twice, ()).num_starts == 2 + 2 * 2
     plan = planned(search={"method": "grid"})
-    trials = left_of(plan, ()).trials
+    trials = [each for part in parts(plan) for each in part]
     own, plain = (estimate(plan, trials, own_processes=each) for each in (True, False))
     assert own.least_s - plain.least_s == pytest.approx(len(trials) * OWN_PROCESSES_S[0])

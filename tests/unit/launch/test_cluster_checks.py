@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from raybench.launch.cluster import Cluster
-from raybench.launch.cluster_checks import AllReduce, examine_cluster, pairs, slow_nodes
+from raybench.launch.cluster_checks import examine_cluster, pairs, slow_nodes
 from raybench.launch.nodes import Node
 from raybench.worker import selftest
 
@@ -24,11 +24,10 @@ def nodes(number: int) -> list[Node]:
 def named(number: int, slow: dict[int, float], seed: int = 0) -> list[str]:
     """The nodes that are told, where the links of ``slow`` take so many times as long as the others."""
     draw, everyone = random.Random(seed), nodes(number)
-    measured = []
-    for one, other in pairs(everyone):
-        factor = max(slow.get(everyone.index(node), 1.0) for node in (one, other))
-        times_s = tuple(USUAL_S * factor * draw.lognormvariate(0, 0.05) for _ in range(TIMES))
-        measured.append(AllReduce(one, other, times_s))
+    measured = {}
+    for pair in pairs(everyone):
+        factor = max(slow.get(everyone.index(node), 1.0) for node in pair)
+        measured[pair] = [USUAL_S * factor * draw.lognormvariate(0, 0.05) for _ in range(TIMES)]
     return [each.found.split(":")[0] for each in slow_nodes(measured)]
 
 
@@ -112,7 +111,7 @@ def test_a_broken_link_is_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) ->
         return [USUAL_S] * TIMES
 
     monkeypatch.setattr(selftest, "measure", measure)
-    monkeypatch.setattr("raybench.launch.cluster_checks.examine", lambda wanted, with_workers: [])
+    monkeypatch.setattr("raybench.launch.cluster_checks.examine", lambda with_workers: [])
     cluster = Cluster(address="head:6379")
     monkeypatch.setattr(cluster, "connect", lambda: None)
     monkeypatch.setattr(cluster, "_alive", lambda: everyone)

@@ -213,7 +213,7 @@ def run_in(start: Callable[[], None]) -> None:
             pytest.fail("no group")
 
     plan = make_plan(study(), Resources("cpu", 2, "a CPU"))
-    InFlight(Starting(), TimeBudget(), plan).run(plan.search(plan.default()))
+    InFlight(Starting(), TimeBudget(), plan).run(plan.search(plan.default()), lambda progress: None)
 
 
 def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.MonkeyPatch) -> None:

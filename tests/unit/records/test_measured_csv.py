@@ -137,11 +137,6 @@ def test_many_faults_are_counted(tmp_path: Path) -> None:
     assert found.endswith("and 15 more lines like these")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="cannot be read: No such file"):
-        read_measured_csv(tmp_path / "none.csv")
-
-
 def test_a_summary_says_what_was_left_out(tmp_path: Path) -> None:
     table = read(
         tmp_path,

@@ -33,7 +33,7 @@ def test_a_further_visit_is_another_trial_and_the_first_one_is_the_trial_itself(
         mode="json",
         exclude={
             "config": {"oversubscribed": True, "setting": set(Setting.ADDED)},
-            "measure": {"timeout_seconds", "max_seconds", "starts", "profile", "memory_snapshot"},
+            "measure": {"timeout_seconds", "max_seconds", "starts", "profile"},
             "start": True,
             "visit": True,
             "anchor_failure": True,

@@ -10,13 +10,11 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.records.epochs_csv import unguarded
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.document import make_tables
 from raybench.report.render import (
     markdown_code,
     markdown_text,
-    rows_csv,
     summary_csv,
     tex_escape,
     to_markdown,
@@ -107,36 +105,16 @@ def test_what_is_in_a_cell_is_no_html() -> None:
     assert "| &lt;img src=x onerror=alert(1)&gt; &amp; 1 &lt; 2 |" in to_markdown(table)
 
 
-@pytest.mark.parametrize(
-    ("text", "cell"),
-    [
-        ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
-        ("@SUM(1)", "'@SUM(1)"),
-        ("+x", "'+x"),
-        ("-x", "'-x"),
-        ("\tx", "'\tx"),
-        ("'=x", "''=x"),
-        ("-1.5e3", "-1.5e3"),
-        ("it's", "it's"),
-        ("'quoted'", "'quoted'"),
-    ],
-)
-def test_what_a_spreadsheet_would_run_is_text_and_reads_back(text: str, cell: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(rows_csv([{"name": text, "number": -1.5}]))))
-    assert rows == [{"name": cell, "number": "-1.5"}]
-    assert unguarded(cell) == text
-
-
-def test_a_summary_of_a_hostile_name_reads_back(tmp_path: Path) -> None:
+def test_a_summary_of_a_name_with_commas_and_quotes_reads_back(tmp_path: Path) -> None:
     spec = study(knobs={"batch_size": [64]})
-    records = [each.model_copy(update={"device_name": "=1+1"}) for each in grid(spec, [1, 2])[0]]
+    name = 'the "fast" CPU, 2 GHz'
+    records = [each.model_copy(update={"device_name": name}) for each in grid(spec, [1, 2])[0]]
     results = analyse(spec, records)
     file = tmp_path / "summary.csv"
     file.write_text(summary_csv(results.summaries))
-    assert ",'=1+1," in f",{file.read_text().splitlines()[1]}"
     rows = read_measured_csv(file).rows
     assert len(rows) == 2
-    assert all("=1+1" in dict(row.context).values() for row in rows)
+    assert all(name in dict(row.context).values() for row in rows)
 
 
 def test_latex_is_booktabs_and_escaped(wide: StudyResults) -> None:

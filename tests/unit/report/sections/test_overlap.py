@@ -64,8 +64,8 @@ def test_nothing_where_nothing_was_asked_for() -> None:
 
 def test_a_profile_stays_where_its_setting_was_visited_again() -> None:
     """The second visit has none."""
-    first = with_result(scaling(measure=PROFILED), profile=TRACES, missing={"memory_snapshot": "planted"})
+    first = with_result(scaling(measure=PROFILED), profile=TRACES, missing={"profile": "planted"})
     table = table_of(first, scaling(visit=1))
     assert [row[2] for row in table.rows] == ["13.0 (12.0 to 14.0)"]
     assert table.rows[0][-1] == f"traces/{first.trial_id}/"
-    assert "no memory snapshot: planted." in table.caption
+    assert "no profile: planted." in table.caption
