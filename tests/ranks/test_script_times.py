@@ -1,0 +1,85 @@
+"""Scripts of people's own, on real gloo ranks: planted times are found again."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import pytest
+
+from raybench.records.messages import Outcome
+from raybench.records.results import StepsResult
+from raybench.spec.knobs import Setting
+from raybench.spec.workloads import FactorySpec, LightningSpec
+from tests.ranks.own_scripts import request, served_in_turn
+from tests.ranks.ranks import Ranks
+from tests.ranks.trials import complete
+
+pytestmark = pytest.mark.alone
+
+SLACK_S = 0.010  # beside what sleeps: the model, the loader, gloo, on cores that others use too
+
+
+PLANTED = "--bs {batch_size} --base-ms 60 --slow-ms 40 --send-ms 30 --data-ms 20"
+OWN = "tests.support.own_trainings"
+BRIEF = {"steps": 2, "min_rounds": 3}
+ALONE_TOO: dict[str, Any] = {"variants": ("plain", "ddp"), "measure": BRIEF}
+ASKED = {
+    "one": request("planted.py", PLANTED, world_size=1, variants=("plain",)),
+    "two": request(
+        "planted.py",
+        PLANTED,
+        setting=Setting(batch_size=4, bucket_cap_mb=3),
+        script={"ddp_knobs": ["bucket_cap_mb"]},
+    ),
+    "one by script": request("waiting.py", "", world_size=1, variants=("plain",), measure=BRIEF),
+    "two by script": request("waiting.py", "", measure=BRIEF),
+    "by factory": request(
+        "", "", workload=FactorySpec.model_validate({"factory": f"{OWN}:WaitingWorkload"}), **ALONE_TOO
+    ),
+    "by adapter": request(
+        "",
+        "",
+        workload=LightningSpec.model_validate({"lightning": f"{OWN}:build_waiting_lightning"}),
+        **ALONE_TOO,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def served(pair: Ranks) -> dict[str, Outcome]:
+    return served_in_turn(pair, ASKED)
+
+
+def _level(found: StepsResult, variant: str) -> float:
+    """The slowest rank's step in the least disturbed block, in s: no sleep is shorter than asked."""
+    blocks = (block for each in found.rounds for block in each.blocks)
+    return min(block.slowest_s for block in blocks if block.variant == variant)
+
+
+def _is(found_s: float, planted_s: float) -> bool:
+    """No sleep is shorter than asked."""
+    return planted_s - 0.002 < found_s < planted_s + SLACK_S
+
+
+def test_planted_times_are_found_again(served: dict[str, Outcome]) -> None:
+    one, two = complete(served["one"]), complete(served["two"])
+    assert _is(_level(one, "plain"), 0.080)
+    assert _is(_level(two, "ddp"), 0.150)
+    assert _is(_level(two, "local"), 0.120)
+    local = [block for each in two.rounds for block in each.blocks if block.variant == "local"]
+    assert median(max(block.step_time_s) - block.mean_s for block in local) == pytest.approx(0.020, abs=0.005)
+    phases = [each.seconds for each in two.phases if each.variant == "ddp"]
+    assert _is(min(each["data"] for each in phases), 0.020)
+    assert _is(min(each["forward"] for each in phases), 0.080)  # the mean of the ranks
+    assert _level(one, "plain") / _level(two, "ddp") == pytest.approx(80 / 150, abs=0.03)
+
+
+def test_factory_adapter_and_script_have_one_efficiency(served: dict[str, Outcome]) -> None:
+    """Planted: 100 ms a step alone, 150 ms on two; within 3 points."""
+    found = {name: complete(served[name]) for name in ASKED if " by " in f" {name}"}
+    assert len(found) == 4
+    one, two = found["one by script"], found["two by script"]
+    ratios = {name: _level(found[name], "plain") / _level(found[name], "ddp") for name in list(found)[2:]}
+    ratios["by script"] = _level(one, "plain") / _level(two, "ddp")
+    assert ratios == {name: pytest.approx(100 / 150, abs=0.03) for name in ratios}
