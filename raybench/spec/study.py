@@ -341,6 +341,8 @@ class Study(Model):
         named = set(self.knobs.model_fields_set)
         if self.scaling.mode == "strong":
             named |= {"batch_size", "gradient_accumulation"}
+        if self.knobs.values("strategy") != ("ddp",) or "static_graph" in named:  # which exclude the others
+            named |= {*Setting.DDP_ONLY}
         values = {name: (value,) for name, value in own.items() if name not in named}
         return self.model_copy(update={"knobs": self.knobs.model_copy(update=values)}) if values else self
 
