@@ -43,13 +43,11 @@ def plan_lines(
     ``own_processes``: of each trial. ``known``: of a run that goes on, what it does not measure again.
     """
     study, left = plan.study, left_of(plan, known)
-    yield from filter(None, [weights_words(study)])
+    yield from beforehand(study)
     if known:
         yield f"goes on: {plural(len(known), 'trial')} known, not measured again; what is left:"
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
     yield from sizes_left_out(plan)
-    if isinstance(study.workload, ScriptSpec):
-        yield f"script: {study.workload.script} {study.workload.args}".rstrip()
     if study.knobs.has_max:
         number = len(plan.combinations())
         each = f", for each of {number} combinations of the knobs that change memory" if number > 1 else ""
@@ -83,6 +81,16 @@ def plan_lines(
     yield _time_words(study, found, len(left.trials))
     if study.time_budget_seconds:
         yield _budget_words(study.time_budget_seconds, found)
+
+
+def beforehand(study: Study) -> Iterator[str]:
+    """What is said before anything starts: of weights, and of what a script does."""
+    yield from filter(None, [weights_words(study)])
+    if isinstance(study.workload, ScriptSpec):
+        yield (
+            f"script: {study.workload.script} {study.workload.args}; every trial runs it from its beginning, "
+            "and what it writes to absolute paths is written for real, with weights that mean nothing"
+        )
 
 
 def left_of(plan: Plan, known: Sequence[TrialRecord]) -> StillOpen:

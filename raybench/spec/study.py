@@ -242,7 +242,8 @@ class Study(Model):
     data: str | None = Field(None, description="directory with the data sets")
     code_folder: str | None = Field(
         None,
-        description="where a function of your own is looked for first; unset: next to the study's file",
+        description="where code of your own is looked for first; unset: next to the study's file, for a "
+        "script that is a module the current directory",
     )
     seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
