@@ -122,10 +122,10 @@ def costs(results: Facts, run: Work, training: TrainingResults | None) -> tuple[
 def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[CostPoint]:
     """One device in the rounds of a trial on several; nothing where it was not measured in them."""
     one, config = one_device(record, results.scaling(record)), record.config
-    if one is None:
+    if one is None or one.baseline is None:
         return
-    share = 1 / config.world_size if config.scaling == "weak" else 1.0  # of the record's samples in a step
-    time_s = epochs_time(record, run.samples, run.epochs, one.mean_step_s.scaled(1 / share))
+    times = config.world_size * one.baseline.sample_ratio  # its steps, for the samples of one of the record's
+    time_s = epochs_time(record, run.samples, run.epochs, one.mean_step_s.scaled(times))
     alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"})
     yield CostPoint(
         record, 1, label(results.study, alone), cost_of(run, time_s, 1, 1, prices_of(results.study))

@@ -82,15 +82,15 @@ def phase_table(
     many = phase_times(record, found)
     totals = (one_total_s, found.step_time_s)
     gain = _gain(scaled.speedup, totals)
-    rows = [_row(name, one[name], many[name], totals, gain) for name in PHASES]
+    rows = [_row(name, one.get(name), many.get(name), totals, gain) for name in PHASES]
     rows.insert(PHASES.index("backward") + 1, _row(SYNCHRONIZATION, None, exposed, totals, gain))
     rows.append(_row(SKEW, None, skew, totals, gain))
-    together = sum_of(many["backward"], exposed)
+    together = sum_of(many["backward"], exposed) if "backward" in many else None
     return PhaseTable(
         size,
         measurement.samples_per_step,
         tuple(rows),
-        _row("backward with synchronization", one["backward"], together, totals, gain),
+        _row("backward with synchronization", one.get("backward"), together, totals, gain),
         replace(_row("step", *totals, totals, gain), speedup=scaled.speedup),
         None if gain is None else gain.value > 0,
     )
@@ -151,9 +151,11 @@ def _blocks(measurement: StepsResult, variant: str) -> tuple[PhaseBlock, ...]:
 
 def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:
     """Each phase's share of its block, over the blocks; together 1, which trimmed means alone are not."""
+    known = {name for block in blocks for name in block.seconds}  # a script may not show the others
     found = {
         name: trimmed_mean([block.seconds.get(name, 0.0) / sum(block.seconds.values()) for block in blocks])
         for name in PHASES
+        if name in known
     }
     whole = sum(share.value for share in found.values())
     return {name: within(share.scaled(1 / whole), SHARE) for name, share in found.items()}
@@ -187,7 +189,7 @@ def _share_of_gain(
     one: Estimate | None, many: Estimate | None, totals: tuple[Estimate, Estimate], gain: Estimate | None
 ) -> Estimate | None:
     """(one - many) / (all of one - all of many), with the interval of a ratio to first order."""
-    if gain is None:
+    if gain is None or (one is None and many is None):
         return None
     if (one, many) == totals:
         return Estimate(1.0, 1.0, 1.0, gain.n)

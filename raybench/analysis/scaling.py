@@ -14,6 +14,7 @@ from raybench.analysis.units import baseline_unit, step_unit, visits, with_setti
 from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES
+from raybench.spec.workloads import ScriptSpec
 
 EXCELLENT = 0.9
 GOOD = 0.75
@@ -69,6 +70,7 @@ class Baseline:
     step_time_s: Estimate
     mean_step_s: Estimate
     paired: bool  # in the same rounds, or from another record
+    sample_ratio: float = 1.0  # of a device in a step, over those of one in its step
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,12 @@ class Measured:
         for record in self.records:
             found.setdefault(self.buckets.key(record.config), []).append(record)
         return found
+
+    @cached_property
+    def _samples_alone(self) -> dict[Unit, float]:
+        """Of a step of one device in a trial of its own."""
+        steps = ((self.unit(each), each.steps) for each in self.records if each.config.world_size == 1)
+        return {unit: each.samples_per_step for unit, each in steps if each}
 
     def visits(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
         """The complete trials of a record's setting, in their order."""
@@ -189,7 +197,8 @@ class Measured:
 
     def waterfall(self, record: TrialRecord) -> Waterfall | None:
         """Where the step of one of the records' settings goes."""
-        return waterfall(self.pool, record, self.buckets)
+        found = self.efficiency(record)
+        return waterfall(self.pool, record, self.buckets, 1 / found.factor if found else 1.0)
 
     def efficiency(self, record: TrialRecord) -> Efficiency | None:
         """The efficiency of a record's setting on several devices as a contrast; None without a baseline."""
@@ -198,6 +207,9 @@ class Measured:
             return None
         if self.pool.has(base):
             factor = 1.0 if config.scaling == "weak" else 1 / config.world_size
+            alone, steps = self._samples_alone.get(base), record.steps
+            if alone and steps and isinstance(config.workload, ScriptSpec):  # whose batch may be fixed
+                factor = steps.samples_per_step / config.world_size / alone
             return Efficiency({base: 1.0, unit: -1.0}, factor, None, base)
         smallest = self._smallest(record)
         if smallest is None:
@@ -269,6 +281,7 @@ class Measured:
             step_time_s=self.pool.time(found.base_unit),
             mean_step_s=self.pool.mean({found.base_unit: 1.0}).ratio(),
             paired=any(pair <= each for each in self._readings),
+            sample_ratio=found.factor,
         )
         devices = config.world_size / base.world_size
         means = self.pool.mean(found.weights).ratio(found.factor * devices)
@@ -339,7 +352,7 @@ def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
     base, speedup, steps, config = found.baseline, found.speedup, record.steps, record.config
     if steps is None or base is None or speedup is None or base.world_size > 1 or config.world_size == 1:
         return None
-    share = 1 / config.world_size if config.scaling == "weak" else 1.0
+    share = 1 / (config.world_size * base.sample_ratio)
     rate, tokens, step_s = inverse(base.step_time_s), steps.tokens_per_step, base.step_time_s
     one = Estimate(1.0, 1.0, 1.0, rate.n, rate.starts, rate.visits)
     return Scaling(

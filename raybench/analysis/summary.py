@@ -55,7 +55,7 @@ class Summary:
     #: the efficiency in one word
     status: str | None = None
     #: how the model is spread
-    strategy: str
+    strategy: str | None
     #: `weak` or `strong`
     scaling: str
     #: number of devices
@@ -288,13 +288,16 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
     }
 
 
-def _not_told(workload: WorkloadSpec) -> Values:
-    """What a script decides itself, and does not tell."""
+def _own_of_a_script(record: TrialRecord) -> Values:
+    """What a script decides itself: as it was counted, or unknown."""
+    workload, steps, size = record.config.workload, record.steps, record.config.world_size
     if not isinstance(workload, ScriptSpec):
         return {}
-    named = {*(workload.ddp_knobs or ()), *workload.placeholders}
     own = {"bucket_cap_mb", "gradient_compression", "gradient_accumulation"}
-    return dict.fromkeys(own - named)
+    own -= {*(workload.ddp_knobs or ()), *workload.placeholders}
+    if size > 1 and (steps is None or steps.gradient_bytes is None):
+        own.add("strategy")  # FSDP, or another of its own
+    return dict.fromkeys(own) | ({"global_batch_size": steps.global_batch_size} if steps else {})
 
 
 def _asked(record: TrialRecord, names: list[str]) -> Values:
@@ -320,7 +323,7 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
             for name in names
         },
         **{name: getattr(setting, name) for name in Setting.model_fields if name in _COLUMNS},
-        **_not_told(config.workload),
+        **_own_of_a_script(record),
     }
 
 

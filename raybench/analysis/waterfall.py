@@ -64,19 +64,19 @@ class Waterfall:
 class _Level:
     part: str  # what ends at this level
     unit: Unit
-    over: int = 1  # its time is divided by
+    over: float = 1.0  # its time is divided by
 
 
-def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> Waterfall | None:
+def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: float) -> Waterfall | None:
     """The waterfall of the setting of a complete record, which has its buckets and what is missing.
 
-    None without a step of one device to start from.
+    ``over``: samples of the one device's step over those of a device in this one. None without such a step.
     """
     config, step = record.config, step_unit(record.config, buckets)
     size, step_s = config.world_size, pool.time(step)
     if size == 1:
         return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
-    levels, has = _levels(pool, config, buckets)
+    levels, has = _levels(pool, config, buckets, over)
     if len(levels) < 2:
         return None
     seconds = partial(_seconds, pool, step, step_s)
@@ -127,21 +127,21 @@ def _seconds(pool: Pool, step: Unit, step_s: Estimate, signs: Mapping[_Level, in
 
 
 def _levels(
-    pool: Pool, config: Configuration, buckets: KnownBuckets
+    pool: Pool, config: Configuration, buckets: KnownBuckets, over: float
 ) -> tuple[list[_Level], Collection[Variant]]:
     """The levels that were measured, lowest first, and of which variants there are any."""
     levels, has = list[_Level](), set[Variant]()
 
-    def add(part: str, variant: Variant, unit: Unit, over: int = 1) -> bool:
+    def add(part: str, variant: Variant, unit: Unit, over: float = 1.0) -> bool:
         if pool.has(unit):
             levels.append(_Level(part, unit, over))
             has.add(variant)
         return pool.has(unit)
 
     is_strong = config.scaling == "strong"
-    has_base = is_strong and add("ideal", "base", baseline_unit(config), config.world_size)
+    has_base = is_strong and add("ideal", "base", baseline_unit(config), over)
     alone = one_device(config, config.micro_batch(config.setting))
-    has_plain = add("small_batch" if has_base else "ideal", "plain", alone)
+    has_plain = add("small_batch" if has_base else "ideal", "plain", alone, 1.0 if is_strong else over)
     if not has_plain and not has_base:
         return [], has
     concurrent, local, slowest = (

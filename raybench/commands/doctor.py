@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raybench.commands.console import make_console
-from raybench.commands.options import StudyName
+from raybench.commands.options import StudyName, choice
 from raybench.spec.load import find_study, load_study, question, studies
 from raybench.spec.plural import plural
 from raybench.spec.user_input import to_toml
@@ -79,10 +79,13 @@ def list_() -> None:
         typer.echo(line)
 
 
+Kind = Literal["cpu", "cuda"]
+
+
 def show(
     study: StudyName = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="With the study's own small sizes.")] = False,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="As it would be on this device.")] = "cpu",
+    device: Annotated[Kind, choice("--device", Kind, "As it would be on this device.")] = "cpu",
     fields: Annotated[bool, typer.Option("--fields", help="Every field, its meaning and unit.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="The JSON schema of summary.json.")] = False,
 ) -> None:

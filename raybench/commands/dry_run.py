@@ -22,11 +22,9 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
     """World sizes, trials, the values to explore, the time; ``own_processes``: of each trial."""
     study = plan.study
     curves, suggestions, visits = planned(plan)
-    yield from filter(None, [weights_words(study)])
+    yield from beforehand(study)
     yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
     yield from sizes_left_out(plan)
-    if isinstance(study.workload, ScriptSpec):
-        yield f"script: {study.workload.script} {study.workload.args}".rstrip()
     if study.knobs.has_max:
         number = len(plan.combinations())
         each = f", for each of {number} combinations of the knobs that change memory" if number > 1 else ""
@@ -63,6 +61,16 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
     yield _time_words(study, found, len(trials))
     if study.time_budget_seconds:
         yield _budget_words(study.time_budget_seconds, found)
+
+
+def beforehand(study: Study) -> Iterator[str]:
+    """What is said before anything starts: of weights, and of what a script does."""
+    yield from filter(None, [weights_words(study)])
+    if isinstance(study.workload, ScriptSpec):
+        yield (
+            f"script: {study.workload.script} {study.workload.args}; every trial runs it from its beginning, "
+            "and what it writes to absolute paths is written for real, with weights that mean nothing"
+        )
 
 
 def planned(plan: Plan) -> tuple[list[StepsRequest], list[StepsRequest], list[StepsRequest]]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
@@ -24,7 +23,7 @@ from raybench.commands.options import Options
 from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
 from raybench.commands.progress import NOT_READ, Display
 from raybench.commands.report import resume_command, write_and_print
-from raybench.commands.scaling import ScalingOptions
+from raybench.commands.scaling import Runner, ScalingOptions
 from raybench.driver.in_flight import GroupPlan
 from raybench.errors import (
     GroupLostError,
@@ -282,7 +281,7 @@ def workers(
     plan: GroupPlan,
     store: ResultsDirectory,
     display: Display,
-    kind: Literal["group", "tune"] = "group",
+    kind: Runner = "group",
     suffix: str = "",
     *,
     lives_on: bool = False,
@@ -314,7 +313,7 @@ def workers(
             yield runner
 
 
-def runner_class(kind: Literal["group", "tune"]) -> Callable[..., TrialRunner]:
+def runner_class(kind: Runner) -> Callable[..., TrialRunner]:
     """The class of runners of a kind; Ray Tune is imported only where it serves."""
     if kind == "tune":
         from raybench.launch.tune_runner import TuneRunner

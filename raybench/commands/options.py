@@ -154,6 +154,11 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, parser=Path, help=text)
 
 
+def choice(name: str, words: Any, text: str) -> Any:
+    """Return an option whose value is one of the ``words``, a ``Literal``."""
+    return option(name, "|".join(get_args(words)), typed(words, ", ".join(get_args(words))), text)
+
+
 Failed = Literal["oom", "timeout", "crashed", "invalid"]
 states = typed(Annotated[tuple[Failed, ...], ListOrValue], ", ".join(get_args(Failed)))
 counts = typed(
@@ -177,12 +182,10 @@ Sources = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; else RAY_ADDRESS, else local.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print the answer only.")]
+Mode = Literal["weak", "strong"]
 BatchMode = Annotated[
-    Literal["weak", "strong"] | None,
-    typer.Option(
-        "--scaling",
-        help="Whether batches are per device (weak) or global.  [default: as measured, or weak]",
-    ),
+    Mode | None,
+    choice("--scaling", Mode, "Batches are per device (weak) or global.  [default: as measured, or weak]"),
 ]
 Communication = Annotated[
     Path | None,
@@ -313,15 +316,10 @@ def from_python(options: Iterable[inspect.Parameter], given: Mapping[str, Any]) 
         if value is None or value in ((), []):
             continue
         name = info.param_decls[0] if info.param_decls else f"--{each.name.replace('_', '-')}"
-        words = tuple(
-            word for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)
-        )
         if info.parser is not None:
             values[each.name] = info.parser(_as_typed(value))
         elif kind is bool and not isinstance(value, bool):
             raise RequestError(f"{name}: True or False (received {received(value)})")
-        elif words and value not in words:
-            raise RequestError(f"{name}: {', '.join(words)} (received {received(value)})")
         else:
             values[each.name] = value
     return values

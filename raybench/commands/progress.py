@@ -113,6 +113,7 @@ class StudyProgress:
 
     def __init__(self, study: Study, display: Display, gauges: StudyGauges | None = None) -> None:
         self._study, self._display, self._gauges = study, display, gauges
+        self._reason: str | None = None  # of the last failure: said once
 
     def stage(self, stage: Stage, number: int) -> None:
         """What the study is at."""
@@ -156,7 +157,10 @@ class StudyProgress:
         """A trial has ended."""
         if self._gauges:
             self._gauges.trial_done(record, scaling)
-        self._display.trial_done(self._names(record.study_request), outcome_words(record, scaling))
+        is_again = record.reason is not None and record.reason == self._reason
+        self._reason = record.reason or self._reason
+        words = f"{record.state}: as before" if is_again else outcome_words(record, scaling)
+        self._display.trial_done(self._names(record.study_request), words)
 
 
 def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:

@@ -18,6 +18,7 @@ from raybench.commands.options import (
     PricePerNode,
     Quiet,
     Sources,
+    choice,
     option,
     parse_new_folder,
 )
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.results import StudyResults
     from raybench.records.store import ResultsDirectory
+
+Format = Literal["github-action-benchmark"]
 
 
 def report(
@@ -44,8 +47,7 @@ def report(
     price_per_device_hour: PricePerDevice = None,
     price_per_node_hour: PricePerNode = None,
     format_: Annotated[
-        Literal["github-action-benchmark"] | None,
-        typer.Option("--format", help="Print the step times as this, and write nothing."),
+        Format | None, choice("--format", Format, "Print the step times as this, and write nothing.")
     ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""

@@ -17,6 +17,7 @@ from raybench.commands.options import (
     FieldOption,
     Options,
     StudyName,
+    choice,
     count,
     option,
     path,
@@ -26,6 +27,9 @@ from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.study import Study
 from raybench.spec.user_input import home_path, real_path
+
+Runner = Literal["group", "tune"]
+Tracker = Literal["mlflow", "wandb", "tensorboard"]  # the name of its package as well
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,12 @@ class ScalingOptions(Options):
     ] = None
     samples_per_step: Annotated[
         int | None,
-        option("--samples-per-step", "N", count, "Samples one device processes per optimizer step."),
+        option("--samples-per-step", "N", count, "Samples of one device in a step, accumulated ones too."),
     ] = None
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False
-    runner: Annotated[Literal["group", "tune"], typer.Option(help="How trials get processes.")] = "group"
+    runner: Annotated[Runner, choice("--runner", Runner, "How trials get processes.  [default: group]")] = (
+        "group"
+    )
     working_dir: Annotated[
         Path | None,
         option("--working-dir", "PATH", path, "Directory that travels to the workers."),
@@ -57,10 +63,7 @@ class ScalingOptions(Options):
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
     ] = False
-    log: Annotated[
-        Literal["mlflow", "wandb", "tensorboard"] | None,
-        typer.Option(help="A tracker that gets the study and its trials as runs."),
-    ] = None
+    log: Annotated[Tracker | None, choice("--log", Tracker, "A tracker that gets study and trials.")] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False
     began: float = field(default_factory=lambda: psutil.Process().create_time())
     lives_on: bool = False  # this process, where it is a notebook's: Ray ends in order after an interrupt

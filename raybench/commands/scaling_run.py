@@ -14,9 +14,8 @@ from rich.console import Console
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.history import SHOWN, known_spreads, machine_of
-from raybench.analysis.labels import weights_words
 from raybench.commands.console import say
-from raybench.commands.dry_run import plan_lines, sizes_left_out
+from raybench.commands.dry_run import beforehand, plan_lines, sizes_left_out
 from raybench.commands.measuring import (
     DEFAULT_FOLDER,
     Ended,
@@ -164,9 +163,8 @@ def _measure(
     samples: tuple[int, int] | None,
 ) -> list[str]:
     """Run the trials and end every process; what to tell beside the results."""
-    weights = weights_words(plan.study)
-    if weights:
-        display.line(weights)
+    for words in beforehand(plan.study):
+        display.line(words)
     budget_s, metrics = plan.study.time_budget_seconds, RayMetrics()
     suffix = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
     starting = workers(

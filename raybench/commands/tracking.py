@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.labels import trial_words
 from raybench.analysis.summary import METRICS
+from raybench.commands.scaling import Tracker
 from raybench.errors import RequestError, printable, text_of
 
 if TYPE_CHECKING:
     from raybench.analysis.results import StudyResults
     from raybench.analysis.summary import Summary
 
-Tracker = Literal["mlflow", "wandb", "tensorboard"]  # the name of its package as well
 REPORT = "report"
 TRACKED = ".tracked"  # in a results directory: what tells its runs from those of others
 DIRECTORY_TAG, KEY_TAG = "raybench.directory", "raybench.key"

@@ -8,6 +8,7 @@ from typing import Any
 
 from raybench.analysis.cost import restart_time
 from raybench.analysis.labels import devices_words
+from raybench.analysis.resolve import ALIKE
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
 from raybench.analysis.stats.stopping import asked_half_width
@@ -117,7 +118,7 @@ STOP_WORDS: dict[StopReason, str] = {
     "half_width": "at the requested half-width",
     "max_seconds": "by measure.max_seconds",
     "steps": "after a fixed number",
-    "ended": "with the script",
+    "ended": "with the script or its time-out",
 }
 BLOCKS = (
     "In each round every variant of the step runs one block of steps, in shuffled order; the first steps of "
@@ -215,6 +216,9 @@ def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
         f" Communication and skew are not known, as {why}."
         for why in dict.fromkeys(steps.missing["local"] for steps in measured if "local" in steps.missing)
     )
+    ratios = [each.baseline.sample_ratio for each in map(results.scaling, results.measured) if each.baseline]
+    if results.study.scaling.mode == "weak" and any(abs(ratio - 1) > ALIKE for ratio in ratios):
+        words += " The samples of a device in a step vary with the devices: efficiency is of samples."
     replaced = {name: value for steps in measured for name, value in steps.overridden.items()}
     if replaced:
         named = ", ".join(f"{name}={value}" for name, value in replaced.items())

@@ -56,7 +56,8 @@ def _print_failures(results: StudyResults, console: Console, commands: bool) -> 
     told = [each for each in results.findings if each.name in WITHOUT_NUMBERS]
     told = [each for each in told if each.severity is not Severity.NOTE]
     for place, each in enumerate(told):
-        console.print(Text(f"{each.name}: {evidence(each)}"))
+        if results.complete or len(told) > 1:  # else it is the answer
+            console.print(Text(f"{each.name}: {evidence(each)}"))
         for frame in each.frames:
             console.print(Text(f"    {frame}"), soft_wrap=True)  # the terminal wraps it: its path stays one
         console.print(Text(f"  next: {next_step(each)}"))

@@ -84,9 +84,11 @@ def load_study(
         data = read_toml(path)
         data.setdefault("question", question(path))
     study = resolve(data, device=device, smoke=smoke, overrides=overrides)
-    if not isinstance(study.workload, OwnCodeSpec) or study.code_folder is not None:
+    workload = study.workload
+    is_module = isinstance(workload, ScriptSpec) and workload.is_module  # for which python -m looks here
+    if not (is_module or isinstance(workload, OwnCodeSpec)) or study.code_folder is not None:
         return study
-    folder = real_path(path).parent if path else Path.cwd()
+    folder = real_path(path).parent if path and not is_module else Path.cwd()
     return study.model_copy(update={"code_folder": str(folder)})
 
 

@@ -246,7 +246,8 @@ class Study(Model):
     data: str | None = Field(None, description="directory with the data sets")
     code_folder: str | None = Field(
         None,
-        description="where a function of your own is looked for first; unset: next to the study's file",
+        description="where code of your own is looked for first; unset: next to the study's file, for a "
+        "script that is a module the current directory",
     )
     seed: NonNegativeInt = Field(0, description="of weights, batches, the order of blocks, and the search")
     time_budget_seconds: Seconds | None = Field(
@@ -345,6 +346,8 @@ class Study(Model):
         named = set(self.knobs.model_fields_set)
         if self.scaling.mode == "strong":
             named |= {"batch_size", "gradient_accumulation"}
+        if self.knobs.values("strategy") != ("ddp",) or "static_graph" in named:  # which exclude the others
+            named |= {*Setting.DDP_ONLY}
         values = {name: (value,) for name, value in own.items() if name not in named}
         return self.model_copy(update={"knobs": self.knobs.model_copy(update=values)}) if values else self
 

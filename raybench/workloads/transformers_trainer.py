@@ -152,16 +152,18 @@ class TrainerWorkload(OfLoaders):
 
     def knobs(self) -> Mapping[str, KnobValue]:
         """What the TrainingArguments say, for knobs that the study does not name."""
-        args = self._args
+        args, static = self._args, getattr(self._args, "ddp_static_graph", None)
+        # by a rule of the Trainer's own where its arguments do not say; a static graph finds them anyway
+        finds_unused = getattr(self._trainer.accelerator.ddp_handler, "find_unused_parameters", None)
         precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else None
         known: dict[str, KnobValue] = {
             "batch_size": args.per_device_train_batch_size,
             "gradient_accumulation": args.gradient_accumulation_steps,
             "precision": precision,
             "bucket_cap_mb": args.ddp_bucket_cap_mb,
-            "find_unused_parameters": args.ddp_find_unused_parameters,
+            "find_unused_parameters": None if static else finds_unused,
             "broadcast_buffers": args.ddp_broadcast_buffers,
-            "static_graph": getattr(args, "ddp_static_graph", None),
+            "static_graph": static,
             "activation_checkpointing": args.gradient_checkpointing or None,
             "compile": args.torch_compile or None,
             "workers": args.dataloader_num_workers,

@@ -27,7 +27,10 @@ ASKED = {
     ),
     "without ddp": request("planted.py", "--by-hand --base-ms 5"),
     "unused": request("planted.py", "--unused --base-ms 5"),
-    "gathers now and then": request("planted.py", "--gathers-every 40 --base-ms 5"),
+    "gathers now and then": request(
+        "planted.py", "--gathers-every 90 --gather-ms 1000 --base-ms 5", measure={"min_rounds": 8}
+    ),
+    "next fold": request("planted.py", "--new-optimizer-at 20 --base-ms 5"),
     "none unused": request(
         "planted.py", "--unused --base-ms 5", script={"ddp_knobs": ["find_unused_parameters"]}
     ),
@@ -65,6 +68,17 @@ def test_what_a_script_cannot_tell_is_missing_with_the_reason(served: dict[str, 
     assert "DistributedDataParallel" in bare.missing["local"]
     assert "find_unused_parameters" in complete(served["unused"]).missing["local"]
     assert "local" not in complete(served["gathers now and then"]).missing
+
+
+def test_what_is_gathered_now_and_then_is_no_communication(served: dict[str, Outcome]) -> None:
+    """Planted: a second, which is 167 ms of each step of a block, and 5 ms in all others."""
+    found = complete(served["gathers now and then"])
+    assert len(found.rounds) == 8
+    assert max(block.slowest_s for each in found.rounds for block in each.blocks) < 0.150
+
+
+def test_the_optimizer_of_the_next_stage_is_timed_too(served: dict[str, Outcome]) -> None:
+    assert len(complete(served["next fold"]).rounds) == 4
 
 
 def test_a_knob_at_its_default_replaces_an_argument_of_ddp_too(served: dict[str, Outcome]) -> None:

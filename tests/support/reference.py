@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from types import ModuleType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -120,15 +120,14 @@ def options() -> Iterator[str]:
     for name, command in commands().items():
         arguments = [each.metavar for each in command.params if each.param_type_name == "argument"]
         yield f"### raybench {name}\n\n`{' '.join(['raybench', name, *arguments])}`: {command.help}\n"
-        types = get_type_hints(command.callback)
         options = [each for each in command.params if each.param_type_name == "option"]
-        rows = [_option(each, _words(types[each.name])) for each in options]
+        rows = [_option(each) for each in options]
         if rows:
             yield table(("option", "value", "default", "meaning"), rows)
 
 
-def _option(parameter: Any, choices: Sequence[str]) -> tuple[str, ...]:
-    value = ", ".join(map(code, choices)) or code(parameter.metavar or "TEXT")
+def _option(parameter: Any) -> tuple[str, ...]:
+    value = ", ".join(map(code, (parameter.metavar or "TEXT").split("|")))
     told, default = re.subn(r".*\[default: (.*?)\]$", r"\1", parameter.help)
     text = re.sub(r"\s*\[default: .*?\]$", "", parameter.help)
     return (

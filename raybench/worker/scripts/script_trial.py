@@ -53,7 +53,7 @@ POLL_S = 0.2
 OTHERS_END_S = 5.0  # once one rank's script is over: the others notice, or are ended
 LEAVES_S = 10.0  # when all steps are timed: what the script does at its end
 DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that hangs
-ALIKE = 0.05  # relative, of numbers of samples: the last batch of an epoch is smaller
+ALIKE = 0.05  # relative, of the samples of a step and whole micro-batches
 HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
 FINDS_UNUSED = "DDP's find_unused_parameters sends in every step (--set knobs.find_unused_parameters=false)"
@@ -147,6 +147,8 @@ class ScriptTrial:
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._process: _Process | None = None
         self._num_steps, self._num_told = 0, 0  # that were ordered, and that are done
+        self._collectives: list[float] = []  # of a step of ddp, block by block
+        self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
     def run(self, on_progress: OnProgress) -> Outcome:
@@ -314,30 +316,29 @@ class ScriptTrial:
                 f"the script has made no process group of {size} ranks, so each trains alone: it takes "
                 "torch.distributed.init_process_group, as under torchrun"
             )
-        self._samples(about)
-        counted = [each.samples_per_step for each in about]
-        if size > 1 and all(counted) and "batch_size" in self._script.placeholders:
-            found = sum(counted)
-            if abs(found / self._request.config.batch_size - 1) < ALIKE:  # it divides one device's batch
-                raise InvalidTrialError(
-                    f"{{batch_size}} in --args is of one device, and the script takes {found:,.0f} samples "
-                    f"on {size} devices together: {{global_batch_size}} is of all"
-                )
 
     def _samples(self, about: Sequence[About]) -> float:
         """Of all ranks in a step: as typed, as counted, or as asked for."""
-        config = self._request.config
-        if self._script.samples_per_step is not None:
-            return float(self._script.samples_per_step * self._team.size)
-        counted = [each.samples_per_step for each in about]
-        if all(counted):
-            return sum(counted)
-        if "batch_size" in self._script.placeholders:
-            return float(config.global_batch_size)
-        raise InvalidTrialError(
-            "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
-            "--samples-per-step does, for one device"
-        )
+        config, script, size = self._request.config, self._script, self._team.size
+        if script.samples_per_step is not None:
+            return float(script.samples_per_step * size)
+        counted, batch = [each.samples_per_step for each in about], config.batch_size
+        is_asked = "batch_size" in script.placeholders
+        if not all(counted):
+            if is_asked:
+                return float(config.global_batch_size)
+            raise InvalidTrialError(
+                "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
+                "--samples-per-step does, for one device"
+            )
+        of_one = sum(counted) / size
+        if is_asked and abs(of_one / (max(1, round(of_one / batch)) * batch) - 1) >= ALIKE:
+            raise InvalidTrialError(
+                f"samples of a step: torch's DataLoaders gave {of_one:,g} for each device, which is not a "
+                f"multiple of {{batch_size}} in --args, {batch:,}: --samples-per-step N counts those of one "
+                "device, and a script that divides its batch among the devices takes {global_batch_size}"
+            )
+        return sum(counted)
 
     # --- rounds
 
@@ -355,7 +356,7 @@ class ScriptTrial:
             reports = self._block(Order("local", 1, 1))
             if reports is None:
                 raise self._too_short()
-            if not any(report.communicated for report in reports):
+            if not any(report.collectives for report in reports):
                 return ["ddp", "local"], step_s
         self._missing["local"] = FINDS_UNUSED if any(each.finds_unused for each in about) else STILL_SENDS
         return ["ddp"], step_s
@@ -368,11 +369,13 @@ class ScriptTrial:
             reports = self._block(Order(variant, 0, steps))
             if reports is None:
                 raise self._too_short()
-            if self._team.size > 1 and not any(report.communicated for report in reports):
+            if self._team.size > 1 and not any(report.collectives for report in reports):
                 raise InvalidTrialError(SENDS_NOTHING)
+            self._samples([report.about for report in reports])
             now, spent_s = self._team.from_leader(
                 (max(median(each.times) for each in reports), monotonic() - began)
             )
+            self._collectives = [_most_collectives(reports)]
             is_steady = before > 0 and abs(now / before - 1) <= STEADY
             if measure.warmup_steps is not None or is_steady or spent_s > WARM_UP_SHARE * measure.max_seconds:
                 return float(now)
@@ -393,15 +396,21 @@ class ScriptTrial:
             cores.start()
             done = dict[Variant, list[BlockDone]]()
             for variant in self._random.sample(variants, len(variants)):
-                reports = self._block(self._order(variant, step_s, len(variants)))
+                try:
+                    reports = self._block(self._order(variant, step_s, len(variants)))
+                except _TimedOut:
+                    if len(rounds.rounds) < LEAST_MEASURED:
+                        raise
+                    reports = None
                 if reports is None:
                     if len(rounds.rounds) < LEAST_MEASURED:
                         raise self._too_short()
                     rounds.stopped_by = "ended"
                     return rounds
                 done[variant] = reports
-            if any(report.communicated for report in done.get("local", ())):
-                skipped += 1  # a gather of the script's own fell into it: it shows no skew
+                self._steps_ahead = max(self._steps_ahead, *(report.steps_ahead for report in reports))
+            if "local" in done and self._gathers(done):
+                skipped += 1
                 if skipped > max(LOCAL_TRIES, len(rounds.rounds)):
                     self._missing["local"], variants = STILL_SENDS, ["ddp"]
                 continue
@@ -419,7 +428,15 @@ class ScriptTrial:
     def _order(self, variant: ScriptVariant, step_s: float, num_variants: int) -> Order:
         seconds = self._device.block_seconds
         steps = timed_steps(step_s, step_s, self._request.measure, num_variants, seconds)
-        return Order(variant, discarded_steps(step_s), steps)
+        return Order(variant, max(discarded_steps(step_s), self._steps_ahead), steps)
+
+    def _gathers(self, done: Mapping[Variant, Sequence[BlockDone]]) -> bool:
+        """Whether something that the script gathers now and then, as to evaluate, fell into the round.
+
+        A block of ``local`` would show skew that is none, one of ``ddp`` its time as communication.
+        """
+        self._collectives.append(_most_collectives(done["ddp"]))
+        return _most_collectives(done["local"]) > 0 or self._collectives[-1] > median(self._collectives)
 
     def _of_ranks(self, about: Sequence[About], samples: float) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
@@ -459,13 +476,19 @@ class _Rounds(LoopResult):
         for variant, reports in done.items():
             times = np.stack([report.times for report in reports])
             blocks.append(self.add_block(variant, ranks, times))
+            entered = dict.fromkeys(phase for report in reports for phase in report.phases)
             seconds = {
-                phase: float(np.mean([report.phases[phase] for report in reports]))
-                for phase in reports[0].phases
+                phase: float(np.mean([report.phases.get(phase, 0.0) for report in reports]))
+                for phase in entered
             }
             self.phases.append(PhaseBlock(variant=variant, seconds=seconds, num_steps=times.shape[1]))
             self.last = reports
         self.rounds.append(Round(blocks=tuple(blocks), at_s=at_s, other_cores=other_cores))
+
+
+def _most_collectives(reports: Sequence[BlockDone]) -> float:
+    """Of a step in a block, on the rank that called most."""
+    return max(report.collectives for report in reports)
 
 
 def _is_less_telling(failure: RankFailure) -> tuple[bool, bool]:

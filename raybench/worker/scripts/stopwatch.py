@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import math
 import os
 import re
 import runpy
@@ -17,13 +18,14 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median, mode
 from time import perf_counter
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -50,6 +52,8 @@ OWN_DIRECTORY = (
     "there"
 )
 _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
+TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
+ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
 ScriptVariant = Literal["plain", "ddp", "local"]
 
 
@@ -96,8 +100,9 @@ class BlockDone:
     """One block on one rank."""
 
     times: NDArray[np.float64]  # of each timed step, in s, shape ``(steps,)``
-    phases: Mapping[Phase, float]  # mean over the timed steps, in s
-    communicated: bool  # whether anything was sent
+    phases: Mapping[Phase, float]  # that it entered: mean over the timed steps, in s
+    collectives: float  # that it called, a step
+    steps_ahead: int  # for which its loaders may have read batches while it waited for this block
     about: About
 
 
@@ -166,6 +171,7 @@ class _Block:
     order: Order
     moments: list[tuple[Phase, Any]]
     collectives: int  # before it
+    paused_s: float  # before it
     ends: list[int] = field(default_factory=lambda: [0])
 
     def end_step(self, moment: Any) -> bool:
@@ -180,7 +186,8 @@ class Stopwatch:
 
     def __init__(self, end: Connection, launch: Launch) -> None:
         self._end, self._launch = end, launch
-        self._clock: Optimizer | None = None  # the one whose steps count: the first that stepped
+        self._clock: Optimizer | None = None  # the one whose steps count
+        self._others = Counter[int]()  # steps of others since its last, by id
         self._stepping: list[Optimizer] = []  # a step may call that of another class
         self._thread, self._process = threading.get_ident(), os.getpid()
         self._gpu: torch.device | None = None
@@ -191,6 +198,7 @@ class Stopwatch:
         self._overridden: dict[str, str] = {}
         self._drawn, self._data_set = 0, 0  # samples since the last step, and of the data set that gave them
         self._samples: list[tuple[int, int]] = []  # both, of each step
+        self._prefetched = 0  # batches, by the loader processes
         self._skips_steps = False
         self._is_over = False
 
@@ -229,29 +237,39 @@ class Stopwatch:
         """A step is done: the block goes on, or is over."""
         if self._stepping:
             self._stepping.pop()
-        if optimizer in self._stepping or optimizer is not (self._clock or optimizer):
+        if optimizer in self._stepping or not self._counts(optimizer):
             return
         if os.getpid() != self._process:
             raise InvalidTrialError(OWN_RANKS)
         if self._is_over:
             raise Enough
-        if self._clock is None:
-            self._clock = optimizer
-            trained = (each for group in optimizer.param_groups for each in group["params"])
-            self._gpu = next((each.device for each in trained if each.is_cuda), None)
         self._samples.append((self._drawn, self._data_set))
         self._drawn, self._phase = 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
+            began = perf_counter()
             try:
                 done = self._done()
             except Exception as error:
                 raise InvalidTrialError(f"raybench's stopwatch: {describe(error)}") from error
             self._end.send(done)
-            self._follow(self._end.recv())
+            self._follow(self._end.recv(), began)
+
+    def _counts(self, optimizer: Optimizer) -> bool:
+        """Whether its steps are those that count: of the first that stepped, or of a later stage's."""
+        if optimizer is not self._clock:
+            self._others[id(optimizer)] += 1
+            if self._clock is not None and self._others[id(optimizer)] < TAKES_OVER:
+                return False
+            if self._clock is None:
+                trained = (each for group in optimizer.param_groups for each in group["params"])
+                self._gpu = next((each.device for each in trained if each.is_cuda), None)
+            self._clock = optimizer
+        self._others.clear()
+        return True
 
     def _watch_loaders(self) -> None:
         """The iterators of torch's ``DataLoader``: how long they are waited for, and what they give."""
-        take = _BaseDataLoaderIter.__next__
+        take, take_indices = _BaseDataLoaderIter.__next__, _BaseDataLoaderIter._next_index
 
         @functools.wraps(take)
         def timed(loader: _BaseDataLoaderIter) -> Any:
@@ -260,11 +278,24 @@ class Stopwatch:
                 batch = take(loader)
             finally:
                 self._enter(before)
-            self._drawn += _length(batch)
-            self._data_set = _number_of(loader)
+            asked = vars(loader).get(ASKED)
+            number = asked.popleft() if asked else _length(batch)
+            if torch.is_grad_enabled():  # else it is of an evaluation
+                self._drawn += number
+                self._data_set = _number_of(loader)
+                self._prefetched = loader._num_workers * getattr(loader, "_prefetch_factor", 0)
             return batch
 
+        @functools.wraps(take_indices)
+        def counted(loader: _BaseDataLoaderIter) -> Any:
+            """Samples are what the loader asks its data set for, whatever a batch looks like."""
+            indices = take_indices(loader)  # type: ignore[no-untyped-call]
+            if loader._auto_collation and isinstance(indices, Sized):
+                vars(loader).setdefault(ASKED, deque()).append(len(indices))
+            return indices
+
         _BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
+        _BaseDataLoaderIter._next_index = counted  # type: ignore[method-assign]
 
     def _watch_ddp(self) -> None:
         torchs: Any = DistributedDataParallel
@@ -342,45 +373,51 @@ class Stopwatch:
     def _seconds(self, first: Any, last: Any) -> float:
         return float(last - first if self._gpu is None else first.elapsed_time(last) / 1e3)
 
-    def _follow(self, order: Order | None) -> None:
-        """Begin the block that was ordered; None: enough."""
+    def _follow(self, order: Order | None, paused_at: float) -> None:
+        """Begin the block that was ordered, in a script that has waited for it; None: enough."""
         if order is None:
             self._is_over = True
             raise Enough
         for switch in self._switches:
             switch.turn(sends=order.variant != "local")
-        self._block = _Block(order, [("other", self._mark())], _num_collectives())
+        paused_s = perf_counter() - paused_at
+        self._block = _Block(order, [("other", self._mark())], _num_collectives(), paused_s)
 
     def _done(self) -> BlockDone:
         if self._gpu is not None:
             torch.cuda.synchronize(self._gpu)
         block = self._block
         if block is None:
-            return BlockDone(np.array([]), {}, communicated=True, about=self._about(self._samples))
+            return BlockDone(np.array([]), {}, 0.0, 0, self._about(self._samples))
         ends = block.ends[block.order.discarded :]
         times = [
             self._seconds(block.moments[first][1], block.moments[last][1])
             for first, last in itertools.pairwise(ends)
         ]
-        phases = dict.fromkeys(get_args(Phase), 0.0)
+        phases = dict[Phase, float]()
         for (phase, begin), (_, end) in itertools.pairwise(block.moments[ends[0] : ends[-1] + 1]):
-            phases[phase] += self._seconds(begin, end) / len(times)
-        communicated = _num_collectives() != block.collectives
-        return BlockDone(np.array(times), phases, communicated, self._about(self._samples[-len(times) :]))
+            phases[phase] = phases.get(phase, 0.0) + self._seconds(begin, end) / len(times)
+        return BlockDone(
+            times=np.array(times),
+            phases=phases,
+            collectives=(_num_collectives() - block.collectives) / (len(block.ends) - 1),
+            steps_ahead=min(self._prefetched, math.ceil(block.paused_s / median(times))),
+            about=self._about(self._samples[-len(times) :]),
+        )
 
     def _about(self, samples: Sequence[tuple[int, int]]) -> About:
         modules = [each.ddp for each in self._switches if each.ddp is not None]
         reports = [report for ddp in modules if (report := ddp_report(ddp, self._launch.compression))]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
-        drawn = median(each for each, _ in samples)
+        drawn, of_first = median(each for each, _ in samples), self._samples[0][0]
+        is_drawn_once = not any(each for each, _ in self._samples[1:])  # and used in every step
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
             unswitched=self._unswitched(modules),
             finds_unused=any(ddp.find_unused_parameters for ddp in modules),
-            # a batch that is drawn once may be used in every step
-            samples_per_step=float(drawn or max(each for each, _ in self._samples)),
+            samples_per_step=float(drawn or (of_first if is_drawn_once else 0)),
             epoch_samples=mode(data_set for _, data_set in samples) or None,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
@@ -407,14 +444,20 @@ def _num_collectives() -> int:
 
 
 def _length(batch: Any) -> int:
-    """Samples of a batch: a tensor's first dimension, or the number in a tuple of them; 0 without either."""
+    """Samples of a batch that a data set gives whole: a tensor's first dimension, or the number in a list.
+
+    0 without either.
+    """
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.dim() else 0
     if isinstance(batch, Mapping):
         return next(filter(None, map(_length, batch.values())), 0)
     if not isinstance(batch, list | tuple) or not batch:
         return 0
-    first = batch[0]  # of a detector's batch its images, each of a size of its own
+    first = batch[0]
+    if isinstance(batch, list) and isinstance(first, tuple | Mapping):  # as they are
+        return len(batch)
+    # of a detector's batch its images, each of a size of its own
     return len(first) if isinstance(first, list | tuple) else next(filter(None, map(_length, batch)), 0)
 
 

@@ -15,7 +15,7 @@ from tests.support.planted import (
     run_all,
     truth,
 )
-from tests.unit.studies import failed, measured, request
+from tests.unit.studies import asked, failed, measured, request, study
 
 
 def test_weak_scaling_without_noise_is_exact() -> None:
@@ -158,3 +158,44 @@ def test_an_efficiency_ratio_of_two_settings_is_of_their_efficiencies() -> None:
     assert ratio.value == pytest.approx(one.value / other.value, rel=1e-9)
     product = fit.efficiency_product([records[0], records[1]], [records[1]])
     assert product.value == pytest.approx(one.value, rel=1e-9)
+
+
+def of_a_script(args: str, step_s: dict[int, float], samples: dict[int, float]) -> list[TrialRecord]:
+    """Trials of one script on so many devices, with the step time and samples of all planted for each."""
+    spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": list(step_s)})
+    runner = FakeRunner(lambda config, _: StepCosts(plain_s=step_s[config.world_size]), QUIET)
+    requests = [
+        asked(spec, "scaling", spec.knobs.default(), size, variants=("ddp",) if size > 1 else ("plain",))
+        for size in step_s
+    ]
+    records = run_all(runner, requests)[0]
+    return [
+        each.model_copy(update={"result": each.steps.model_copy(update={"samples_per_step": samples[size]})})
+        for each, size in zip(records, step_s, strict=True)
+        if each.steps is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "samples", "efficiency"),
+    [
+        ({1: 0.080, 2: 0.050}, {1: 64.0, 2: 64.0}, 0.8),  # 64 // (batch * world) micro-batches
+        ({1: 0.080, 2: 0.100}, {1: 64.0, 2: 128.0}, 0.8),
+        ({1: 0.080, 2: 0.050, 4: 0.040}, {1: 64.0, 2: 64.0, 4: 64.0}, 0.5),
+    ],
+    ids=["a fixed total", "the same on each", "on four"],
+)
+def test_the_efficiency_of_a_script_is_of_the_samples_that_were_counted(
+    step_s: dict[int, float], samples: dict[int, float], efficiency: float
+) -> None:
+    records = of_a_script("--bs {batch_size}", step_s, samples)
+    fit, last = Measured(records), records[-1]
+    found, divided = fit.scaling(last), fit.waterfall(last)
+    assert found.efficiency is not None
+    assert found.efficiency.value == pytest.approx(efficiency)
+    assert divided is not None
+    assert divided.parts.ideal is not None
+    assert divided.parts.ideal.value == pytest.approx(efficiency * step_s[last.config.world_size])
+    alone = one_device(last, found)
+    assert alone is not None
+    assert alone.throughput_samples_per_s.value == pytest.approx(samples[1] / step_s[1])

@@ -175,3 +175,31 @@ def test_data_sheets_are_of_whole_gpus_by_their_names(
 ) -> None:
     found = datasheet_flops_per_s(name, precision)
     assert found == (None if tera is None else pytest.approx(tera * 1e12))
+
+
+@pytest.mark.parametrize("gradient_bytes", [None, 1000])
+def test_the_strategy_of_a_script_is_known_by_its_ddp_alone(gradient_bytes: int | None) -> None:
+    """It may be FSDP, or send by hand."""
+    spec = study(workload={"script": "train.py"})
+    record = measured(SIXTEEN_TENTHS, QUIET, workload=spec.workload, variants=("ddp",))
+    assert record.steps is not None
+    counted = {"gradient_bytes": gradient_bytes, "global_batch_size": 7}
+    changed = record.model_copy(update={"result": record.steps.model_copy(update=counted)})
+    (row,) = analyse(spec, [changed]).summaries
+    assert row.strategy == ("ddp" if gradient_bytes else None)
+    assert row.global_batch_size == 7
+    (row,) = analyse(spec, [failed(record.request)]).summaries  # type: ignore[arg-type]
+    assert row.strategy is None
+
+
+def test_phases_that_a_script_does_not_show_are_empty() -> None:
+    spec = study(workload={"script": "train.py"})
+    record = measured(SIXTEEN_TENTHS, QUIET, workload=spec.workload, variants=("ddp",))
+    assert record.steps is not None
+    blocks = tuple(
+        PhaseBlock(variant="ddp", seconds={"optimizer": 0.001, "other": 0.004}, num_steps=5) for _ in range(3)
+    )
+    changed = record.model_copy(update={"result": record.steps.model_copy(update={"phases": blocks})})
+    (row,) = analyse(spec, [changed]).summaries
+    assert row.data_s is row.forward_s is row.backward_s is None
+    assert row.optimizer_s == pytest.approx(0.2 * 0.0125)

@@ -195,3 +195,13 @@ def test_the_same_trial_asked_twice_has_one_name_for_what_it_measures() -> None:
     records = run_all(runner, [asked(spec, "scaling", DEFAULT, 2, visit=visit) for visit in range(3)])[0]
     assert len({record.trial_id for record in records}) == 3
     assert Measured(records).pool.time(step_unit(records[0].config, NONE)).visits == 3
+
+
+def test_each_visit_of_a_script_is_a_start() -> None:
+    """Its processes are new, in workers that go on."""
+    spec = study(workload={"script": "train.py"})
+    records = [recorded(DEFAULT, workload=spec.workload, variants=("ddp",), visit=visit) for visit in (0, 1)]
+    assert len({record.group for record in records}) == 1
+    assert len({visit.group for visit in visits(records, NONE)}) == 2
+    alike = [recorded(DEFAULT, visit=visit) for visit in (0, 1)]
+    assert len({visit.group for visit in visits(alike, NONE)}) == 1

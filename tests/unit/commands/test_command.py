@@ -117,6 +117,8 @@ WRONG_OPTIONS: dict[str, tuple[list[str], str, str]] = {
     "retry of no state": (["--resume", "--output", "x", "--retry", "complete"], "--retry", '"complete"'),
     "grid with trials": (["--grid", "--trials", "3"], "--grid", "--trials 3"),
     "resume nothing": (["--resume"], "--resume", "--output DIR"),
+    "unknown runner": (["--runner", "ray"], "--runner", 'group, tune (received "ray")'),
+    "unknown tracker": (["--log", "neptune"], "--log", 'received "neptune"'),
     "unknown option": (["--frobnicate"], "--frobnicate", "--help"),
     "tune and ranks": (
         ["--runner", "tune", "--set", "scaling.placement=[[0, 1]]"],
@@ -140,6 +142,15 @@ def test_a_wrong_option_is_named_with_the_value(name):
     found = refused(scaling(*typed))
     assert field in found
     assert value in found
+
+
+def test_a_wrong_choice_of_other_commands_is_a_line_too():
+    assert (
+        refused(command("report", "x.csv", "--scaling", "both"))
+        == '--scaling: weak, strong (received "both")\n'
+    )
+    assert 'received "csv"' in refused(command("report", "out", "--format", "csv"))
+    assert 'received "tpu"' in refused(command("show", "default", "--device", "tpu"))
 
 
 def test_batches_that_do_not_divide_under_strong_scaling():

@@ -7,18 +7,21 @@ import shlex
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.commands.measuring import search_folders
+from raybench.commands.scaling import scaling_options
+from raybench.errors import RequestError
 from raybench.launch.runtime_env import import_path as import_path_of_driver
 from raybench.launch.runtime_env import own_code_path, runtime_environment
 from raybench.machine.environment import capture
 from raybench.records.store import ResultsDirectory
 from raybench.spec.load import load_study
-from raybench.spec.workloads import FactorySpec
+from raybench.spec.workloads import FactorySpec, ScriptSpec
 from raybench.worker.serve import merged_path
 from tests.conftest import ROOT
 from tests.unit.commands.test_compare import planted
@@ -126,3 +129,25 @@ def test_again_of_a_comparison_works_in_any_folder(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     compare_directories([Path(each) for each in directories], console, output=Path(output), **given)
     assert (tmp_path / "of mine" / "both-again" / "report.html").exists()
+
+
+def test_a_module_is_looked_for_in_the_current_directory_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``python -m`` does; an installed ``raybench`` has the folder of programs there."""
+    monkeypatch.chdir(tmp_path)
+    options = scaling_options(module="pkg.train", args="--bs {batch_size}")
+    spec = load_study(None, overrides=options.overrides)
+    assert isinstance(spec.workload, ScriptSpec)
+    assert (spec.workload.script, spec.workload.is_module, spec.name) == ("pkg.train", True, "pkg.train")
+    assert spec.code_folder == str(tmp_path)
+    file = scaling_options(script=tmp_path / "train.py")
+    assert load_study(None, overrides=file.overrides).code_folder is None
+
+
+@pytest.mark.parametrize("way", [{"script": Path("train.py")}, {"module": "train"}])
+def test_a_knob_that_nothing_of_a_script_takes_is_refused_by_name(way: dict[str, Any]) -> None:
+    options = scaling_options(**way, set_=["knobs.compile=true"])
+    with pytest.raises(RequestError) as refused:
+        load_study(None, overrides=options.overrides)
+    assert "knobs.compile: neither DDP nor the script's arguments take it" in refused.value.problems[0]

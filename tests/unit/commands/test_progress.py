@@ -62,6 +62,18 @@ def told(record: TrialRecord, estimate: Scaling | None) -> str:
     return f"{name}: {outcome}"
 
 
+def test_a_reason_is_said_once() -> None:
+    display = RecordingDisplay()
+    progress = StudyProgress(STUDY, display)
+    for size, reason in ((1, "no data.csv"), (2, "no data.csv"), (4, "no memory")):
+        progress.trial_done(failed(asked(STUDY, "scaling", Setting(), size), "crashed", reason), None)
+    assert [each[-1] for each in display.told] == [
+        "crashed: no data.csv",
+        "crashed: as before",
+        "crashed: no memory",
+    ]
+
+
 def test_a_trial_is_named_by_its_devices_and_knobs_while_it_runs() -> None:
     display, phase = RecordingDisplay(), Progress("measure", "round 7")
     progress = StudyProgress(STUDY, display)

@@ -192,3 +192,30 @@ def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
     options = ScalingOptions(output=tmp_path / "empty", dry_run=True)
     assert scaling_run.run_scaling(options, console) == Ended(0)
     assert not list((tmp_path / "empty").iterdir())
+
+
+def test_what_a_script_does_is_said_before_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_plan(
+        study(workload={"script": "train.py", "args": "--bs {batch_size}"}, measure={"steps": 2}),
+        Resources("cpu", 2, "a CPU"),
+    )
+    said = (
+        "script: train.py --bs {batch_size}; every trial runs it from its beginning, and what it writes to "
+    )
+    assert lines_of_a_run(plan, tmp_path / "results", monkeypatch)[0].startswith(said)
+    assert next(plan_lines(plan)).startswith(said)
+
+
+def test_a_dry_run_counts_the_starts_of_a_script() -> None:
+    fields: dict[str, Any] = {"measure": {"max_seconds": 10}}
+    lines = dry(workload={"script": "train.py"}, **fields)
+    assert ", a start of the script for each, " in lines
+    script, own = (
+        make_plan(study(**each, **fields), Resources("cpu", 2, "a CPU"))
+        for each in ({"workload": {"script": "train.py"}}, {})
+    )
+    trials = left_of(script, ()).trials
+    least_s, most_s = (getattr(estimate(script, trials), name) for name in ("least_s", "most_s"))
+    assert len(left_of(own, ()).trials) == len(trials)
+    assert least_s > estimate(own, left_of(own, ()).trials).least_s
+    assert most_s > estimate(own, left_of(own, ()).trials).most_s

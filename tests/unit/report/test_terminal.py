@@ -83,4 +83,6 @@ def test_the_error_of_a_broken_study_is_told_to_its_end() -> None:
     )
     spec = study(knobs={"batch_size": [32]})
     record = failed(asked(spec, "scaling", Setting(batch_size=32), 2), "crashed", error)
-    assert answer_of(analyse(spec, [record])) == f"No trial completed: 1 crashed ({error})."
+    results = analyse(spec, [record])
+    assert answer_of(results) == f"No trial completed: 1 crashed ({error})."
+    assert printed(results, 400).count(error) == 1

@@ -186,9 +186,32 @@ def test_its_arguments_are_the_studys_knobs_where_the_study_names_none() -> None
     assert study.knobs.batch_size == (4, 8)
     assert study.knobs.workers == (0,)
     assert (study.knobs.precision, study.knobs.gradient_accumulation) == (("bf16",), (2,))
+    assert study.knobs.find_unused_parameters == (False,)
     strong = Study.model_validate(base | {"scaling": {"mode": "strong"}}).with_own_knobs(own)
     assert (strong.knobs.batch_size, strong.knobs.gradient_accumulation) == ((32,), (1,))
     assert strong.knobs.workers == (1,)
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing`:FutureWarning")
+@pytest.mark.parametrize(
+    ("more", "knobs", "finds"),
+    [
+        ({}, {}, True),
+        ({"gradient_checkpointing": True}, {}, False),
+        ({"ddp_static_graph": True}, {}, False),
+        ({}, {"static_graph": True}, False),
+        ({}, {"strategy": ["ddp", "fsdp"]}, False),  # which excludes it
+        ({}, {"find_unused_parameters": False}, False),
+    ],
+)
+def test_its_ddp_finds_unused_parameters_as_the_trainers_does(
+    more: dict[str, Any], knobs: dict[str, Any], finds: bool
+) -> None:
+    _, workload = workload_of(**more)
+    base = {"name": "own", "workload": {"trainer": BUILD}, "knobs": knobs}
+    study = Study.model_validate(base).with_own_knobs(workload.knobs())
+    assert study.knobs.find_unused_parameters == (finds,)
+    assert not study.knobs.faults("cpu")
 
 
 def test_what_is_no_trainer_or_has_no_data_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,301 @@
+"""A script's stopwatch without its process, and a trial of it without its ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from raybench.errors import InvalidTrialError
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec
+from raybench.spec.workloads import ScriptSpec
+from raybench.worker.scripts import script_trial
+from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds, _TimedOut
+from raybench.worker.scripts.stopwatch import About, BlockDone, Launch, Order, Stopwatch
+from tests.unit.studies import request
+
+LAUNCH = Launch(
+    rank=0, script="train.py", is_module=False, arguments=(), ddp_arguments={}, compression="none"
+)
+
+
+class Rank:
+    """The other end: orders blocks of three steps of which one is discarded, and keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[BlockDone] = []
+
+    def send(self, done: BlockDone) -> None:
+        self.sent.append(done)
+
+    def recv(self) -> Order:
+        return Order("plain", 1, 2)
+
+
+def stopwatch() -> tuple[Stopwatch, list[BlockDone]]:
+    rank: Any = Rank()
+    return Stopwatch(rank, LAUNCH), rank.sent
+
+
+def sgd() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+
+
+def step(watch: Stopwatch, *optimizers: torch.optim.Optimizer) -> None:
+    for each in optimizers:
+        watch._before_step(each, (each,), {})
+        watch._after_step(each, (each,), {})
+
+
+def test_the_optimizer_of_the_next_stage_is_the_clock_from_its_third_step_on() -> None:
+    watch, sent = stopwatch()
+    first, second = sgd(), sgd()
+    step(watch, *[first] * 4)
+    assert len(sent) == 2  # the first step, and a block
+    step(watch, *[second] * 5)
+    assert len(sent) == 3
+
+
+def test_optimizers_that_take_turns_are_one_step() -> None:
+    watch, sent = stopwatch()
+    first, second, third = sgd(), sgd(), sgd()
+    step(watch, *[first, second, second, third] * 7)
+    assert len(sent) == 3
+
+
+def test_phases_that_nothing_entered_are_left_out() -> None:
+    watch, sent = stopwatch()
+    step(watch, *[sgd()] * 4)
+    assert set(sent[1].phases) == {"optimizer", "other"}
+
+
+@pytest.mark.parametrize(("prefetched", "paused_s", "steps"), [(4, 1e9, 4), (0, 1e9, 0), (4, 1e-12, 1)])
+def test_loaders_read_ahead_while_the_script_waits(prefetched: int, paused_s: float, steps: int) -> None:
+    watch, sent = stopwatch()
+    one = sgd()
+    step(watch, one)
+    watch._prefetched = prefetched
+    assert watch._block is not None
+    watch._block.paused_s = paused_s
+    step(watch, *[one] * 3)
+    assert sent[1].steps_ahead == steps
+
+
+# --- samples
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """What is counted of the first batch of a loader."""
+    for name in ("__next__", "_next_index"):  # put back at the end
+        monkeypatch.setattr(_BaseDataLoaderIter, name, getattr(_BaseDataLoaderIter, name))
+    watch, _ = stopwatch()
+    watch._watch_loaders()
+
+    def count(data: list[Any], **how: Any) -> int:
+        watch._drawn = 0
+        next(iter(DataLoader(data, **{"batch_size": 4} | how)))  # type: ignore[arg-type]
+        return watch._drawn
+
+    return count
+
+
+IMAGE = torch.zeros(3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("sample", "how"),
+    [
+        ((IMAGE, 1), {}),
+        ((IMAGE, 1), {"collate_fn": lambda batch: batch}),
+        ((IMAGE, {"boxes": 1}), {"collate_fn": lambda batch: tuple(zip(*batch, strict=True))}),
+        ({"image": IMAGE}, {"collate_fn": lambda batch: batch}),
+        (("one text", "another"), {}),
+        (IMAGE, {"collate_fn": lambda batch: torch.stack(batch).transpose(0, 1)}),
+    ],
+    ids=["tensors", "pairs as they are", "a detector's", "dicts as they are", "texts", "batch second"],
+)
+def test_samples_are_those_that_the_loader_asks_for(
+    drawn: Callable[..., int], sample: Any, how: dict[str, Any]
+) -> None:
+    assert drawn([sample] * 8, **how) == 4
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(5, 3),
+        [(IMAGE, 1)] * 5,
+        [{"image": IMAGE}] * 5,
+        ([IMAGE] * 5, [1] * 5),
+        {"x": torch.zeros(5, 2)},
+    ],
+    ids=["a tensor", "pairs", "dicts", "a detector's", "the first of a dict"],
+)
+def test_a_batch_that_the_data_set_gives_whole_is_counted_by_what_it_is(
+    drawn: Callable[..., int], batch: Any
+) -> None:
+    assert drawn([batch], batch_size=None, collate_fn=lambda batch: batch) == 5
+
+
+def test_what_an_evaluation_draws_is_of_no_step(drawn: Callable[..., int]) -> None:
+    with torch.no_grad():
+        assert drawn([IMAGE] * 8) == 0
+
+
+@pytest.mark.parametrize(
+    ("drawn_in", "samples"),
+    [((8, 8, 8, 8), 8), ((8, 0, 0, 0), 8), ((0, 0, 0, 1000), 0), ((0, 0, 0, 0), 0)],
+    ids=["in every step", "once, and used in all", "by an evaluation", "nowhere"],
+)
+def test_samples_of_a_step(drawn_in: tuple[int, ...], samples: int) -> None:
+    watch, _ = stopwatch()
+    one = sgd()
+    for each in (*drawn_in, 0):
+        watch._drawn = each
+        step(watch, one)
+    assert watch._about([(each, 0) for each in drawn_in[1:]]).samples_per_step == samples
+
+
+# --- trials
+
+
+ABOUT = About(
+    world_size=2, unswitched=None, finds_unused=False, samples_per_step=8.0, epoch_samples=None,
+    num_parameters=1, overridden={}, gradient_bytes=4, bucket_bytes=(), torch_bytes=None, device_bytes=None,
+)  # fmt: skip
+QUIET = 2.0  # collectives of a step: DDP's
+
+
+def block(step_s: float, collectives: float, steps_ahead: int = 0) -> BlockDone:
+    return BlockDone(np.full(6, step_s), {"other": step_s}, collectives, steps_ahead, ABOUT)
+
+
+@pytest.fixture
+def trial(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptTrial]:
+    """Of two ranks that are one; ``blocks`` gives what comes of each order."""
+    monkeypatch.setattr(script_trial, "decide", lambda rounds, *_: SimpleNamespace(
+        half_width=None, stop="steps" if len(rounds) >= 4 else None
+    ))  # fmt: skip
+
+    def make(blocks: Callable[[Order], BlockDone] | None = None, **fields: Any) -> ScriptTrial:
+        team: Any = SimpleNamespace(
+            size=2,
+            ranks=(0, 1),
+            rank=0,
+            leads=True,
+            gather=lambda each: [each] * 2,
+            from_leader=lambda each: each,
+        )
+        device: Any = SimpleNamespace(kind="cpu", block_seconds=0.1)
+        workload = ScriptSpec.model_validate({"script": "train.py"} | fields)
+        measure = MeasureSpec(steps=6)
+        made = ScriptTrial(
+            request(workload=workload, setting=Setting(batch_size=8), measure=measure), team, device
+        )
+        made._load = SimpleNamespace(of_round=lambda cores: (None, None))  # type: ignore[assignment]
+        made._process = SimpleNamespace(leave=lambda seconds: None)  # type: ignore[assignment]
+        made._collectives = [QUIET]
+        if blocks is not None:
+            made._block = lambda order: [blocks(order)] * 2  # type: ignore[method-assign]
+        return made
+
+    return make
+
+
+def measured(trial: ScriptTrial) -> _Rounds:
+    return trial._measure(["ddp", "local"], 0.01, lambda progress: None)
+
+
+@pytest.mark.parametrize("gathers", ["ddp", "local"])
+def test_what_a_script_gathers_now_and_then_is_no_communication(
+    trial: Callable[..., ScriptTrial], gathers: str
+) -> None:
+    """An evaluation of 100 ms a step in the second block of a variant, with a collective: no such round."""
+    numbers = dict.fromkeys(("ddp", "local"), 0)
+
+    def blocks(order: Order) -> BlockDone:
+        numbers[order.variant] += 1
+        usual = block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.0)
+        if order.variant == gathers and numbers[gathers] == 2:
+            return replace(usual, times=usual.times + 0.1, collectives=usual.collectives + 0.1)
+        return usual
+
+    found = measured(trial(blocks))
+    assert len(found.rounds) == 4
+    assert numbers == {"ddp": 5, "local": 5}
+    assert {round(each.slowest_s, 6) for one in found.rounds for each in one.blocks} == {0.012, 0.010}
+
+
+def test_gathers_in_most_rounds_leave_the_steps_as_they_are(trial: Callable[..., ScriptTrial]) -> None:
+    def blocks(order: Order) -> BlockDone:
+        return block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.1)
+
+    asked = trial(blocks)
+    found = measured(asked)
+    assert "local" in asked._missing
+    assert {each.variant for one in found.rounds for each in one.blocks} == {"ddp"}
+
+
+def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
+    """Of so many rounds, and a script that is too slow for more."""
+    left: Iterator[int] = iter(range(2 * rounds))
+
+    def blocks(order: Order) -> BlockDone:
+        if next(left, None) is None:
+            raise _TimedOut("slow")
+        return block(9.0, QUIET if order.variant == "ddp" else 0.0)
+
+    return blocks
+
+
+def test_rounds_that_are_enough_outlive_the_time_out(trial: Callable[..., ScriptTrial]) -> None:
+    found = measured(trial(raised_after(3)))
+    assert (len(found.rounds), found.stopped_by) == (3, "ended")
+    with pytest.raises(_TimedOut):
+        measured(trial(raised_after(2)))
+
+
+def test_steps_that_the_loaders_have_read_ahead_are_discarded(trial: Callable[..., ScriptTrial]) -> None:
+    orders = list[Order]()
+
+    def blocks(order: Order) -> BlockDone:
+        orders.append(order)
+        return block(0.01, QUIET if order.variant == "ddp" else 0.0, steps_ahead=3 * (len(orders) == 2))
+
+    measured(trial(blocks))
+    assert [order.discarded for order in orders] == [2, 2, *[3] * 6]
+
+
+@pytest.mark.parametrize(
+    ("counted", "args", "samples"),
+    [
+        (8.0, "", 16.0),
+        (8.0, "--bs {batch_size}", 16.0),
+        (24.0, "--bs {batch_size}", 48.0),  # three micro-batches
+        (3.0, "", 6.0),
+        (0.0, "--bs {batch_size}", 16.0),
+        (2.0, "--bs {batch_size}", "--samples-per-step"),
+        (4.0, "--bs {batch_size}", "{global_batch_size}"),  # half of it on each of two
+        (0.0, "", "--samples-per-step"),
+    ],
+)
+def test_counted_samples_are_whole_micro_batches_of_the_typed_size(
+    trial: Callable[..., ScriptTrial], counted: float, args: str, samples: float | str
+) -> None:
+    about = [replace(ABOUT, samples_per_step=counted)] * 2
+    if isinstance(samples, float):
+        assert trial(args=args)._samples(about) == samples
+        return
+    with pytest.raises(InvalidTrialError, match=re.escape(samples)):
+        trial(args=args)._samples(about)
+    assert trial(args=args, samples_per_step=8)._samples(about) == 16.0
