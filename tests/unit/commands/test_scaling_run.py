@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from raybench.commands import measuring, scaling_run
-from raybench.commands.dry_run import plan_lines
+from raybench.commands.dry_run import plan_lines, planned
 from raybench.commands.measuring import Ended, as_it_began
 from raybench.commands.progress import Display
 from raybench.commands.scaling import ScalingOptions
+from raybench.driver.time_budget import estimate
 from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
@@ -214,8 +215,8 @@ def test_a_dry_run_counts_the_starts_of_a_script() -> None:
         make_plan(study(**each, **fields), Resources("cpu", 2, "a CPU"))
         for each in ({"workload": {"script": "train.py"}}, {})
     )
-    trials = left_of(script, ()).trials
-    least_s, most_s = (getattr(estimate(script, trials), name) for name in ("least_s", "most_s"))
-    assert len(left_of(own, ()).trials) == len(trials)
-    assert least_s > estimate(own, left_of(own, ()).trials).least_s
-    assert most_s > estimate(own, left_of(own, ()).trials).most_s
+    trials = [[each for part in planned(plan) for each in part] for plan in (script, own)]
+    assert len(trials[0]) == len(trials[1])
+    with_starts, without = estimate(script, trials[0]), estimate(own, trials[1])
+    assert with_starts.least_s > without.least_s
+    assert with_starts.most_s > without.most_s
