@@ -181,8 +181,8 @@ INSIDES: dict[str, tuple[StepsRequest, int]] = {
 
 
 @pytest.fixture(scope="module")
-def two(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Served:
-    """Every fault, with a sound trial after each, then every setting: all in the same two processes."""
+def faults(pair: Ranks) -> Served:
+    """Every fault, with a sound trial after each, all in the same two processes."""
     asked: dict[str, tuple[StepsRequest, tuple[int, ...]]] = {}
     for name, request in FAULTS.items():
         asked[name] = (request, BOTH)
@@ -190,6 +190,13 @@ def two(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Served:
     for name, request in LATE.items():
         asked[name] = (request, BOTH)
         asked[f"after {name}"] = (_request(role="scaling"), BOTH)
+    return _served(pair, asked)
+
+
+@pytest.fixture(scope="module")
+def two(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """Every setting, and the insides of some, in the same two processes."""
+    asked: dict[str, tuple[StepsRequest, tuple[int, ...]]] = {}
     stamps = tmp_path_factory.mktemp("stamps") / "stamps"
     stamps.write_bytes(bytes(8 * planted.MAX_RANKS))
     for name, request in SETTINGS.items():
@@ -213,8 +220,8 @@ def two(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Served:
         ("nan", "invalid", "the loss is not finite"),
     ],
 )
-def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, two: Served) -> None:
-    failed, after = two.outcomes[name], two.outcomes[f"after {name}"]
+def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, faults: Served) -> None:
+    failed, after = faults.outcomes[name], faults.outcomes[f"after {name}"]
     assert (failed.state, failed.reason, failed.result) == (state, reason, None)
     assert failed.wall_time_s < TIMEOUT_S  # whoever waited was freed, not timed out
     found = complete(after)
@@ -222,23 +229,23 @@ def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, 
     assert not found.missing
 
 
-def test_the_leader_runs_the_first_step_of_a_workload_before_anyone_else(two: Served) -> None:
-    assert two.threads["error_of_all"] == [1]
-    assert two.threads_of_last["error_of_all"] == []  # its loss was never called
-    assert two.outcomes["error_of_all"].wall_time_s < TIMEOUT_S
-    assert two.threads_of_last["after error_of_all"] == [1]
+def test_the_leader_runs_the_first_step_of_a_workload_before_anyone_else(faults: Served) -> None:
+    assert faults.threads["error_of_all"] == [1]
+    assert faults.threads_of_last["error_of_all"] == []  # its loss was never called
+    assert faults.outcomes["error_of_all"].wall_time_s < TIMEOUT_S
+    assert faults.threads_of_last["after error_of_all"] == [1]
 
 
 @pytest.mark.parametrize("name", ["error_of_all", "error_first", "error_ddp"])
-def test_a_crash_says_where_in_the_users_code(name: str, two: Served) -> None:
-    first, *_ = two.outcomes[name].frames
+def test_a_crash_says_where_in_the_users_code(name: str, faults: Served) -> None:
+    first, *_ = faults.outcomes[name].frames
     assert first.startswith("tests/ranks/planted.py:")
     assert ", in loss: raise ValueError(" in first
-    assert "raybench/" not in " ".join(two.outcomes[name].frames)
+    assert "raybench/" not in " ".join(faults.outcomes[name].frames)
 
 
-def test_what_did_not_crash_has_no_frames(two: Served) -> None:
-    others = [each for each in two.outcomes.values() if each.state != "crashed"]
+def test_what_did_not_crash_has_no_frames(faults: Served) -> None:
+    others = [each for each in faults.outcomes.values() if each.state != "crashed"]
     assert others
     assert not any(each.frames for each in others)
 
@@ -260,9 +267,9 @@ def test_what_did_not_crash_has_no_frames(two: Served) -> None:
     ],
 )
 def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
-    name: str, missing: dict[str, str], two: Served
+    name: str, missing: dict[str, str], faults: Served
 ) -> None:
-    found, after = complete(two.outcomes[name]), complete(two.outcomes[f"after {name}"])
+    found, after = complete(faults.outcomes[name]), complete(faults.outcomes[f"after {name}"])
     assert found.missing == missing
     assert bool(found.phases) == ("phases" not in missing)
     assert (found.parity is None) == ("parity" in missing)
@@ -270,7 +277,7 @@ def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
     for result in (found, after):
         assert len(result.rounds) == 4
         assert {block.variant for block in result.rounds[0].blocks} == set(ALL) - set(result.missing)
-    assert two.outcomes[name].step_times
+    assert faults.outcomes[name].step_times
     assert not after.missing
     assert after.phases
     assert after.parity
