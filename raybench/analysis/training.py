@@ -331,7 +331,7 @@ class TrainingResults:
     @property
     def is_scaled(self) -> bool:
         """Whether the learning rate grew with the batch: else goodput is a bracket, not an estimate."""
-        return self.spec.learning_rate_scaling != "none"
+        return self.spec.learning_rate_scaling not in ("none", "world_size")
 
     @property
     def reference_batch(self) -> int:
