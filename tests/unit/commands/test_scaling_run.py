@@ -128,7 +128,10 @@ def test_a_dry_run_names_the_global_batch_and_scaled_learning_rate_of_what_would
         workload={"name": "vision", "input": "real"},
         training={"epochs": 1, "learning_rate_scaling": "linear"},
     ).splitlines()
-    assert "training: 2 trainings of 1 epoch, 1 seed (accuracies have an interval from training.seeds=3 on)" in trained
+    assert (
+        "training: 2 trainings of 1 epoch, 1 seed (accuracies have an interval from training.seeds=3 on)"
+        in trained
+    )
     assert any(line.endswith("1 device, batch 32, global batch 32") for line in trained)
     rate = "2 devices, batch 32, global batch 64, 2 times the learning rate"
     assert any(line.endswith(rate) for line in trained)
