@@ -153,11 +153,12 @@ def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
 
 def percent(estimate: Estimate, sign: bool = False) -> str:
     """A relative value in percent with its interval: "+14% [11, 17]"."""
-    if not _has_interval(estimate) and not sign:
-        return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else plain_share(estimate.value)
+    plus = "+" if sign else ""
+    if not _has_interval(estimate):
+        digits = 0 if abs(estimate.value) >= 0.1 else 1
+        return f"{_no_negative_zero(f'{100 * estimate.value:{plus}.{digits}f}')}%"
     scaled = estimate.scaled(100)
     digits = 0 if scaled.half_width >= 0.5 or scaled.half_width == 0 else 1
-    plus = "+" if sign else ""
     value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
     end, beyond = (scaled.high, "") if sign else _upper_end(scaled)
     low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, end))

@@ -27,11 +27,11 @@ from raybench.analysis.laws import DOUBLINGS, ByLaw
 from raybench.analysis.resolve import Facts
 from raybench.analysis.simulate.fit import expected_maximum
 from raybench.analysis.simulate.outlook import Outlook
-from raybench.analysis.simulate.steps import NORMAL_95, Expected
+from raybench.analysis.simulate.steps import Expected
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
 from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_models
 from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Weights
-from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, inverse
+from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AsIf

@@ -75,8 +75,13 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
         found = f"after {after} accuracy {where} equals that {other}"
     if comparison.parity is not Verdict.UNKNOWN:
         return found
-    tell = f" ({comparison.seeds_to_tell} would)" if comparison.seeds_to_tell else ""
-    return f"{found}, but {plural(comparison.num_seeds, 'seed')} cannot show a difference{tell}"
+    seeds, noise = plural(comparison.num_seeds, "seed"), comparison.noise_points
+    if difference.n >= LEAST_VALUES:
+        tell = f" ({comparison.seeds_to_tell} would)" if comparison.seeds_to_tell else ""
+        return f"{found}, but {seeds} cannot show a difference{tell}"
+    if abs(difference.value) > noise:
+        return f"{found} ({seeds}; three give an interval)"
+    return f"{found}: {seeds} cannot tell that from the noise of the test samples ({noise:.2f} points)"
 
 
 def points_words(difference: Estimate) -> str:
@@ -120,13 +125,21 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
         for each in _columns(name, results.training, results.epoch_samples)
     ]
     shown = columns[:MOST_GROUPS]
+    pair = shown[1].over_one if len(columns) == 2 else None
     rows = {metric: tuple(map(cell, shown)) for metric, cell in _METRICS.items()}
     if rows["best test accuracy"] == rows["test accuracy"]:
         del rows["best test accuracy"]
+    if pair is not None:
+        rows = {
+            metric: (*cells, *_over_one(metric, pair))
+            for metric, cells in rows.items()
+            if metric not in _OVER_ONE
+        }
+    headings = [each.heading for each in shown] + (["speed-up", "change"] if pair else [])
     return Table(
         "One device and several",
         _caption(shown, len(columns) - len(shown)),
-        (Heading("metric", stays=True), *(Heading(each.heading, right=True, stays=True) for each in shown)),
+        (Heading("metric", stays=True), *(Heading(each, right=True, stays=True) for each in headings)),
         tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
 
@@ -167,9 +180,13 @@ def _speedup(comparison: Comparison | None, of: Callable[[Comparison], Estimate 
 
 def _points(comparison: Comparison | None) -> str:
     """By how much accuracy differs, and the verdict."""
-    if comparison is None or comparison.difference_points is None:
+    difference = comparison.difference_points if comparison else None
+    if comparison is None or difference is None:
         return NONE
-    return f"{points_words(comparison.difference_points)} points, {comparison.parity}"
+    words = f"{points_words(difference)} points"
+    if difference.n < LEAST_VALUES and abs(difference.value) > comparison.noise_points:
+        return words
+    return f"{words}, {comparison.parity}"
 
 
 _METRICS: dict[str, Callable[[_Trained], str]] = {
@@ -196,6 +213,32 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "epochs": lambda each: f"{each.group.num_epochs}{', stopped' if each.group.stopped_by else ''}",
     "seeds": lambda each: str(len(each.group.runs)),
 }
+# What columns of their own say where there are one device and several, and nothing else.
+_OVER_ONE = ("speed-up, epoch", "speed-up, total", "accuracy over one device")
+_ACCURACIES: dict[str, Callable[[TrainedGroup], Estimate | None]] = {
+    "training accuracy": lambda group: group.epochs[-1].train_accuracy,
+    "best test accuracy": lambda group: group.best_accuracy,
+}
+
+
+def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
+    """Of several devices over one: the speed-up, and by how much a metric changes."""
+    if metric == "test accuracy":
+        return NONE, _points(pair)
+    if metric in _ACCURACIES:
+        one, many = map(_ACCURACIES[metric], (pair.base, pair.group))
+        return NONE, f"{100 * (many.value - one.value):+.2f} points" if one and many else NONE
+    speedup = {
+        "time per epoch": pair.epoch_speedup,
+        "samples/s": pair.epoch_speedup,
+        "total time": pair.total_speedup,
+    }.get(metric)
+    if speedup is None:
+        return NONE, NONE
+    ratio = speedup if metric == "samples/s" else inverse(speedup)
+    return times(speedup), percent(ratio.plus(-1), sign=True)
+
+
 _IF_THEY_DIFFER = {
     "global batch", "best epoch", "converged epoch", "optimizer steps an epoch", "epochs", "seeds"
 }  # fmt: skip
