@@ -167,6 +167,9 @@ class _Seen:
         self._config, self._buckets = headline.config, results.fit.buckets
         self._visits = self._fit.visits(headline)
         self._base = baseline_unit(self._config)
+        found = results.scaling(headline)
+        # slow steps are at least as frequent on more devices, any of which may be the slow one
+        self._mean_over_typical = found.mean_step_s.value / found.step_time_s.value
 
     @property
     def next_sizes(self) -> list[int]:
@@ -276,7 +279,7 @@ class _Seen:
             self._batch_per_device(size),
             speedup,
             speedup.scaled(1 / size),
-            total_step_s=step_s,
+            total_step_s=step_s and step_s.scaled(self._mean_over_typical),
             samples=self._samples(size),
         )
 
@@ -359,7 +362,7 @@ class _Seen:
             speedup=over_one.scaled(n) if over_one else None,
             efficiency=over_one,
             step_time_s=time_s,
-            total_step_s=time_s,
+            total_step_s=time_s.scaled(self._mean_over_typical),
             samples=self._samples(n),
             shares=tuple((name, float(each.var()) / total) for name, each in by_input.items()),
         )

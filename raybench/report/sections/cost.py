@@ -83,17 +83,19 @@ def _shown(results: StudyResults) -> list[CostPoint]:
 def when_to_use(results: StudyResults) -> str:
     """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice.
 
-    It is of the recommended setting; where one device was not measured with that, of the headline's.
+    It is of the recommended setting; where one device was not measured with that, of the headline's. Speed-up
+    and cost are both of mean steps, as time and money are spent in the slow ones too.
     """
     advice = results.device_advice
-    speedup = results.scaling(advice.record).speedup if advice else None
+    speedup = results.scaling(advice.record).mean_speedup if advice else None
     if advice is None or speedup is None:
         return ""
     record, unit = advice.record, "device time"
     if results.study.cost.price_per_node_hour is not None:
         unit = "money"
     many, here = devices_words(record.config.world_size), f"({results.label(record)})"
-    fast, extra = f"{times(speedup)} as fast", f"at {percent(advice.extra, sign=True)} {unit} a sample"
+    fast = f"{times(speedup)} as fast over all steps, slow ones included"
+    extra = f"at {percent(advice.extra, sign=True)} {unit} a sample"
     if (trained := opposite(results, record)) is not None:
         return (
             f"Whether to use {many} or one {here} is not known: {times(trained)} as fast in "
@@ -118,15 +120,15 @@ def when_to_use(results: StudyResults) -> str:
 
 def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
     """The most devices, where fewer are as fast."""
-    speedup = results.scaling(advice.asked).speedup
+    speedup = results.scaling(advice.asked).mean_speedup
     if advice.asked is advice.record or speedup is None:
         return ""
     return f" {devices_words(advice.asked.config.world_size)} are no faster: {times(speedup)}."
 
 
 def opposite(results: StudyResults, record: TrialRecord) -> Estimate | None:
-    """The speed-up of epochs trained, where it says the opposite of that of steps; else None."""
-    by_steps = results.scaling(record).speedup
+    """The speed-up of epochs trained, where it says the opposite of that of mean steps; else None."""
+    by_steps = results.scaling(record).mean_speedup
     for each in results.trained_times:
         if each.record is record and each.differs and each.speedup is not None and by_steps is not None:
             return each.speedup if (each.speedup.value < 1) != (by_steps.value < 1) else None

@@ -23,7 +23,7 @@ from tests.unit.analysis.simulate.planted import (
     exposed_s,
     trial,
 )
-from tests.unit.studies import study
+from tests.unit.studies import slowed, study
 
 LOCAL_S = BEFORE_S + READY_S[-1] + AFTER_S
 WAITED_S = 0.003
@@ -98,6 +98,19 @@ def test_measured_as_if_the_step_is_the_variants_and_the_efficiency_is_over_one_
     assert point.speedup.value == pytest.approx(8 * point.efficiency.value)
     assert point.waited_s == WAITED_S
     assert dict(point.shares)["rounds"] == 1.0
+
+
+def test_totals_are_of_the_mean_step_as_those_of_what_was_measured() -> None:
+    """A tenth of the rounds takes twice as long: the typical step leaves them out, the time of a run does not."""
+    record = with_as_if(trial(), AsIf(world_size=8))
+    assert record.steps is not None
+    late = slowed(record, range(len(record.steps.rounds) // 10), 2.0, "ddp")
+    scaled = facts(late).scaling(late)
+    (point,) = found(late).points
+    assert scaled.mean_step_s.value > 1.05 * scaled.step_time_s.value
+    assert point.total_step_s is not None
+    ratio = point.total_step_s.value / point.step_time_s.value
+    assert ratio == pytest.approx(scaled.mean_step_s.value / scaled.step_time_s.value)
 
 
 def test_the_interval_holds_the_network_from_slow_to_fast() -> None:
