@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.collectives import bus_factor
-from raybench.analysis.laws import DOUBLINGS, ByLaw
+from raybench.analysis.laws import DOUBLINGS, ByLaw, by_law
 from raybench.analysis.resolve import Facts
 from raybench.analysis.simulate.fit import expected_maximum
 from raybench.analysis.simulate.outlook import Outlook
@@ -89,6 +89,7 @@ class MoreDevices:
     points: tuple[OnMore, ...]  # by world size
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # that of the points, where nothing better is known
+    by_law: ByLaw | None = None  # what a law makes of the headline's speed-up, whatever says the points
     fitted: Outlook | None = None
     bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
 
@@ -127,17 +128,18 @@ def more_devices(
         seen.requirement(size, waits.get(size) or seen.waits_s(size))
         for size in dict.fromkeys(required if seen.can_simulate else ())
     )
-    law = None
+    law, alongside = None, seen.law([each.asked.world_size for each in points] or required)
     if fitted is not None:
         batch = int(headline.config.setting.batch_size)
         points += [seen.fitted(each) for each in fitted.answered if each.batch_size == batch]
-        if not points and not any(each.target for each in requirements):
-            law = fitted.laws.get(batch)
-            points += [seen.by_law(*each) for each in law.speedups] if law else []
+        if not points and alongside is not None:
+            law = alongside
+            points += [seen.by_law(*each) for each in law.speedups]
     if not points and not requirements and fitted is None:
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
-    return MoreDevices(headline, tuple(points), requirements, law, fitted, here.value if here else None)
+    today = here.value if here else None
+    return MoreDevices(headline, tuple(points), requirements, law, alongside, fitted, today)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -266,6 +268,15 @@ class _Seen:
             each.total_step_s,
             each.question.samples,
         )
+
+    def law(self, sizes: Sequence[int]) -> ByLaw | None:
+        """What a law makes of the speed-up over one device; None without one."""
+        found, setting = self._results.scaling(self._visits[0]), self._config.setting
+        if found.speedup is None or found.baseline is None or found.baseline.world_size > 1:
+            return None
+        is_strong = self._config.scaling == "strong"
+        most = setting.batch_size / setting.gradient_accumulation if is_strong else math.inf
+        return by_law(found.speedup, self._config.world_size, is_strong=is_strong, asked=sizes, most=most)
 
     def by_law(self, size: int, speedup: Estimate) -> OnMore:
         """What a law says."""
