@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from raybench.analysis.cost import CostPoint
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import DeviceAdvice
@@ -39,14 +41,23 @@ def cost_table(results: StudyResults) -> Table:
 
 def _columns(results: StudyResults) -> list[Column[CostPoint]]:
     """Money takes the place of device time where the study has a price; energy where it was measured."""
-    runs = f"saved in {results.study.cost.runs} runs"
+    runs = results.study.cost.runs
+    saved = f"saved in 1 and {runs} runs" if runs > 1 else "saved in a run"
+
+    def of_runs(total: Estimate, words: Callable[[Estimate], str]) -> str:
+        """Of one run, and of all with the interval."""
+        one = total.value / runs
+        return f"{words(Estimate(one, one, one, total.n))}, {words(total)}" if runs > 1 else words(total)
+
     device_time = Column[CostPoint]("device-time", lambda each: plain_lasting(each.cost.device_s), right=True)
     money = Column[CostPoint]("cost", lambda each: known(each.cost.money, interval), right=True)
     ratio = Column[CostPoint](
         "device-time over one's", lambda each: known(each.device_time_ratio, times), right=True
     )
     saved_money = Column[CostPoint](
-        f"money {runs}", lambda each: known(each.saved_money, interval), right=True
+        f"money {saved}",
+        lambda each: known(each.saved_money, lambda money: of_runs(money, interval)),
+        right=True,
     )
     energy = Column[CostPoint](
         "energy, kJ", lambda each: known(each.cost.energy_joules, lambda j: figures(j / 1e3)), right=True
@@ -60,7 +71,9 @@ def _columns(results: StudyResults) -> list[Column[CostPoint]]:
         money if priced else device_time,
         *([energy] if metered else ()),
         *(() if priced else [ratio]),
-        Column(runs, lambda each: known(each.saved_s, plain_lasting), right=True),
+        Column(
+            f"time {saved}", lambda each: known(each.saved_s, lambda s: of_runs(s, plain_lasting)), right=True
+        ),
         *([saved_money] if priced else ()),
     ]
 
