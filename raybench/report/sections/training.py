@@ -213,30 +213,29 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "epochs": lambda each: f"{each.group.num_epochs}{', stopped' if each.group.stopped_by else ''}",
     "seeds": lambda each: str(len(each.group.runs)),
 }
-# What columns of their own say where there are one device and several, and nothing else.
+# Where there are one device and several, and nothing else, these rows are columns.
 _OVER_ONE = ("speed-up, epoch", "speed-up, total", "accuracy over one device")
-_ACCURACIES: dict[str, Callable[[TrainedGroup], Estimate | None]] = {
-    "training accuracy": lambda group: group.epochs[-1].train_accuracy,
-    "best test accuracy": lambda group: group.best_accuracy,
-}
 
 
 def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
     """Of several devices over one: the speed-up, and by how much a metric changes."""
-    if metric == "test accuracy":
-        return NONE, _points(pair)
-    if metric in _ACCURACIES:
-        one, many = map(_ACCURACIES[metric], (pair.base, pair.group))
-        return NONE, f"{100 * (many.value - one.value):+.2f} points" if one and many else NONE
-    speedup = {
+    speedups = {
         "time per epoch": pair.epoch_speedup,
         "samples/s": pair.epoch_speedup,
         "total time": pair.total_speedup,
-    }.get(metric)
-    if speedup is None:
-        return NONE, NONE
-    ratio = speedup if metric == "samples/s" else inverse(speedup)
-    return times(speedup), percent(ratio.plus(-1), sign=True)
+    }
+    if (speedup := speedups.get(metric)) is not None:
+        ratio = speedup if metric == "samples/s" else inverse(speedup)
+        return times(speedup), percent(ratio.plus(-1), sign=True)
+    one, many = pair.base, pair.group
+    accuracies = {
+        "training accuracy": (one.epochs[-1].train_accuracy, many.epochs[-1].train_accuracy),
+        "best test accuracy": (one.best_accuracy, many.best_accuracy),
+    }
+    before, after = accuracies.get(metric, (None, None))
+    if before is not None and after is not None:
+        return NONE, f"{100 * (after.value - before.value):+.2f} points"
+    return NONE, _points(pair) if metric == "test accuracy" else NONE
 
 
 _IF_THEY_DIFFER = {
