@@ -156,7 +156,8 @@ def _in_order(training: TrainingResults) -> list[TrainedGroup]:
 
 
 def _named(group: TrainedGroup) -> str:
-    words = [devices_words(group.world_size), "" if group.world_size == 1 else group.strategy, group.changes]
+    many = plural(group.world_size, "GPU" if group.config.device == "cuda" else "device")
+    words = [many, "" if group.world_size == 1 else group.strategy, group.changes]
     return ", ".join(filter(None, words))
 
 
