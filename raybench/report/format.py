@@ -83,9 +83,9 @@ def interval(estimate: Estimate, suffix: str = "") -> str:
 def serial_fraction_words(estimate: Estimate) -> str:
     """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
     if estimate.low > 1:
-        return "none: slower than one"
+        return "not defined: slower than one"
     if estimate.high < 0:
-        return "none: faster than ideal"
+        return "not defined: faster than ideal"
     return percent(estimate) if 0 <= estimate.value <= 1 else "not known"
 
 

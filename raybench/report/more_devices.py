@@ -120,7 +120,7 @@ def _law_words(law: ByLaw) -> str:
     """What the column rests on."""
     f = law.fraction
     most = f", at most {figures(1 / f.value)}x (1/f)" if law.law == "Amdahl" and f.value else ""
-    return f"{law.law}'s law is no prediction: f = {percent(f)} on {devices_words(law.measured_on)}{most}."
+    return f"{law.law}'s law, not a prediction: f = {percent(f)} on {devices_words(law.measured_on)}{most}."
 
 
 HOW_WORDS = {

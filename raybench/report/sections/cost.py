@@ -31,10 +31,10 @@ def cost_table(results: StudyResults) -> Table:
     ]
     at = f"At {' and '.join(prices)}." if prices else "No price is set (`--price-per-device-hour`)."
     made_of = (
-        "By the epochs trained, else by the mean step; without evaluation. Fewer than three seeds have no "
-        "interval."
+        "By the epochs trained, else by the mean step, slow ones included; without evaluation. Fewer than "
+        "three seeds have no interval."
         if any(each.is_trained for each in shown)
-        else "By the mean step, without start-up and evaluation."
+        else "By the mean step, slow ones included; without start-up and evaluation."
     )
     return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", _columns(results), shown)
 
@@ -107,7 +107,7 @@ def when_to_use(results: StudyResults) -> str:
     if results.study.cost.price_per_node_hour is not None:
         unit = "money"
     many, here = devices_words(record.config.world_size), f"({results.label(record)})"
-    fast = f"{times(speedup)} as fast over all steps, slow ones included"
+    fast = f"{times(speedup)} as fast over all steps"
     extra = f"at {percent(advice.extra, sign=True)} {unit} a sample"
     if (trained := opposite(results, record)) is not None:
         return (

@@ -180,14 +180,14 @@ def _speedup(comparison: Comparison | None, of: Callable[[Comparison], Estimate 
 
 
 def _points(comparison: Comparison | None) -> str:
-    """By how much accuracy differs, and the verdict."""
+    """By how much accuracy differs, and the verdict, or without one what chance alone makes."""
     difference = comparison.difference_points if comparison else None
     if comparison is None or difference is None:
         return NONE
     words = f"{points_words(difference)} points"
-    if difference.n < LEAST_VALUES and abs(difference.value) > comparison.noise_points:
-        return words
-    return f"{words}, {comparison.parity}"
+    if difference.n >= LEAST_VALUES:
+        return f"{words}, {comparison.parity}"
+    return f"{words} (noise: {comparison.noise_points:.2f} points)"
 
 
 _METRICS: dict[str, Callable[[_Trained], str]] = {

@@ -23,13 +23,8 @@ def test_money_takes_the_place_of_device_time(price: float | None, headings: lis
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": price, "runs": 4})
     shown = [column.heading for column in cost_table(found).columns]
     assert shown == ["devices", "setting", *headings]
-    (one, four) = (
-        float(each.split()[0])
-        for each in cost_table(found)
-        .rows[-1][headings.index("time saved in 1 and 4 runs") + 2]
-        .split(", ")[:2]
-    )
-    assert four == pytest.approx(4 * one, rel=0.02)
+    place = headings.index("time saved in 1 and 4 runs") + 2
+    assert cost_table(found).rows[-1][place].startswith("117 s, 7.81 min [")  # of 312.5 s
 
 
 def test_a_study_of_ones_own_that_trains_has_the_costs_of_a_run() -> None:

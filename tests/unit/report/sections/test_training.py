@@ -56,8 +56,8 @@ def test_one_device_and_several_stand_side_by_side(trained_results: StudyResults
     assert found.difference_points is not None
     assert faster["time per epoch"].startswith(f"{found.epoch_speedup.value:.2f}x [")
     assert faster["samples/s"] == faster["time per epoch"]
-    assert change["samples/s"].startswith(f"+{100 * (found.epoch_speedup.value - 1):.0f}% [")
-    assert change["time per epoch"].startswith(f"{100 * (1 / found.epoch_speedup.value - 1):.0f}% [")
+    assert change["samples/s"].startswith(f"{100 * (found.epoch_speedup.value - 1):+.0f}% [")
+    assert change["time per epoch"].startswith(f"{100 * (1 / found.epoch_speedup.value - 1):+.0f}% [")
     assert several["efficiency, epoch"].startswith(f"{found.epoch_speedup.value / 2:.0%} [")
     assert change["test accuracy"].startswith(f"{found.difference_points.value:+.2f} [")
     assert change["test accuracy"].endswith(f"] points, {found.parity}")
