@@ -111,7 +111,7 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         if prices.are_known
         else Column(f"run, {run_unit}", run_time, right=True),
     ]
-    a_run = f" A run is {work.name}." if runs else ""
+    a_run = f" A run is {work.name.removeprefix('a run of ')}." if runs else ""
     a_law = f" {_law_words(law)}" if law else ""
     return make_table(MORE, f"{how_words(more)}{a_law}{a_run}", columns, more.points)
 

@@ -132,7 +132,7 @@ def more_devices(
     if fitted is not None:
         batch = int(headline.config.setting.batch_size)
         points += [seen.fitted(each) for each in fitted.answered if each.batch_size == batch]
-        if not points and alongside is not None:
+        if not points and alongside is not None and batch in fitted.laws:
             law = alongside
             points += [seen.by_law(*each) for each in law.speedups]
     if not points and not requirements and fitted is None:
