@@ -170,10 +170,13 @@ def published_rows(results: StudyResults, published: Sequence[Figure]) -> list[P
     steps = [each for each in scaling_first(results.measured) if each.request.role != "verification"]
     groups = results.training.groups if results.training else ()
     configs = [*(each.config for each in steps), *(each.config for each in groups)]
-    rows = []
+    rows, key = [], results.buckets.key
     for figures in prints.values():
         place = figures[0].strategy, *_size_and_batch(figures[0], published, configs)
-        group, record = _nearest(results, groups, *place), _nearest(results, steps, *place)
+        record = _nearest(results, steps, *place)
+        # of the setting whose steps are shown: two rows of one place are not of two settings
+        same = [each for each in groups if record is None or key(each.config) == key(record.config)]
+        group = _nearest(results, same, *place)
         trained = _as_trained(results.training, group, figures[0]) if results.training and group else None
         if trained is not None and group is not None:
             rows.append(PublishedRow(tuple(figures), group.config, trained))

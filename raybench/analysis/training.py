@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import fmean, geometric_mean, median
 
 from raybench.analysis.choice import default_setting, is_default
@@ -13,6 +14,7 @@ from raybench.analysis.stats.noise_scale import efficiency_over_runs, mean_scale
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
     LEAST_VALUES,
+    NORMAL_95,
     POSITIVE,
     SHARE,
     Bounds,
@@ -296,6 +298,7 @@ class Comparison:
     base: TrainedGroup
     num_seeds: int  # that both have
     difference_points: Estimate | None  # of accuracy, group less base; fewer than 3 seeds: no interval
+    noise_points: float  # that two equal models differ by within 95%, by the number of test samples alone
     tolerance_points: float
     parity: Verdict  # as good: the same within the tolerance
     seeds_to_tell: int | None  # with which it would be known, where it is not
@@ -331,7 +334,7 @@ class TrainingResults:
     @property
     def is_scaled(self) -> bool:
         """Whether the learning rate grew with the batch: else goodput is a bracket, not an estimate."""
-        return self.spec.learning_rate_scaling != "none"
+        return self.spec.learning_rate_scaling not in ("none", "world_size")
 
     @property
     def reference_batch(self) -> int:
@@ -426,6 +429,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         if run.final_accuracy is not None and one.final_accuracy is not None
     ]
     difference = over_seeds(known, (-POINTS, POINTS))
+    accuracies = [each.final_accuracy for pair in pairs for each in pair if each.final_accuracy is not None]
     epoch_speedups = [one.epoch_time_s / run.epoch_time_s for run, one in pairs]
     total_speedups = [one.total_s / run.total_s for run, one in pairs]
     return Comparison(
@@ -433,6 +437,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         base=base,
         num_seeds=len(pairs),
         difference_points=difference,
+        noise_points=_noise_points(accuracies, group.runs[0].epochs[-1].test_samples),
         tolerance_points=tolerance,
         parity=(said := parity(difference, tolerance)),
         seeds_to_tell=(
@@ -443,6 +448,14 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         epoch_speedup=ratio_over_seeds(epoch_speedups) if pairs else None,
         total_speedup=ratio_over_seeds(total_speedups) if pairs else None,
     )
+
+
+def _noise_points(accuracies: Sequence[float], test_samples: int | None) -> float:
+    """Half of the 95% interval of a difference of two accuracies, each a share p of n test samples."""
+    if not accuracies or not test_samples:
+        return 0.0
+    p = fmean(accuracies)
+    return POINTS * NORMAL_95 * sqrt(2 * p * (1 - p) / test_samples)
 
 
 def parity(difference: Estimate | None, tolerance: float) -> Verdict:

@@ -106,11 +106,11 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
 
 
 def _serial_fraction(pool: Pool, config: Configuration, step: Unit) -> Estimate | None:
-    """Under strong scaling: in weak scaling nothing is serial."""
-    base = baseline_unit(config)
-    if config.scaling == "weak" or not pool.has(base):
+    base, size = baseline_unit(config), config.world_size
+    if not pool.has(base):
         return None
-    return serial_fraction(pool.contrast({base: 1.0, step: -1.0}).ratio(), config.world_size)
+    speedup = pool.contrast({base: 1.0, step: -1.0}).ratio(size if config.scaling == "weak" else 1.0)
+    return serial_fraction(speedup, size)
 
 
 def _seconds(pool: Pool, step: Unit, step_s: Estimate, signs: Mapping[_Level, int]) -> Estimate:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from raybench.analysis.labels import devices_words, trial_words, weights_words
+from raybench.analysis.stats.statistics import LEAST_VALUES
 from raybench.driver.stages import MOST_WITHOUT_BUDGET
 from raybench.driver.time_budget import FINISH_S, TimeEstimate, estimate
 from raybench.plan.notes import num_suggestions, open_visits
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
-from raybench.records.requests import StepsRequest
+from raybench.records.requests import StepsRequest, TrainingRequest
 from raybench.report.format import clock, exact_clock
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
@@ -48,7 +49,8 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
     if plan.next_doublings:
         sizes = ", ".join(f"{size:,}" for size in plan.next_doublings)
         yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
-    yield from _training_lines(plan)
+    trainings = training_requests(plan)
+    yield from _training_lines(study, trainings, plan.target)
     if verify:
         limited = study.time_budget_seconds is not None
         most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
@@ -58,7 +60,7 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
         yield f"  {name}: {', '.join(map(str, values))}"
     trials = [*curves, *suggestions, *visits]
     found = estimate(plan, trials, own_processes=own_processes)
-    yield _time_words(study, found, len(trials))
+    yield _time_words(study, found, len(trials), len(trainings))
     if study.time_budget_seconds:
         yield _budget_words(study.time_budget_seconds, found)
 
@@ -88,24 +90,30 @@ def _budget_words(budget_s: float, found: TimeEstimate) -> str:
     return f"{words}; where that is not enough trials are shortened, then left out" if shorter else words
 
 
-def _training_lines(plan: Plan) -> Iterator[str]:
-    study = plan.study
-    for request in training_requests(plan):
-        batch = request.config.global_batch_size
-        factor = request.training.learning_rate_factor(batch, request.reference_batch)
+def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: int) -> Iterator[str]:
+    """How many, each of them, and what more seeds would take."""
+    spec = study.training
+    if spec is None:
+        return
+    seeds = plural(len(spec.seeds), "seed")
+    if len(spec.seeds) < LEAST_VALUES:
+        seeds += f" (accuracies have an interval from training.seeds={LEAST_VALUES} on)"
+    yield f"training: {plural(len(trainings), 'training')} of {plural(spec.epochs, 'epoch')}, {seeds}"
+    for request in trainings:
+        batch, factor = request.config.global_batch_size, request.learning_rate_factor
         rate = "" if factor == 1 else f", {factor:g} times the learning rate"
-        yield (f"training: {request.trial_id}  {trial_words(study, request)}, global batch {batch:,}{rate}")
-    if study.training is not None and study.training.settings != "default":
-        yield f"training: of other settings that learn equally the fastest, at world size {plan.target}"
+        yield f"  {request.trial_id}  {trial_words(study, request)}, global batch {batch:,}{rate}"
+    if spec.settings != "default":
+        yield f"  and of other settings that learn equally the fastest, at world size {target}"
         if study.search.pruner != "none":
             yield f"  stopped early by Optuna's pruner {study.search.pruner}"
 
 
-def _time_words(study: Study, found: TimeEstimate, num_trials: int) -> str:
+def _time_words(study: Study, found: TimeEstimate, num_trials: int, num_trainings: int) -> str:
     """An estimate, called one: what it is of, and what is not in it."""
     fixed = study.measure.steps is not None
     most = "as long as the steps take" if fixed else f"at most {study.measure.max_seconds:g} s of rounds each"
-    missing = ["the trainings"] if study.training is not None else []
+    missing = [plural(num_trainings, "training")] if study.training is not None else []
     missing += ["the search for the largest batch"] if study.knobs.has_max else []
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
     time = f"{clock(found.least_s)}{' at least' if fixed else f' to {clock(found.most_s)}'}"

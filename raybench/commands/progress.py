@@ -15,6 +15,7 @@ from raybench.analysis.labels import label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.training import TrainedRun
 from raybench.commands.console import is_read, say
 from raybench.commands.notes import stage_words
 from raybench.launch import metrics
@@ -24,7 +25,7 @@ from raybench.plan.notes import Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StudyRequest
-from raybench.report.format import clock, factor, percent
+from raybench.report.format import clock, exact_clock, factor, percent
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
@@ -143,7 +144,7 @@ class StudyProgress:
         elif progress.phase == "epoch":
             told = [progress.detail]
             if (seconds := progress.fields.get("epoch_s")) is not None:
-                told.append(f"{seconds:.3g} s")
+                told.append(_lasting(seconds))
             if left_s := progress.fields.get("left_s", 0.0):
                 told.append(f"about {clock(left_s)} left")
             self._display.trial_done(self._names(request), ", ".join(told))
@@ -173,10 +174,7 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     if record.request.kind == "probe":
         return _probe_words(probe_of(record))
     if record.training is not None:
-        epochs, pruned = record.training.epochs, record.training.stopped_by
-        took = f"{sum(epoch.elapsed_s for epoch in epochs):.3g} s for {plural(len(epochs), 'epoch')}"
-        done = f"done, {took}"  # each epoch has had its line
-        return done if pruned is None else f"{done}; stopped early ({pruned.pruner})"
+        return _trained_words(TrainedRun(record))
     assert record.steps is not None
     assert scaling is not None
     rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"
@@ -185,6 +183,19 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
         return f"{rate}, {rounds}"
     return f"{rate}, {factor(scaling.speedup)}, {percent(scaling.efficiency)}, {rounds}"
+
+
+def _trained_words(run: TrainedRun) -> str:
+    """What a training took, and the best that it reached; each epoch has had its line."""
+    took = f"done, {_lasting(run.total_s)} for {plural(len(run.epochs), 'epoch')}"
+    best = max((each.test_accuracy for each in run.epochs if each.test_accuracy is not None), default=None)
+    words = f"{took}, {_lasting(run.epoch_time_s)} an epoch"
+    words += "" if best is None else f", best test accuracy {best:.1%}"
+    return words if run.stopped_by is None else f"{words}; stopped early ({run.stopped_by.pruner})"
+
+
+def _lasting(seconds: float) -> str:
+    return exact_clock(seconds) if seconds >= 100 else f"{seconds:.3g} s"
 
 
 def rate_words(scaling: Scaling) -> str:

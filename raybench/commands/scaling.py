@@ -135,7 +135,10 @@ def scaling_options(
     options: ScalingOptions,
     fields: dict[str, Any],
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="dotted.field=value, as in TOML.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="dotted.field=value as in TOML, such as workload.hidden_dim=8192."),
+    ] = None,
 ) -> ScalingOptions:
     """Plan, run, analyse and report a scaling study."""
     if "search.trials" in fields:

@@ -103,6 +103,40 @@ def devices() -> Iterator[Check]:
     if installed_version("torch").endswith("+cpu"):
         command = "python -m pip install --force-reinstall torch torchvision"
         yield Check("devices", "missing", "this torch is built without CUDA", command)
+    yield from _kernels(graphics.gpus)
+
+
+def _kernels(visible: Sequence[gpus.Gpu]) -> Iterator[Check]:
+    """Whether torch has kernels for each GPU."""
+    known = [(index, gpu) for index, gpu in enumerate(visible) if gpu.compute_capability]
+    architectures = torch_architectures() if known else []
+    for index, gpu in known:
+        if architectures and not _is_among(str(gpu.compute_capability), architectures):
+            text = f"GPU {index} has compute capability {gpu.compute_capability}, this torch is compiled for "
+            command = "python -m pip install --force-reinstall torch torchvision --index-url "
+            yield Check(
+                "devices",
+                "missing",
+                text + ", ".join(architectures),
+                f"{command}https://download.pytorch.org/whl/cu126",
+            )
+
+
+def torch_architectures() -> list[str]:
+    """What the installed torch has kernels for, such as sm_90; a process of its own imports it."""
+    command = [sys.executable, "-P", "-c", "import torch; print(*torch.cuda.get_arch_list())"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout.split()
+
+
+def _is_among(capability: str, architectures: Sequence[str]) -> bool:
+    """By CUDA's rule: kernels (sm) run on their major version from their minor one on, PTX on later ones."""
+    mine = tuple(map(int, capability.split(".")))
+    for each in architectures:
+        kind, _, digits = each.rstrip("af").partition("_")
+        its = divmod(int(digits), 10)
+        if its <= mine and (kind == "compute" or its[0] == mine[0]):
+            return True
+    return False
 
 
 def topology() -> Iterator[Check]:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -74,6 +75,7 @@ class Environment(BaseModel):
     packages: dict[str, str] = Field(default_factory=dict, description="versions of the packages installed")
     driver_version: str | None = Field(None, description="version of the GPU driver")
     cuda_version: str | None = Field(None, description="newest CUDA that the driver speaks")
+    torch_cuda_version: str | None = Field(None, description="CUDA that torch is compiled with")
     gpus: tuple[Gpu, ...] = Field((), description="the visible GPUs, in the order of their PCI bus ids")
     gpu_links: tuple[tuple[str, ...], ...] = Field(
         (), description="between each pair of GPUs: NV and the number of NVLinks, or PIX, PXB, PHB, NODE, SYS"
@@ -131,6 +133,7 @@ def capture() -> Environment:
         packages=versions(),
         driver_version=graphics.driver_version,
         cuda_version=graphics.cuda_version,
+        torch_cuda_version=_torch_cuda_version(),
         gpus=graphics.gpus,
         gpu_links=graphics.links,
         peer_to_peer=graphics.peer_to_peer,
@@ -176,6 +179,19 @@ def of_nodes(nodes: Sequence[Environment]) -> Environment:
     """What a study on these nodes depends on; of one node it is that node's own."""
     first, *others = nodes
     return first.model_copy(update={"nodes": tuple(nodes)}) if others else first
+
+
+def _torch_cuda_version() -> str | None:
+    """``torch.version.cuda``, read from its file: importing torch takes seconds."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        text = Path(spec.origin).with_name("version.py").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^cuda\b.*= '(.*)'", text, re.MULTILINE)
+    return found and found[1]
 
 
 def versions() -> dict[str, str]:

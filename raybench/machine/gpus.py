@@ -32,6 +32,7 @@ class Gpu(BaseModel):
 
     name: str = Field(description="model")
     uuid: str = Field("", description="the driver's identifier of this very device")
+    compute_capability: str | None = Field(None, description="what its kernels are compiled for, as 9.0")
     memory_bytes: int | None = Field(None, description="its memory, in bytes")
     pci_bus_id: str = Field("", description="where it is plugged in")
     power_limit_watts: float | None = Field(None, description="the limit in force, in W")
@@ -150,9 +151,11 @@ def _visible(handles: list[T], uuid: Callable[[T], str]) -> list[T]:
 def _gpu(nvml: Any, handle: Any) -> Gpu:
     limit_mw = _answer(nvml.nvmlDeviceGetPowerManagementLimit, handle)
     memory = _answer(nvml.nvmlDeviceGetMemoryInfo, handle)  # with MIG on it is told to root alone
+    capability = _answer(nvml.nvmlDeviceGetCudaComputeCapability, handle)
     return Gpu(
         name=str(nvml.nvmlDeviceGetName(handle)),
         uuid=str(_answer(nvml.nvmlDeviceGetUUID, handle) or ""),
+        compute_capability=None if capability is None else ".".join(map(str, capability)),
         memory_bytes=None if memory is None else int(memory.total),
         pci_bus_id=_bus_id(nvml, handle),
         power_limit_watts=None if limit_mw is None else limit_mw / 1000,

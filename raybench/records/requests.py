@@ -329,6 +329,14 @@ class TrainingRequest(_Request):
         weak = self.config.scaling == "weak"
         return setting.batch_size * (setting.gradient_accumulation if weak else 1)
 
+    @property
+    def learning_rate_factor(self) -> float:
+        """What the optimizer's learning rate is multiplied with."""
+        config = self.config
+        return self.training.learning_rate_factor(
+            config.global_batch_size, self.reference_batch, config.world_size
+        )
+
 
 class CollectivesRequest(_Request):
     """Rounds of blocks of collectives, a block of each collective and message in every round.

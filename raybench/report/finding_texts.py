@@ -184,7 +184,19 @@ FIX: Mapping[FindingName | Reason, str] = {
 
 def evidence(finding: Finding) -> str:
     """What shows the finding, but for the time that it explains."""
-    return _text(EVIDENCE, finding)
+    return _text(EVIDENCE, finding) + _little_compute(finding)
+
+
+def _little_compute(finding: Finding) -> str:
+    """That there is too little to compute for the gradients, and what makes it so."""
+    values = finding.values
+    if "flops_per_byte" not in values:
+        return ""
+    per_byte, enough = (figures(values[name]) for name in ("flops_per_byte", "hiding_flops_per_byte"))
+    small = "the model or the batch is too small"
+    if (tokens := values.get("sequence_tokens")) is not None:
+        small = f"the model, the batch or sequences of {tokens:.0f} tokens are too small"
+    return f". Each byte of gradient has {per_byte} FLOP of compute, and {enough} would hide it: {small}"
 
 
 def evidence_among(findings: Sequence[Finding]) -> Callable[[Finding], str]:

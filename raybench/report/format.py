@@ -83,9 +83,9 @@ def interval(estimate: Estimate, suffix: str = "") -> str:
 def serial_fraction_words(estimate: Estimate) -> str:
     """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
     if estimate.low > 1:
-        return "none: slower than one"
+        return "not defined: slower than one"
     if estimate.high < 0:
-        return "none: faster than ideal"
+        return "not defined: faster than ideal"
     return percent(estimate) if 0 <= estimate.value <= 1 else "not known"
 
 
@@ -153,11 +153,12 @@ def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
 
 def percent(estimate: Estimate, sign: bool = False) -> str:
     """A relative value in percent with its interval: "+14% [11, 17]"."""
-    if not _has_interval(estimate) and not sign:
-        return f"{estimate.value:.0%}" if abs(estimate.value) >= 0.1 else plain_share(estimate.value)
+    plus = "+" if sign else ""
+    if not _has_interval(estimate):
+        digits = 0 if abs(estimate.value) >= 0.1 else 1
+        return f"{_no_negative_zero(f'{100 * estimate.value:{plus}.{digits}f}')}%"
     scaled = estimate.scaled(100)
     digits = 0 if scaled.half_width >= 0.5 or scaled.half_width == 0 else 1
-    plus = "+" if sign else ""
     value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
     end, beyond = (scaled.high, "") if sign else _upper_end(scaled)
     low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, end))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.cost import Work, cost_of
 from raybench.analysis.labels import devices_words
+from raybench.analysis.laws import ByLaw
 from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.as_if import (
     LINKS,
@@ -25,8 +26,10 @@ from raybench.report.format import (
     gigabytes_per_s,
     interval,
     percent,
+    plain_lasting,
     sentence,
     time_unit,
+    times,
 )
 from raybench.report.plot import COLORS, GREY, legend_below, make_figure, write_title
 from raybench.report.prediction import (
@@ -72,12 +75,20 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         if each.total_step_s is not None
     }
     run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
+    law = more.by_law if more.law is None else None
+    laws = dict(law.speedups) if law else {}
 
-    def network(each: OnMore) -> str:
-        return each.asked.network or ("as here" if each.how in ON_NETWORK else "")
+    def how(each: OnMore) -> str:
+        return f"{each.how}, {each.asked.network or 'joined as here'}" if each.how in ON_NETWORK else each.how
 
     def step_time(each: OnMore) -> str:
         return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
+
+    def epoch_time(each: OnMore) -> str:
+        return known(runs.get(each), lambda run: plain_lasting(run.time_s.scaled(1 / work.epochs)))
+
+    def by_law(each: OnMore) -> str:
+        return known(laws.get(each.asked.world_size), times)
 
     def run_time(each: OnMore) -> str:
         return known(runs.get(each), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
@@ -88,17 +99,28 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
 
     columns: list[Column[OnMore]] = [
         Column("devices", lambda each: f"{each.asked.world_size:,}", right=True),
-        Column("how", lambda each: each.how),
-        Column("network", network),
+        Column("how", how),
         Column("batch per device", lambda each: f"{each.batch_per_device:g}", right=True),
-        Column(f"step, {unit}", step_time, right=True),
+        Column("epoch", epoch_time, right=True)
+        if work.epochs
+        else Column(f"step, {unit}", step_time, right=True),
         Column("speed-up", lambda each: known(each.speedup, factor), right=True),
         Column("efficiency", lambda each: known(each.efficiency, percent), right=True),
-        Column(f"run, {run_unit}", run_time, right=True),
-        *([Column[OnMore]("cost", cost, right=True)] if prices.are_known else []),
+        *([Column[OnMore](f"by {law.law}'s law", by_law, right=True)] if law else []),
+        Column("cost of a run", cost, right=True)
+        if prices.are_known
+        else Column(f"run, {run_unit}", run_time, right=True),
     ]
-    a_run = f" A run is {work.name}." if runs else ""
-    return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
+    a_run = f" A run is {work.name.removeprefix('a run of ')}." if runs else ""
+    a_law = f" {_law_words(law)}" if law else ""
+    return make_table(MORE, f"{how_words(more)}{a_law}{a_run}", columns, more.points)
+
+
+def _law_words(law: ByLaw) -> str:
+    """What the column rests on."""
+    f = law.fraction
+    most = f", at most {figures(1 / f.value)}x (1/f)" if law.law == "Amdahl" and f.value else ""
+    return f"{law.law}'s law, not a prediction: f = {percent(f)} on {devices_words(law.measured_on)}{most}."
 
 
 HOW_WORDS = {

@@ -34,9 +34,10 @@ class TrainingSpec(Model):
     """How a model is trained to an accuracy, on one device and on several."""
 
     epochs: PositiveInt = Field(3, description="passes over the training samples")
-    learning_rate_scaling: Literal["none", "linear", "square_root"] = Field(
+    learning_rate_scaling: Literal["none", "linear", "square_root", "world_size"] = Field(
         "none",
-        description="how the learning rate grows with the ratio of global batch to reference batch",
+        description="how the learning rate grows: with the ratio of global batch to reference batch, its "
+        "square root, or the number of devices whatever the batch",
     )
     reference_batch: PositiveInt | None = Field(
         None,
@@ -76,14 +77,15 @@ class TrainingSpec(Model):
     noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
     timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this time, in s")
 
-    def learning_rate_factor(self, global_batch: int, reference_batch: int) -> float:
+    def learning_rate_factor(self, global_batch: int, reference_batch: int, world_size: int) -> float:
         """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.
 
         Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. Square root: Krizhevsky
-        (2014), "One weird trick for parallelizing convolutional neural networks", section 5.
+        (2014), "One weird trick for parallelizing convolutional neural networks", section 5. World size: also
+        where the devices share one global batch.
         """
         ratio = global_batch / reference_batch
-        factors = {"none": 1.0, "linear": ratio, "square_root": math.sqrt(ratio)}
+        factors = {"none": 1.0, "linear": ratio, "square_root": math.sqrt(ratio), "world_size": world_size}
         return factors[self.learning_rate_scaling]
 
     @property

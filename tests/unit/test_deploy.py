@@ -57,6 +57,8 @@ def test_one_task_a_node_starts_the_processes_of_all_devices(file: Path) -> None
     asked = directives(file)
     per_node = asked.get("--ntasks-per-node", asked.get("--ntasks"))
     assert per_node == "1"
+    assert asked["--partition"]
+    assert asked["--time"]
     code = [line for line in file.read_text().splitlines() if not line.startswith("#")]
     assert not any("torchrun" in line for line in code)
 

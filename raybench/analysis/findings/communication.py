@@ -61,10 +61,26 @@ def communication_bound(case: Case) -> Finding | Need | None:
     limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case)
     limit = limit or _limit(case, latency_share)
     known = {name: value for name, value in values.items() if value is not None}
+    known |= _little_compute(case)
     passes = case.config.setting.gradient_accumulation  # each gathers twice, the last one scatters
     again = case.without(part_s.scaled(passes / (2 * passes + 1)))
     saved = again if limit.change == GATHERS_ONCE else None
     return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, predicted=saved, **vars(limit))
+
+
+def _little_compute(case: Case) -> dict[str, float]:
+    """Operations for each byte of gradient, and how many would take as long as its transfer.
+
+    Empty where there are certainly enough of them, or it is not known.
+    """
+    steps, ratio = case.steps, case.waterfall.compute_to_communication if case.waterfall else None
+    if not steps.flops_per_step or not steps.gradient_bytes or ratio is None or ratio.high >= 1:
+        return {}
+    per_byte = steps.flops_per_step / steps.gradient_bytes
+    found = {"flops_per_byte": per_byte, "hiding_flops_per_byte": per_byte / ratio.value}
+    if steps.tokens_per_step:
+        found["sequence_tokens"] = steps.tokens_per_step / steps.samples_per_step
+    return found
 
 
 def _sent_bytes(case: Case) -> tuple[int, ...]:

@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.collectives import bus_factor
-from raybench.analysis.laws import DOUBLINGS, ByLaw
+from raybench.analysis.laws import DOUBLINGS, ByLaw, by_law
 from raybench.analysis.resolve import Facts
 from raybench.analysis.simulate.fit import expected_maximum
 from raybench.analysis.simulate.outlook import Outlook
-from raybench.analysis.simulate.steps import NORMAL_95, Expected
+from raybench.analysis.simulate.steps import Expected
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
 from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_models
 from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Weights
-from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, inverse
+from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AsIf
@@ -89,6 +89,7 @@ class MoreDevices:
     points: tuple[OnMore, ...]  # by world size
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # that of the points, where nothing better is known
+    by_law: ByLaw | None = None  # what a law makes of the headline's speed-up, whatever says the points
     fitted: Outlook | None = None
     bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
 
@@ -127,17 +128,18 @@ def more_devices(
         seen.requirement(size, waits.get(size) or seen.waits_s(size))
         for size in dict.fromkeys(required if seen.can_simulate else ())
     )
-    law = None
+    law, alongside = None, seen.law([each.asked.world_size for each in points] or required)
     if fitted is not None:
         batch = int(headline.config.setting.batch_size)
         points += [seen.fitted(each) for each in fitted.answered if each.batch_size == batch]
-        if not points and not any(each.target for each in requirements):
-            law = fitted.laws.get(batch)
-            points += [seen.by_law(*each) for each in law.speedups] if law else []
+        if not points and alongside is not None and batch in fitted.laws:
+            law = alongside
+            points += [seen.by_law(*each) for each in law.speedups]
     if not points and not requirements and fitted is None:
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
-    return MoreDevices(headline, tuple(points), requirements, law, fitted, here.value if here else None)
+    today = here.value if here else None
+    return MoreDevices(headline, tuple(points), requirements, law, alongside, fitted, today)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -167,6 +169,9 @@ class _Seen:
         self._config, self._buckets = headline.config, results.fit.buckets
         self._visits = self._fit.visits(headline)
         self._base = baseline_unit(self._config)
+        found = results.scaling(headline)
+        # slow steps are at least as frequent on more devices, any of which may be the slow one
+        self._mean_over_typical = found.mean_step_s.value / found.step_time_s.value
 
     @property
     def next_sizes(self) -> list[int]:
@@ -264,6 +269,15 @@ class _Seen:
             each.question.samples,
         )
 
+    def law(self, sizes: Sequence[int]) -> ByLaw | None:
+        """What a law makes of the speed-up over one device; None without one."""
+        found, setting = self._results.scaling(self._visits[0]), self._config.setting
+        if found.speedup is None or found.baseline is None or found.baseline.world_size > 1:
+            return None
+        is_strong = self._config.scaling == "strong"
+        most = setting.batch_size / setting.gradient_accumulation if is_strong else math.inf
+        return by_law(found.speedup, self._config.world_size, is_strong=is_strong, asked=sizes, most=most)
+
     def by_law(self, size: int, speedup: Estimate) -> OnMore:
         """What a law says."""
         of_all = size if self._config.scaling == "weak" else 1
@@ -276,7 +290,7 @@ class _Seen:
             self._batch_per_device(size),
             speedup,
             speedup.scaled(1 / size),
-            total_step_s=step_s,
+            total_step_s=step_s and step_s.scaled(self._mean_over_typical),
             samples=self._samples(size),
         )
 
@@ -359,7 +373,7 @@ class _Seen:
             speedup=over_one.scaled(n) if over_one else None,
             efficiency=over_one,
             step_time_s=time_s,
-            total_step_s=time_s,
+            total_step_s=time_s.scaled(self._mean_over_typical),
             samples=self._samples(n),
             shares=tuple((name, float(each.var()) / total) for name, each in by_input.items()),
         )

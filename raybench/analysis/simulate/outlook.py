@@ -13,7 +13,6 @@ from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, mar
 from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.simulate.predict import Fitted, fit
 from raybench.analysis.simulate.steps import (
-    NORMAL_95,
     Expected,
     MeasuredGroup,
     MeasuredScaling,
@@ -23,7 +22,7 @@ from raybench.analysis.simulate.steps import (
     Shape,
     measured_scalings,
 )
-from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
+from raybench.analysis.stats.statistics import NORMAL_95, Estimate, unpaired_ratio
 from raybench.errors import RequestError
 
 

@@ -9,7 +9,15 @@ from functools import cached_property
 from typing import Literal
 
 from raybench.analysis.scaling import Status, status
-from raybench.analysis.stats.statistics import Estimate, inverse, of_log, stdev, t_quantile, unpaired_ratio
+from raybench.analysis.stats.statistics import (
+    NORMAL_95,
+    Estimate,
+    inverse,
+    of_log,
+    stdev,
+    t_quantile,
+    unpaired_ratio,
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -142,9 +150,6 @@ class Expected(Answer):
     def total_step_s(self) -> Estimate | None:
         """The mean step, of which totals are made."""
         return self.mean_step_s or self.step_time_s
-
-
-NORMAL_95 = 1.96  # standard errors in half of a 95% interval of many rounds
 
 
 @dataclass(frozen=True)

@@ -271,6 +271,7 @@ def widening(degrees: float, among: int) -> float:
     return t_quantile(degrees, CONFIDENCE ** (1 / among)) / t_quantile(degrees)
 
 
+NORMAL_95 = 1.96  # standard errors in half of a 95% interval of many values
 LEAST_VALUES = 3  # seeds, restarts, runs: fewer have a value and no interval
 Bounds = tuple[float, float]
 SHARE: Bounds = (0.0, 1.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from raybench.analysis.cost import CostPoint
 from raybench.analysis.labels import devices_words
 from raybench.analysis.recommendation import DeviceAdvice
@@ -29,24 +31,33 @@ def cost_table(results: StudyResults) -> Table:
     ]
     at = f"At {' and '.join(prices)}." if prices else "No price is set (`--price-per-device-hour`)."
     made_of = (
-        "By the epochs trained, else by the mean step; without evaluation. Fewer than three seeds have no "
-        "interval."
+        "By the epochs trained, else by the mean step, slow ones included; without evaluation. Fewer than "
+        "three seeds have no interval."
         if any(each.is_trained for each in shown)
-        else "By the mean step, without start-up and evaluation."
+        else "By the mean step, slow ones included; without start-up and evaluation."
     )
     return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", _columns(results), shown)
 
 
 def _columns(results: StudyResults) -> list[Column[CostPoint]]:
     """Money takes the place of device time where the study has a price; energy where it was measured."""
-    runs = f"saved in {results.study.cost.runs} runs"
+    runs = results.study.cost.runs
+    saved = f"saved in 1 and {runs} runs" if runs > 1 else "saved in a run"
+
+    def of_runs(total: Estimate, words: Callable[[Estimate], str]) -> str:
+        """Of one run, and of all with the interval."""
+        one = total.value / runs
+        return f"{words(Estimate(one, one, one, total.n))}, {words(total)}" if runs > 1 else words(total)
+
     device_time = Column[CostPoint]("device-time", lambda each: plain_lasting(each.cost.device_s), right=True)
     money = Column[CostPoint]("cost", lambda each: known(each.cost.money, interval), right=True)
     ratio = Column[CostPoint](
         "device-time over one's", lambda each: known(each.device_time_ratio, times), right=True
     )
     saved_money = Column[CostPoint](
-        f"money {runs}", lambda each: known(each.saved_money, interval), right=True
+        f"money {saved}",
+        lambda each: known(each.saved_money, lambda money: of_runs(money, interval)),
+        right=True,
     )
     energy = Column[CostPoint](
         "energy, kJ", lambda each: known(each.cost.energy_joules, lambda j: figures(j / 1e3)), right=True
@@ -60,7 +71,9 @@ def _columns(results: StudyResults) -> list[Column[CostPoint]]:
         money if priced else device_time,
         *([energy] if metered else ()),
         *(() if priced else [ratio]),
-        Column(runs, lambda each: known(each.saved_s, plain_lasting), right=True),
+        Column(
+            f"time {saved}", lambda each: known(each.saved_s, lambda s: of_runs(s, plain_lasting)), right=True
+        ),
         *([saved_money] if priced else ()),
     ]
 
@@ -83,17 +96,19 @@ def _shown(results: StudyResults) -> list[CostPoint]:
 def when_to_use(results: StudyResults) -> str:
     """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice.
 
-    It is of the recommended setting; where one device was not measured with that, of the headline's.
+    It is of the recommended setting; where one device was not measured with that, of the headline's. Speed-up
+    and cost are both of mean steps, as time and money are spent in the slow ones too.
     """
     advice = results.device_advice
-    speedup = results.scaling(advice.record).speedup if advice else None
+    speedup = results.scaling(advice.record).mean_speedup if advice else None
     if advice is None or speedup is None:
         return ""
     record, unit = advice.record, "device time"
     if results.study.cost.price_per_node_hour is not None:
         unit = "money"
     many, here = devices_words(record.config.world_size), f"({results.label(record)})"
-    fast, extra = f"{times(speedup)} as fast", f"at {percent(advice.extra, sign=True)} {unit} a sample"
+    fast = f"{times(speedup)} as fast over all steps"
+    extra = f"at {percent(advice.extra, sign=True)} {unit} a sample"
     if (trained := opposite(results, record)) is not None:
         return (
             f"Whether to use {many} or one {here} is not known: {times(trained)} as fast in "
@@ -118,15 +133,15 @@ def when_to_use(results: StudyResults) -> str:
 
 def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
     """The most devices, where fewer are as fast."""
-    speedup = results.scaling(advice.asked).speedup
+    speedup = results.scaling(advice.asked).mean_speedup
     if advice.asked is advice.record or speedup is None:
         return ""
     return f" {devices_words(advice.asked.config.world_size)} are no faster: {times(speedup)}."
 
 
 def opposite(results: StudyResults, record: TrialRecord) -> Estimate | None:
-    """The speed-up of epochs trained, where it says the opposite of that of steps; else None."""
-    by_steps = results.scaling(record).speedup
+    """The speed-up of epochs trained, where it says the opposite of that of mean steps; else None."""
+    by_steps = results.scaling(record).mean_speedup
     for each in results.trained_times:
         if each.record is record and each.differs and each.speedup is not None and by_steps is not None:
             return each.speedup if (each.speedup.value < 1) != (by_steps.value < 1) else None

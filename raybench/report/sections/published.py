@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_words, label
 from raybench.analysis.published import (
     UNITS,
     Figure,
@@ -26,13 +26,6 @@ NOT_MEASURED = "*"
 ABOUT = "approximate"  # in a note
 FIRST = ("speedup", "efficiency", "throughput", "epoch_time", "total_time", "accuracy")  # readers look here
 
-_COLUMNS: list[Column[PublishedRow]] = [
-    Column("quantity", lambda row: _quantity_words(row.figures[0])),
-    Column("published", lambda row: _published_words(row.figures), right=True),
-    Column("here", lambda row: _here_words(row), right=True),
-    Column("hardware", lambda row: row.figures[0].hardware or "not named"),
-]
-
 
 def published_table(results: StudyResults) -> Table:
     """The published figures that this study measured too; empty for a study that repeats no write-up."""
@@ -45,15 +38,24 @@ def published_table(results: StudyResults) -> Table:
     titles = source_words()
     write_ups = "; ".join(titles[name] for name in dict.fromkeys(each.source for each in published))
     model = model_name(results.complete[0].config.workload)
+    is_strong = results.study.scaling.mode == "strong"
     said = [
         f"Published: {write_ups}, on the hardware named; here: {model}, 95% intervals.",
         _training_words(results, published),
+        "Batches are per device, those of settings of all devices." if is_strong else "",
     ]
     if any(_is_not_measured(each) for row in rows for each in row.figures):
         said.append(f"{NOT_MEASURED}: expected or computed by the write-up.")
     if any(row.is_by_steps for row in rows):
         said.append(f"{BY_STEPS.strip()}: from the throughput of steps, without evaluation.")
-    return make_table(TITLE, " ".join(filter(None, said)), _COLUMNS, rows)
+    columns: list[Column[PublishedRow]] = [
+        Column("quantity", lambda row: _quantity_words(row.figures[0])),
+        Column("published", lambda row: _published_words(row.figures), right=True),
+        Column("here", lambda row: _here_words(row), right=True),
+        Column("setting here", lambda row: label(results.study, row.config)),
+        Column("hardware", lambda row: row.figures[0].hardware or "not named"),
+    ]
+    return make_table(TITLE, " ".join(filter(None, said)), columns, rows)
 
 
 def source_words() -> dict[str, str]:

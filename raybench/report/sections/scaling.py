@@ -13,7 +13,7 @@ from raybench.analysis.settings import SettingPoint, ShownSetting
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
-    count,
+    figures,
     interval,
     milliseconds,
     number_words,
@@ -42,7 +42,7 @@ from raybench.report.plot import (
 )
 from raybench.report.prediction import returns_words
 from raybench.report.sections.trials import mark
-from raybench.report.table import Column, Table, known, make_table
+from raybench.report.table import NONE, Column, Table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _status_cell(scaling: Scaling) -> str:
 
 
 def overheads_table(results: StudyResults) -> Table:
-    """T_comm and the exposed part, of every row on several devices; in strong scaling Amdahl's f too."""
+    """T_comm and the exposed part, and Amdahl's f, of every row on several devices."""
     is_strong = results.study.scaling.mode == "strong"
     rows = [
         (row.label, waterfall)
@@ -181,7 +181,8 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "T_comm: all that more devices add to a step; communication: transfers that no compute hides"
-    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990)." if is_strong else "."
+    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), whose law allows at most 1/f. "
+    caption += f"{_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
@@ -196,11 +197,15 @@ def overheads_table(results: StudyResults) -> Table:
         column("T_comm / T(n)", lambda each: each.t_comm_fraction, percent),
         column("communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
         column("communication / T(n)", lambda each: each.communication_fraction, percent),
-        column("n", lambda each: each.step_time_s, count),
+        column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words),
+        column("1/f", lambda each: each.serial_fraction, _limit),
     ]
-    if is_strong:
-        columns.insert(-1, column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words))
     return make_table("Overhead by world size", caption, columns, rows)
+
+
+def _limit(f: Estimate) -> str:
+    """The most that Amdahl's law allows."""
+    return f"{figures(1 / f.value)}x" if 0 < f.value <= 1 else NONE
 
 
 Cell = Callable[[Estimate], str]

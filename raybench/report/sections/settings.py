@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from raybench.analysis.attribution import Effect
 from raybench.analysis.labels import combination_words, devices_words
@@ -162,7 +162,22 @@ def strategies_table(results: StudyResults) -> Table:
         "Loss parity: the largest relative difference of losses and of the first gradient from one device's, "
         "of what is tolerated."
     )
+    caption = f"{caption} {_data_parallel_words(results, rows)}".strip()
     return make_table("Strategies", caption, columns, rows)
+
+
+def _data_parallel_words(results: StudyResults, rows: Sequence[StrategyRow]) -> str:
+    """What DataParallel does in a step, and how long that takes next to DDP; empty without both."""
+    last = {row.record.config.setting.strategy: row.record for row in rows}  # on the most devices
+    dp, ddp = last.get("dp"), last.get("ddp")
+    if dp is None or ddp is None or dp.config.world_size != ddp.config.world_size:
+        return ""
+    ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
+    return (
+        "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
+        "to every device, and gathers outputs and gradients on the first. DDP sends gradients alone. On "
+        f"{devices_words(dp.config.world_size)} DataParallel's step takes {ratio:.2f} times DDP's."
+    )
 
 
 def _parity_words(verdict: ParityVerdict | None) -> str:

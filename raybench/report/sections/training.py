@@ -75,8 +75,13 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
         found = f"after {after} accuracy {where} equals that {other}"
     if comparison.parity is not Verdict.UNKNOWN:
         return found
-    tell = f" ({comparison.seeds_to_tell} would)" if comparison.seeds_to_tell else ""
-    return f"{found}, but {plural(comparison.num_seeds, 'seed')} cannot show a difference{tell}"
+    seeds, noise = plural(comparison.num_seeds, "seed"), comparison.noise_points
+    if difference.n >= LEAST_VALUES:
+        tell = f" ({comparison.seeds_to_tell} would)" if comparison.seeds_to_tell else ""
+        return f"{found}, but {seeds} cannot show a difference{tell}"
+    if abs(difference.value) > noise:
+        return f"{found} ({seeds}; three give an interval)"
+    return f"{found}: {seeds} cannot tell that from the noise of the test samples ({noise:.2f} points)"
 
 
 def points_words(difference: Estimate) -> str:
@@ -120,13 +125,21 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
         for each in _columns(name, results.training, results.epoch_samples)
     ]
     shown = columns[:MOST_GROUPS]
+    pair = shown[1].over_one if len(columns) == 2 else None
     rows = {metric: tuple(map(cell, shown)) for metric, cell in _METRICS.items()}
     if rows["best test accuracy"] == rows["test accuracy"]:
         del rows["best test accuracy"]
+    if pair is not None:
+        rows = {
+            metric: (*cells, *_over_one(metric, pair))
+            for metric, cells in rows.items()
+            if metric not in _OVER_ONE
+        }
+    headings = [each.heading for each in shown] + (["speed-up", "change"] if pair else [])
     return Table(
         "One device and several",
         _caption(shown, len(columns) - len(shown)),
-        (Heading("metric", stays=True), *(Heading(each.heading, right=True, stays=True) for each in shown)),
+        (Heading("metric", stays=True), *(Heading(each, right=True, stays=True) for each in headings)),
         tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
 
@@ -143,7 +156,8 @@ def _in_order(training: TrainingResults) -> list[TrainedGroup]:
 
 
 def _named(group: TrainedGroup) -> str:
-    words = [devices_words(group.world_size), "" if group.world_size == 1 else group.strategy, group.changes]
+    many = plural(group.world_size, "GPU" if group.config.device == "cuda" else "device")
+    words = [many, "" if group.world_size == 1 else group.strategy, group.changes]
     return ", ".join(filter(None, words))
 
 
@@ -166,10 +180,14 @@ def _speedup(comparison: Comparison | None, of: Callable[[Comparison], Estimate 
 
 
 def _points(comparison: Comparison | None) -> str:
-    """By how much accuracy differs, and the verdict."""
-    if comparison is None or comparison.difference_points is None:
+    """By how much accuracy differs, and the verdict, or without one what chance alone makes."""
+    difference = comparison.difference_points if comparison else None
+    if comparison is None or difference is None:
         return NONE
-    return f"{points_words(comparison.difference_points)} points, {comparison.parity}"
+    words = f"{points_words(difference)} points"
+    if difference.n >= LEAST_VALUES:
+        return f"{words}, {comparison.parity}"
+    return f"{words} (noise: {comparison.noise_points:.2f} points)"
 
 
 _METRICS: dict[str, Callable[[_Trained], str]] = {
@@ -196,6 +214,31 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "epochs": lambda each: f"{each.group.num_epochs}{', stopped' if each.group.stopped_by else ''}",
     "seeds": lambda each: str(len(each.group.runs)),
 }
+# Where there are one device and several, and nothing else, these rows are columns.
+_OVER_ONE = ("speed-up, epoch", "speed-up, total", "accuracy over one device")
+
+
+def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
+    """Of several devices over one: the speed-up, and by how much a metric changes."""
+    speedups = {
+        "time per epoch": pair.epoch_speedup,
+        "samples/s": pair.epoch_speedup,
+        "total time": pair.total_speedup,
+    }
+    if (speedup := speedups.get(metric)) is not None:
+        ratio = speedup if metric == "samples/s" else inverse(speedup)
+        return times(speedup), percent(ratio.plus(-1), sign=True)
+    one, many = pair.base, pair.group
+    accuracies = {
+        "training accuracy": (one.epochs[-1].train_accuracy, many.epochs[-1].train_accuracy),
+        "best test accuracy": (one.best_accuracy, many.best_accuracy),
+    }
+    before, after = accuracies.get(metric, (None, None))
+    if before is not None and after is not None:
+        return NONE, f"{100 * (after.value - before.value):+.2f} points"
+    return NONE, _points(pair) if metric == "test accuracy" else NONE
+
+
 _IF_THEY_DIFFER = {
     "global batch", "best epoch", "converged epoch", "optimizer steps an epoch", "epochs", "seeds"
 }  # fmt: skip

@@ -218,8 +218,7 @@ class LearningRates:
         """
         self._spec, self._own = request.training, own
         self._base = [float(group["lr"]) for group in optimizer.param_groups]
-        batch = request.config.global_batch_size
-        self._factor = self._spec.learning_rate_factor(batch, request.reference_batch)
+        self._factor = request.learning_rate_factor
 
     def set(self, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int) -> float:
         """Set the rates of optimizer step ``step``, from 0 over all epochs. Returns the first group's."""

@@ -231,9 +231,8 @@ def test_an_epoch_names_its_training_with_accuracy_and_time_left() -> None:
 
     started, first, second, done = lines_of(told_of, plan.study)
     assert started.startswith("  worker group of 1")
-    assert re.fullmatch(
-        r"  \d devices?, .*: epoch 1/2, test accuracy [\d.]+%, 12.3 s, about 12 s left", first
-    )
-    assert re.fullmatch(r"  \d devices?, .*: epoch 2/2, test accuracy [\d.]+%, 12.3 s", second)
-    took = rf"[\d.e+]+ s for {len(epochs)} epochs"
+    scores = r"train loss [\d.]+ \([\d.]+%\), test loss [\d.]+ \([\d.]+%\), 12.3 s"
+    assert re.fullmatch(rf"  \d devices?, .*: epoch 1/2, {scores}, about 12 s left", first)
+    assert re.fullmatch(rf"  \d devices?, .*: epoch 2/2, {scores}", second)
+    took = rf"[\d.e+]+ s for {len(epochs)} epochs, [\d.]+ s an epoch, best test accuracy [\d.]+%"
     assert re.fullmatch(rf"  \d devices?, .*: done, {took}", done)

@@ -88,7 +88,7 @@ def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
     assert "time budget: 1 h 40 min" in dry(knobs={"batch_size": 32}, time_budget_seconds=6000.0).splitlines()
     assert " at least, for about" in dry(measure={"steps": 5})
     real = {"name": "vision", "input": "real"}
-    assert "without the trainings, whose time is not known" in dry(workload=real, training={"epochs": 1})
+    assert "without 2 trainings, whose time is not known" in dry(workload=real, training={"epochs": 1})
 
 
 def test_a_dry_run_says_that_a_budget_may_not_cover_starting_the_workers() -> None:
@@ -111,6 +111,10 @@ def test_a_dry_run_names_the_global_batch_and_scaled_learning_rate_of_what_would
         workload={"name": "vision", "input": "real"},
         training={"epochs": 1, "learning_rate_scaling": "linear"},
     ).splitlines()
+    assert (
+        "training: 2 trainings of 1 epoch, 1 seed (accuracies have an interval from training.seeds=3 on)"
+        in trained
+    )
     assert any(line.endswith("1 device, batch 32, global batch 32") for line in trained)
     rate = "2 devices, batch 32, global batch 64, 2 times the learning rate"
     assert any(line.endswith(rate) for line in trained)

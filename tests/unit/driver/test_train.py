@@ -101,6 +101,6 @@ def test_each_epoch_is_told():
     runner = FakeRunner(noise=QUIET_ENOUGH, learning=FakeLearning(spread=0.0))
     runner.run(training_requests(plan)[0], told.append)
     assert [each.detail for each in told if each.phase == "epoch"][:2] == [
-        "epoch 1/4, test accuracy 50.6%",
-        "epoch 2/4, test accuracy 69.2%",
+        "epoch 1/4, train loss 0.4943 (50.6%), test loss 0.4943 (50.6%)",
+        "epoch 2/4, train loss 0.3083 (69.2%), test loss 0.3083 (69.2%)",
     ]

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from raybench.machine import checks, gpus
 from raybench.machine.gpus import Gpu, Graphics
 
@@ -58,3 +60,22 @@ def test_a_gpu_for_one_process_alone(monkeypatch):
     monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(GPU, exclusive)))
     (found,) = (each for each in checks.devices() if each.mend and "nvidia-smi" in each.mend)
     assert (found.status, found.mend) == ("warning", "sudo nvidia-smi -i 1 -c DEFAULT")
+
+
+@pytest.mark.parametrize(
+    ("capability", "runs"), [("7.0", False), ("7.5", True), ("8.9", True), ("10.3", True), ("12.1", True)]
+)
+def test_a_gpu_for_which_torch_has_no_kernels(monkeypatch, capability, runs):
+    gpu = GPU.model_copy(update={"compute_capability": capability})
+    monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(gpu,)))
+    compiled = ["sm_75", "sm_80", "sm_86", "sm_90a", "sm_100", "compute_120"]
+    monkeypatch.setattr(checks, "torch_architectures", lambda: compiled)
+    found = [each for each in checks.devices() if "compute capability" in each.found]
+    assert not found if runs else found[0].status == "missing"
+
+
+def test_a_torch_that_names_no_kernels_is_not_held_against_a_gpu(monkeypatch):
+    gpu = GPU.model_copy(update={"compute_capability": "9.0"})
+    monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(gpu,)))
+    monkeypatch.setattr(checks, "torch_architectures", list)
+    assert not any("compute capability" in each.found for each in checks.devices())

@@ -1,5 +1,6 @@
 """What is told of a machine, what never is, and when two of them compare."""
 
+import re
 from importlib import metadata
 
 import pytest
@@ -39,6 +40,7 @@ def test_what_is_captured_survives_json():
     assert 1 <= found.usable_cores <= found.cores
     assert found.memory_bytes > 2**28
     assert found.packages["raybench"] == raybench.__version__
+    assert re.fullmatch(r"\d+\.\d+", found.torch_cuda_version or "13.0")  # None: torch without CUDA
     assert {"torch", "ray", "numpy"} <= set(found.packages)
     assert differences(found, found) == []
 

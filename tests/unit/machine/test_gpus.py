@@ -38,6 +38,7 @@ def paper_driver(**changes):
         "nvmlDeviceGetHandleByIndex": lambda index: f"gpu{index}",
         "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle[-1]}abc",
         "nvmlDeviceGetName": lambda handle: "H200",
+        "nvmlDeviceGetCudaComputeCapability": lambda handle: [9, 0],
         "nvmlDeviceGetMemoryInfo": memory,
         "nvmlDeviceGetPciInfo": bus,
         "nvmlDeviceGetPowerManagementLimit": lambda handle: 700000,
@@ -69,6 +70,7 @@ def test_gpus_their_links_and_what_they_do_not_tell(paper, monkeypatch):
     monkeypatch.setattr(gpus.os, "cpu_count", lambda: 128)
     found = gpus.graphics()
     assert found.gpus[0].name == "H200"
+    assert found.gpus[0].compute_capability == "9.0"
     assert found.gpus[0].power_limit_watts == 700
     assert (found.gpus[0].max_clock_mhz, found.gpus[0].max_memory_clock_mhz) == (1980, 3201)
     assert found.gpus[0].pcie_width is None

@@ -48,8 +48,8 @@ def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
     """No speed-up below 1 has a serial fraction: 176% is not one."""
     assert serial_fraction_words(Estimate(0.2, -0.1, 0.5, 9)) == "20% [-10, 50]"
     assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 110]"
-    assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "none: slower than one"
-    assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "none: faster than ideal"
+    assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "not defined: slower than one"
+    assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "not defined: faster than ideal"
     assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "not known"
 
 

@@ -9,7 +9,7 @@ from raybench.report.answer import _rounded_batch, answer_of
 from raybench.report.sections.cost import when_to_use
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, StepCosts
-from tests.unit.studies import SIXTEEN_TENTHS, exactly, grid, planted, study, without_intervals
+from tests.unit.studies import SIXTEEN_TENTHS, exactly, grid, planted, slowed, study, without_intervals
 
 
 def test_where_several_devices_are_slower_one_is_to_be_used() -> None:
@@ -19,14 +19,14 @@ def test_where_several_devices_are_slower_one_is_to_be_used() -> None:
 
 def test_several_devices_cost_device_time_where_they_are_faster() -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size")
-    assert "1.60x as fast, at +25% device time" in without_intervals(when_to_use(found))
+    assert "1.60x as fast over all steps, at +25% device time" in without_intervals(when_to_use(found))
 
 
 def test_several_devices_of_one_node_that_is_paid_are_cheaper() -> None:
     """1.6 times as fast at 12 an hour in place of 11: 32% less; it said to use one where cost counts."""
     prices = {"price_per_node_hour": 10.0, "price_per_device_hour": 1.0}
     words = without_intervals(when_to_use(planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost=prices)))
-    assert "Use 2 devices (batch 32, fp32): 1.60x as fast, at -32% money" in words
+    assert "Use 2 devices (batch 32, fp32): 1.60x as fast over all steps, at -32% money" in words
     assert "Use one" not in words
     prices["price_per_node_hour"] = 1e-9
     dear = without_intervals(when_to_use(planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost=prices)))
@@ -48,21 +48,32 @@ def on_two_nodes(of_eight: float, prices: dict[str, float]) -> StudyResults:
     )
 
 
+def test_speed_up_and_cost_are_of_one_basis() -> None:
+    """Slow steps, which the typical one leaves out: "+159%" stood next to 0.82x, of which +144% follows."""
+    spec = study(knobs={"batch_size": [32]})
+    one, two = grid(spec, (1, 2), FakeRunner(lambda config, setting: SIXTEEN_TENTHS, QUIET))[0]
+    assert two.steps is not None
+    found = analyse(spec, [one, slowed(two, range(len(two.steps.rounds) // 10), 2.0, "ddp")])
+    words = without_intervals(when_to_use(found))
+    assert f"{1.6 / 1.1:.2f}x as fast over all steps" in words
+    assert f"at +{100 * (2 * 1.1 / 1.6 - 1):.0f}% device time" in words
+
+
 def test_more_devices_that_are_slower_than_fewer_are_not_advised() -> None:
     """As "use 8 devices, 1.90x" where four were twice as fast as one."""
     words = without_intervals(when_to_use(on_two_nodes(2.0, {})))
     assert words.startswith("Use 4 devices (batch 32, fp32) where time counts: 2.50x")
     assert words.endswith("Use one where cost counts. 8 devices are no faster: 2.00x.")
     paid = without_intervals(when_to_use(on_two_nodes(2.0, {"price_per_node_hour": 4.0})))
-    assert paid.startswith("Use 4 devices (batch 32, fp32): 2.50x as fast, at ")
+    assert paid.startswith("Use 4 devices (batch 32, fp32): 2.50x as fast over all steps, at ")
 
 
 def test_the_cheapest_number_of_devices_is_named_where_nodes_are_paid() -> None:
     """As eight devices on two nodes "cost -33%" where four on one cost 60% less."""
     words = without_intervals(when_to_use(on_two_nodes(3.0, {"price_per_node_hour": 4.0})))
     assert words == (
-        "Use 8 devices (batch 32, fp32) where time counts: 3.00x as fast, at -33% "
-        "money a sample. Use 4 devices where cost counts, at -60%."
+        "Use 8 devices (batch 32, fp32) where time counts: 3.00x as fast over all steps, "
+        "at -33% money a sample. Use 4 devices where cost counts, at -60%."
     )
 
 

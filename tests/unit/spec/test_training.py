@@ -12,13 +12,14 @@ from raybench.spec.validation import fields
 from tests.unit.studies import study
 
 REAL = {"name": "vision", "input": "real"}
+RULES = [("none", 1.0), ("linear", 8.0), ("square_root", math.sqrt(8)), ("world_size", 2.0)]
 
 
-@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 8.0), ("square_root", math.sqrt(8))])
+@pytest.mark.parametrize(("rule", "factor"), RULES)
 def test_the_learning_rate_grows_by_rule(rule, factor):
     spec = TrainingSpec(learning_rate_scaling=rule)
-    assert spec.learning_rate_factor(256, 32) == pytest.approx(factor)
-    assert spec.learning_rate_factor(32, 32) == 1.0
+    assert spec.learning_rate_factor(256, 32, 2) == pytest.approx(factor)
+    assert spec.learning_rate_factor(32, 32, 1) == 1.0
 
 
 def test_warm_up_rises_evenly_and_cosine_falls_to_nothing():
@@ -52,7 +53,8 @@ def test_a_number_of_seeds_counts_from_0():
         (3, "training: a table (received 3)"),
         (
             {"learning_rate_scaling": "cubic"},
-            'training.learning_rate_scaling: "none", "linear" or "square_root" (received "cubic")',
+            'training.learning_rate_scaling: "none", "linear", "square_root" or "world_size" '
+            '(received "cubic")',
         ),
         (
             {"target_accuracy": 80},

@@ -51,6 +51,26 @@ def test_a_model_of_one_small_bucket_is_latency_bound_and_no_bucket_size_cures_i
     assert "bucket_cap_mb" not in (finding.change or {})
 
 
+@pytest.mark.parametrize(("plain_s", "tokens"), [(0.004, None), (0.004, 256), (0.040, None)])
+def test_too_little_compute_for_the_gradients_is_said_with_its_number(
+    plain_s: float, tokens: int | None
+) -> None:
+    """8 MFLOP beside 40 kB of gradients: 200 for a byte, which takes half as long to compute as to send."""
+    costs = StepCosts(plain_s=plain_s, exposed_s=0.006, replay_s=0.008, gradient_bytes=40_000)
+    record = measured(costs, QUIET)
+    assert record.steps is not None
+    told = {"flops_per_step": 8e6, "tokens_per_step": tokens and tokens * record.steps.samples_per_step}
+    finding = transfers(record.model_copy(update={"result": record.steps.model_copy(update=told)}), Around())
+    if plain_s > costs.replay_s:
+        assert "flops_per_byte" not in finding.values
+        return
+    assert finding.values["flops_per_byte"] == pytest.approx(200)
+    assert finding.values["hiding_flops_per_byte"] == pytest.approx(400, rel=0.02)
+    words = evidence(finding)
+    assert "Each byte of gradient has 200 FLOP of compute, and 400 would hide it" in words
+    assert ("sequences of 256 tokens" in words) is (tokens is not None)
+
+
 @pytest.mark.parametrize("by_cores", [(), (32 * 2**20,)])
 def test_a_link_is_not_blamed_where_the_cores_decide(by_cores: tuple[int, ...]) -> None:
     """25 MiB in one message, nearest to the sweep's 32 MiB."""

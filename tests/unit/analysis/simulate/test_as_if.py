@@ -23,7 +23,7 @@ from tests.unit.analysis.simulate.planted import (
     exposed_s,
     trial,
 )
-from tests.unit.studies import study
+from tests.unit.studies import slowed, study
 
 LOCAL_S = BEFORE_S + READY_S[-1] + AFTER_S
 WAITED_S = 0.003
@@ -98,6 +98,29 @@ def test_measured_as_if_the_step_is_the_variants_and_the_efficiency_is_over_one_
     assert point.speedup.value == pytest.approx(8 * point.efficiency.value)
     assert point.waited_s == WAITED_S
     assert dict(point.shares)["rounds"] == 1.0
+
+
+def test_a_law_stands_next_to_what_was_measured() -> None:
+    """Gustafson's, under weak scaling: n - f (n - 1), with f by the speed-up of two devices."""
+    more = found(with_as_if(trial(), AsIf(world_size=8)))
+    f = 2 - 2 * LOCAL_S / (LOCAL_S + exposed_s("default"))
+    assert more.law is None
+    assert more.by_law is not None
+    ((size, speedup),) = more.by_law.speedups
+    assert (size, speedup.value) == (8, pytest.approx(8 - 7 * f, rel=1e-3))
+
+
+def test_totals_are_of_the_mean_step_as_those_of_what_was_measured() -> None:
+    """Of rounds that take twice as long the typical step is free, the time of a run is not."""
+    record = with_as_if(trial(), AsIf(world_size=8))
+    assert record.steps is not None
+    late = slowed(record, (0,), 2.0, "ddp")
+    typical = facts(late).scaling(late)
+    (point,) = found(late).points
+    assert typical.mean_step_s.value > typical.step_time_s.value
+    assert point.total_step_s is not None
+    ratio = point.total_step_s.value / point.step_time_s.value
+    assert ratio == pytest.approx(typical.mean_step_s.value / typical.step_time_s.value)
 
 
 def test_the_interval_holds_the_network_from_slow_to_fast() -> None:

@@ -8,12 +8,15 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.machine.host import Resources
+from raybench.plan.resolve import make_plan
+from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
 from raybench.report.document import write_report
 from raybench.report.sections.published import published_table
 from raybench.report.table import Table
 from raybench.spec import Setting
-from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
+from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
 from tests.unit.studies import grid, study, trained
 
 STEP_S = {32: 0.005, 256: 0.01, 4096: 0.08}  # of one device
@@ -124,3 +127,29 @@ def test_phases_and_memory_stand_next_to_the_published_ones() -> None:
     assert {name.rpartition(" ")[2] for name in alone} >= {"forward", "backward", "optimizer"}
     assert sum(float(cell.partition("%")[0]) for cell in alone.values()) == pytest.approx(100, abs=2)
     assert named(table, "memory") or named(table, "utilization")
+
+
+def test_rows_of_one_place_are_of_one_setting() -> None:
+    """A device has 64 samples with the larger batch, and with all changes, which are what is trained."""
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        step_s = 0.001 * config.batch_size
+        return StepCosts(plain_s=step_s, base_s=step_s * config.world_size, exposed_s=0.005)
+
+    spec = study(
+        name="transformer_ag_news_tuned",
+        workload={"name": "vision", "input": "real", "samples": 5120},
+        scaling={"mode": "strong"},
+        knobs={"batch_size": [32, 128], "gradient_accumulation": [1, 4]},
+        search={"method": "ablation"},
+        training={"epochs": 2},
+    )
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
+    requests = [*(trial.request for trial in plan.trials()), *training_requests(plan)]
+    runner = FakeRunner(costs, QUIET, learning=FakeLearning(num_train=5120))
+    results = analyse(plan.study, run_all(runner, requests)[0])
+    assert results.training is not None
+    assert {each.config.batch_size for each in results.training.groups if each.world_size == 2} == {16, 64}
+    table = published_table(results)
+    assert {row["quantity"].partition(",")[0] for row in rows_of(table)} >= {"speed-up", "epoch time"}
+    assert {row["setting here"] for row in rows_of(table)} == {"batch 128, accumulation 1"}

@@ -35,6 +35,17 @@ def test_a_study_of_several_strategies_has_a_row_for_each():
     assert "does not separate" in answer_of(results) or "Nothing is lost" in answer_of(results)
 
 
+def test_where_dataparallel_was_measured_the_report_says_what_it_does_in_a_step():
+    strategies = study(
+        knobs={"strategy": ["single", "dp", "ddp"], "batch_size": 64}, scaling={"mode": "strong"}
+    )
+    records = [strategy_record("single", 1), strategy_record("ddp", 2)]
+    assert "DataParallel" not in strategies_table(analyse(strategies, records)).caption
+    caption = strategies_table(analyse(strategies, [*records, strategy_record("dp", 2)])).caption
+    assert "gathers outputs and gradients" in caption
+    assert "On 2 devices DataParallel's step takes 1.00 times DDP's." in caption
+
+
 def test_a_study_of_one_strategy_has_no_such_table():
     results = analyse(
         study(knobs={"batch_size": 64}, scaling={"mode": "strong"}), [strategy_record("ddp", 2)]

@@ -48,15 +48,20 @@ def test_an_epoch_is_the_mean_over_its_seeds(trained_results: StudyResults) -> N
 def test_one_device_and_several_stand_side_by_side(trained_results: StudyResults) -> None:
     assert trained_results.training is not None
     one, two = trained_results.training.groups
-    alone, several = (columns_of(trained_results)[name] for name in ("1 device", "2 devices, ddp"))
+    columns = columns_of(trained_results)
+    assert list(columns) == ["1 device", "2 devices, ddp", "speed-up", "change"]
+    alone, several, faster, change = columns.values()
     (found,) = trained_results.training.comparisons
     assert found.epoch_speedup is not None
     assert found.difference_points is not None
-    assert several["speed-up, epoch"].startswith(f"{found.epoch_speedup.value:.2f}x [")
+    assert faster["time per epoch"].startswith(f"{found.epoch_speedup.value:.2f}x [")
+    assert faster["samples/s"] == faster["time per epoch"]
+    assert change["samples/s"].startswith(f"{100 * (found.epoch_speedup.value - 1):+.0f}% [")
+    assert change["time per epoch"].startswith(f"{100 * (1 / found.epoch_speedup.value - 1):+.0f}% [")
     assert several["efficiency, epoch"].startswith(f"{found.epoch_speedup.value / 2:.0%} [")
-    assert several["accuracy over one device"].startswith(f"{found.difference_points.value:+.2f} [")
-    assert several["accuracy over one device"].endswith(f"] points, {found.parity}")
-    assert {alone[name] for name in ("speed-up, epoch", "accuracy over one device")} == {NONE}
+    assert change["test accuracy"].startswith(f"{found.difference_points.value:+.2f} [")
+    assert change["test accuracy"].endswith(f"] points, {found.parity}")
+    assert not {"speed-up, epoch", "accuracy over one device"} & alone.keys()
     samples = trained_results.epoch_samples
     assert samples is not None
     assert alone["samples/s"].startswith(f"{samples / one.epoch_time_s.value:,.0f}"[:3])
@@ -65,7 +70,7 @@ def test_one_device_and_several_stand_side_by_side(trained_results: StudyResults
 
 def test_a_row_that_says_nothing_is_left_out(trained_results: StudyResults) -> None:
     """What is equal in every column stands in the caption, what nobody knows nowhere."""
-    (alone, _) = columns_of(trained_results).values()
+    alone = columns_of(trained_results)["1 device"]
     assert not {"seeds", "epochs", "speed-up over the default"} & alone.keys()
     assert "After 4 epochs, n = 3 seeds" in training_table({"": trained_results}).caption
 
