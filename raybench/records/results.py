@@ -177,28 +177,6 @@ class LossParity(Frozen):
     may_differ: tuple[str, ...] = ()
 
 
-class TracedRank(Frozen):
-    """What one rank's trace of a few steps says, in s; each moment counts once."""
-
-    #: rank in the worker group
-    rank: Whole
-    #: steps in the trace
-    num_steps: Count
-    #: from the first step's begin to the last one's end, in s
-    steps_s: Seconds
-    #: time in which an operator runs, on GPUs a kernel, in s
-    compute_s: Duration
-    #: time in which a transfer runs, waiting for other ranks included, in s
-    communication_s: Duration
-    #: time in which both do, in s
-    both_s: Duration
-
-    @property
-    def alone_s(self) -> float:
-        """Communication while this rank does not compute, in s."""
-        return self.communication_s - self.both_s
-
-
 class PCIeLink(Frozen):
     """The link between a GPU and its host."""
 
@@ -283,8 +261,8 @@ class StepsResult(Frozen):
     gradient_timeline: GradientTimeline | None = None
     #: restarts of the loader of real input, timed when the rounds are done; in trials of the curve
     restarts: tuple[Restart, ...] = ()
-    #: what the trace of each rank says, where a profile was requested
-    profile: tuple[TracedRank, ...] = ()
+    #: of older records: what the trace of each rank says
+    profile: tuple[dict[str, float], ...] = ()
     #: of a script: the arguments of DDP that the study's knobs have replaced, as they were
     overridden: dict[str, str] = Field(default_factory=dict)
     #: of older records: times of DDP's own logger, in s

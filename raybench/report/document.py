@@ -32,7 +32,7 @@ from raybench.report.pages import (
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import draw_prediction, prediction_plot
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import buckets_table, buckets_words, model_buckets_table, overlap_table
+from raybench.report.sections.overlap import buckets_table, buckets_words, model_buckets_table
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
     draw_scaling,
@@ -197,7 +197,6 @@ def make_tables(results: StudyResults) -> ReportTables:
                 waterfall_table(results),
                 overheads_table(results),
                 communication_table(results),
-                overlap_table(results),
                 phases_table(results),
             ),
             level="folded",

@@ -1,11 +1,10 @@
-"""What a trace shows of the communication, what other settings would change, and which buckets there are."""
+"""What other settings would change, and which buckets there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
-from statistics import fmean, median
+from statistics import median
 
 from raybench.analysis.labels import bucket_words, devices_words, knob_words
 from raybench.analysis.reference import Sizes
@@ -14,70 +13,20 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.network import Note
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
-from raybench.records.record import TrialRecord
-from raybench.records.store import TRACES
 from raybench.report.format import (
-    aligned,
     figures,
     mebibytes,
     milliseconds,
     percent,
     sentence,
 )
-from raybench.report.table import NONE, Column, Table, devices, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.plural import plural
 
 WHAT_IF_TITLE = "What if: predicted from one trial"
 COMPRESSING = "what compressing costs is assumed (a copy each way, within 0 to 3)"
 BUCKETS_TITLE = "The gradients and their buckets"
 MOST_SIZES = 6  # runs of equal buckets in a cell
-
-TRACES_TITLE = "Communication in the traces"
-CAPTION = (
-    "Trace: a few steps under torch.profiler, which slows them, mean over the ranks (least to most); its "
-    "transfers include waiting for other ranks."
-)
-
-
-def _traced(name: str) -> Callable[[TrialRecord], str]:
-    """A cell of one step: its mean over the ranks, least and most. One device has steps alone."""
-
-    def cell(record: TrialRecord) -> str:
-        ranks = record.steps.profile if record.steps else None
-        if not ranks or (record.config.world_size == 1 and name != "steps_s"):
-            return NONE
-        times_ms = [1e3 * getattr(rank, name) / rank.num_steps for rank in ranks]
-        mean, least, most = aligned(fmean(times_ms), min(times_ms), max(times_ms))
-        return f"{mean} ({least} to {most})"
-
-    return cell
-
-
-def overlap_table(results: StudyResults) -> Table:
-    """What the traces of each profiled trial show; empty where no profile was asked for."""
-    columns: list[Column[TrialRecord]] = [
-        Column("setting", results.label),
-        Column("devices", devices, right=True),
-        Column("step, ms", _traced("steps_s"), right=True),
-        Column("transfers, ms", _traced("communication_s"), right=True),
-        Column("hidden, ms", _traced("both_s"), right=True),
-        Column("not hidden, ms", _traced("alone_s"), right=True),
-        Column("trace", lambda record: f"{TRACES}/{record.trial_id}/"),
-    ]
-    asked = [record for record in results.records if record.steps is not None and _was_asked(record)]
-    words = [
-        f"{results.label(record)}: no {name.replace('_', ' ')}: {why}."
-        for record in asked
-        for name, why in (record.steps.missing.items() if record.steps else ())
-        if name in ("profile", "memory_snapshot")
-    ]
-    return make_table(TRACES_TITLE, " ".join([CAPTION, *words]), columns, asked)
-
-
-def _was_asked(record: TrialRecord) -> bool:
-    request = record.request
-    return request.kind == "steps" and (request.measure.profile or request.measure.memory_snapshot)
-
 
 _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
     Column("what if", lambda row: row.words),

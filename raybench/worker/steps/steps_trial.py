@@ -23,7 +23,7 @@ from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
-from raybench.records.results import Beside, ProbeResult, StepsResult, TracedRank
+from raybench.records.results import Beside, ProbeResult, StepsResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
@@ -303,10 +303,9 @@ class StepsTrial:
         self._files += memory_snapshot(self._models.measured, self._team)
         return {}
 
-    def _profile(self, step_s: float, max_seconds: float) -> tuple[TracedRank, ...]:
-        ranks, files = traces(self._models.measured, self._team, step_s, max_seconds)
-        self._files += files
-        return ranks
+    def _profile(self, step_s: float, max_seconds: float) -> dict[str, Any]:
+        self._files += traces(self._models.measured, self._team, step_s, max_seconds)
+        return {}
 
 
 def flops_key(config: Configuration) -> str:
