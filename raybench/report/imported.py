@@ -13,13 +13,10 @@ from raybench.report import render
 from raybench.report.answer import Clause
 from raybench.report.format import figures, interval, percent, sentence
 from raybench.report.pages import Section, anew, make_pages, quoted, with_something, write_files
-from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.prediction import (
     bring_words,
-    draw_prediction,
     measured_words,
     place_words,
-    prediction_plot,
     prediction_rows,
     prediction_table,
     print_table,
@@ -98,13 +95,11 @@ def write_imported_report(directory: Path, files: Sequence[Path], models: Sequen
 
     ``files`` are what was read. Raises ``OSError`` where the directory cannot be written.
     """
-    plots = [plot for place, model in enumerate(models) for plot in _plots(place, model)]
     tables = tuple(table for model in models for table in _tables(model))
     scaling = f" --scaling {models[0].group.scaling}" if models else ""
     read, name = " ".join(map(quoted, files)), files[0].stem
     command = f"python -m raybench.study report {read}{scaling} --output {anew(directory)}"
-    names = tuple(plot.name for plot in plots)
-    place = Section("More devices", names, tables, sentence=" ".join(_sentences(models)))
+    place = Section("More devices", tables=tables, sentence=" ".join(_sentences(models)))
     pages = make_pages(
         directory,
         {},
@@ -112,8 +107,8 @@ def write_imported_report(directory: Path, files: Sequence[Path], models: Sequen
         again=command,
         title=name,
         box=[Clause("Result", imported_answer(models))],
-        sections=with_something({"predictions": place}, plots),
-        plots=plots,
+        sections=with_something({"predictions": place}, []),
+        plots=[],
         method=[TIMES_ALONE],
     )
     rows = [imported_row(model.group, each) for model in models for each in model.scalings]
@@ -123,7 +118,7 @@ def write_imported_report(directory: Path, files: Sequence[Path], models: Sequen
         "summary.tex": render.to_tex(imported_table(models[0]), name),
         "predictions.csv": render.rows_csv(prediction_rows(models)),
     }
-    return write_files(directory, contents, plots)
+    return write_files(directory, contents, [])
 
 
 def print_imported(models: Sequence[Outlook], console: Console) -> None:
@@ -150,12 +145,6 @@ def _tables(model: Outlook) -> list[Table]:
     if model.answered:
         tables.append(prediction_table(model, f"{name}: predicted"))
     return [*tables, tradeoff_table(model, f"{name}: time and cost")]
-
-
-def _plots(place: int, model: Outlook) -> Iterator[DrawnPlot]:
-    name = "prediction" if place == 0 else f"prediction-{place + 1}"
-    title = f"{model.group.model}: more devices"
-    yield from drawn(name, title, prediction_plot(model), draw_prediction)
 
 
 def _sentences(models: Sequence[Outlook]) -> Iterator[str]:

@@ -1,13 +1,10 @@
-"""What more devices would bring, and cost: sentences, tables, plot, the CSV file of ``predict``."""
+"""What more devices would bring, and cost: sentences, tables, the CSV file of ``predict``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.scaling import Status
@@ -24,25 +21,10 @@ from raybench.report.format import (
     time_unit,
     times,
 )
-from raybench.report.plot import (
-    COLORS,
-    GREY,
-    MARKERS,
-    Line,
-    legend_below,
-    legend_height,
-    log2_axis,
-    make_figure,
-    make_line,
-    percent_axis,
-    write_title,
-)
 from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
 from raybench.spec.knobs import KnobValue
-from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.console import Console
 
 Each = TypeVar("Each")
@@ -347,86 +329,6 @@ def _money(outlook: Outlook, row: Expected) -> Estimate | None:
 def place_words(shape: Shape) -> str:
     """16/4: sixteen devices on four nodes."""
     return f"{shape.world_size:,}/{shape.nodes:,}"
-
-
-MOST_BANDS = 4  # more lie on each other
-
-
-@dataclass(frozen=True)
-class PredictionPlot:
-    """Efficiency over the world size, a line for each batch."""
-
-    model: str
-    world_sizes: tuple[int, ...]
-    measured: tuple[Line, ...]
-    predicted: tuple[Line, ...]  # of the same batches, from the largest measured world size on
-    num_left_out: int  # batches beyond those that a plot can hold
-
-
-def prediction_plot(outlook: Outlook | None) -> PredictionPlot | None:
-    """The batches of an outlook, evenly chosen where there are many; None where nothing was predicted."""
-    if outlook is None or not outlook.answered:
-        return None
-    answered = sorted({each.batch_size for each in outlook.answered})
-    places = np.unique(np.linspace(0, len(answered) - 1, min(len(answered), MOST_BANDS)).round().astype(int))
-    shown = [answered[place] for place in places]
-    every = (*outlook.measured, *outlook.answered)
-    sizes = {each.shape.world_size for each in every if each.batch_size in shown}
-    measured, predicted = list[Line](), list[Line]()
-    for batch in shown:
-        label, known = f"{_batch(outlook)} {batch:,}", _efficiencies(outlook.measured, batch)
-        new = _efficiencies(outlook.answered, batch)
-        last = known[-1:] if known and known[-1][0] < new[0][0] else []
-        measured.append(make_line(label, known))
-        predicted.append(make_line(label, [*last, *new]))
-    return PredictionPlot(
-        model=outlook.group.model,
-        world_sizes=tuple(sorted(sizes)),
-        measured=tuple(measured),
-        predicted=tuple(predicted),
-        num_left_out=len(answered) - len(shown),
-    )
-
-
-def _efficiencies(steps: Iterable[Expected], batch: int) -> list[tuple[float, Estimate | None]]:
-    """At each world size on the fewest nodes."""
-    fullest: dict[int, Expected] = {}
-    for each in sorted(steps, key=lambda each: each.shape.nodes):
-        if each.batch_size == batch:
-            fullest.setdefault(each.shape.world_size, each)
-    return [(size, fullest[size].efficiency) for size in sorted(fullest)]
-
-
-def draw_prediction(plot: PredictionPlot) -> Figure:
-    """Points measured, bands predicted."""
-    figure, (axes,) = make_figure(6.6, 3.9 + legend_height(6.6, plot.measured))
-    for index, (measured, predicted) in enumerate(zip(plot.measured, plot.predicted, strict=True)):
-        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        x, y, low, high = _percentages(predicted)
-        axes.plot(x, y, color=color, linestyle="--", marker=marker, markerfacecolor="white", linewidth=1.4)
-        axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-        x, y, low, high = _percentages(measured)
-        ends, label = np.vstack([y - low, high - y]), measured.label
-        axes.errorbar(x, y, ends, color=color, marker=marker, linewidth=1.4, capsize=3, label=label)
-    axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    log2_axis(axes, plot.world_sizes)
-    percent_axis(axes, [*plot.measured, *plot.predicted])
-    axes.set_xlabel("world size (devices)")
-    axes.set_ylabel("scaling efficiency (%)")
-    largest = max((int(point.x) for line in plot.measured for point in line.points), default=0)
-    left_out = plural(plot.num_left_out, "batch", "batches")
-    note = f" · {left_out} more in predictions.csv" if plot.num_left_out else ""
-    words = f"{plot.model}: measured to {largest} devices (points), predicted beyond"
-    write_title(figure, f"{words}\n(dashed; band: 95% interval of a new measurement){note}")
-    legend_below(figure, axes)
-    return figure
-
-
-def _percentages(line: Line) -> tuple[np.ndarray, ...]:
-    x = np.array([point.x for point in line.points])
-    estimates = [point.estimate for point in line.points]
-    ends = (np.array([getattr(each, name) for each in estimates]) for name in ("value", "low", "high"))
-    return x, *(100 * each for each in ends)
 
 
 def print_outlooks(

@@ -327,8 +327,7 @@ def test_the_report_of_a_file(tmp_path: Path) -> None:
     out = in_words(answer("report", source, "--output", folder))
     assert "16 devices at batch 100: " in out
     names = {path.name for path in folder.iterdir()}
-    assert names == {"report.html", "report.md", "summary.csv", "summary.tex", "predictions.csv", "plots"}
-    assert {path.name for path in (folder / "plots").iterdir()} == {"prediction.png", "prediction.svg"}
+    assert names == {"report.html", "report.md", "summary.csv", "summary.tex", "predictions.csv"}
     text = (folder / "report.md").read_text(encoding="utf-8")
     assert "## mine: weak scaling" in text
     assert "## mine: predicted" in text
