@@ -516,10 +516,9 @@ class MessageBlock(Frozen):
     time_s: tuple[Seconds, ...] = Field(min_length=1)
     #: operations that count
     num_operations: Count
-    #: cores that the process of each of the record's `ranks` used, all its threads, mean over the operations
-    #: that count; null: unknown, as on GPUs
+    #: of older records: cores that the process of each of the record's `ranks` used
     busy_cores: OfRanks | None = None
-    #: busy share of the cores that each of them may use, by any process; null: unknown
+    #: of older records: busy share of the cores that each of them may use
     host_busy: OfRanks | None = None
 
     @property
@@ -559,10 +558,9 @@ class CollectivesResult(Frozen):
     stopped_by: StopReason
     #: what was not measured
     missing: tuple[NotMeasured, ...] = ()
-    #: a number for the host of each of the record's `ranks`, by which two of one name can be distinguished;
-    #: the first one's is 0
+    #: of older records: a number for the host of each of the record's `ranks`
     hosts: tuple[Whole, ...] = ()
-    #: cores that each of the record's `ranks` may use; null on GPUs
+    #: of older records: cores that each of the record's `ranks` may use
     host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     #: time of setting up, in s
     setup_s: Duration

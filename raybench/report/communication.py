@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raybench.analysis.collectives import (
-    FULL,
-    HALF,
     HOLDS_WITHIN,
-    LEAST_OWN,
     Link,
     Message,
     SweepResults,
@@ -73,7 +70,6 @@ Row = TypeVar("Row")
 
 LINES = f"time = latency + bytes over each link / bus bandwidth; 95% intervals. {NONE}: no message shows it."
 TIMES = "Of the slowest rank, with 95% intervals; n counts rounds."
-BY_CORES = " * the cores decide, not the link."
 
 
 def links_table(results: SweepResults) -> Table:
@@ -108,12 +104,9 @@ def times_table(results: SweepResults) -> Table:
     places = results.places
     rows: list[_Times] = sorted(found.items(), key=lambda row: (places.index(row[0][0]), row[0][1]))
 
-    are_of_both = {each.cores_decide for each in results.messages} == {True, False}
-
     def time_words(message: Message) -> str:
         unit, factor = time_unit(message.time_s.value)
-        star = " *" if are_of_both and message.cores_decide else ""
-        return f"{plus_minus(message.time_s.scaled(factor), unit)}{star}"
+        return plus_minus(message.time_s.scaled(factor), unit)
 
     def time_of(collective: Collective) -> Column[_Times]:
         return Column(collective, lambda row: known(row[1].get(collective), time_words), right=True)
@@ -124,7 +117,7 @@ def times_table(results: SweepResults) -> Table:
         *map(time_of, dict.fromkeys(each.collective for each in results.messages)),
         Column("n", lambda row: str(min(each.time_s.n for each in row[1].values())), right=True),
     ]
-    return make_table("Times", f"{TIMES}{BY_CORES if are_of_both else ''}", columns, rows)
+    return make_table("Times", TIMES, columns, rows)
 
 
 _Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
@@ -238,19 +231,15 @@ MOST_NAMES = 3  # of what was not measured, in the answer
 
 
 def sweep_answer(results: SweepResults) -> list[Clause]:
-    """Latency and bandwidth of each collective at the headline's place, what decides, what is missing."""
+    """Latency and bandwidth of each collective at the headline's place, what is missing."""
     place, failed = results.headline, failures_words(results.failed)
     if place is None:
         return [Clause("Result", f"Nothing was measured{failed and f': {failed}'}.")]
-    there = results.at(place)
     groups = [group for each in results.sweep.collectives if (group := results.at(place, each))]
-    by_cores = sum(each.cores_decide for each in there)
-    decided = f"the cores, not the link, for {by_cores} of {plural(len(there), 'message')}"
     oversubscribed = any(record.request.config.oversubscribed for record in results.complete)
     clauses: dict[str, str] = {
         "Measured on": f"{place_words(place)}, {place.backend}",
         **{group[0].collective: _extremes(group[0], group[-1]) for group in groups},
-        "Decided by": decided if by_cores else "",
         "Oversubscribed": "more workers than cores, so not to be relied on" if oversubscribed else "",
         "Not measured": _not_measured(results),
         "Failed": failed,
@@ -314,11 +303,6 @@ FITTED = (
     "factor of two is left out. The typical error is the median of the residuals' sizes. It does not hold "
     f"at messages that are off by more than {share(HOLDS_WITHIN)} and whose interval does not reach it."
 )
-DECIDED = (
-    f"The cores decide where a rank keeps {share(HALF)} of a core busy (the two ends of a transfer work in "
-    f"turn), or {share(FULL)} of a host's cores are busy, at least {share(LEAST_OWN)} by its ranks: a faster "
-    "link would hardly help. On GPUs it is not known."
-)
 GLOO = (
     "gloo has no reduce_scatter of its own: torch makes it of an all_reduce of a copy (pytorch pull request "
     "118911), so its bus bandwidth is at most half of all_reduce's."
@@ -368,4 +352,4 @@ def _method(results: SweepResults) -> list[str]:
         return ["No part of the sweep is complete."]
     backends = {place.backend for place in results.places}
     reduce_scatter = "reduce_scatter" in results.sweep.collectives and "gloo" in backends
-    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, DECIDED, *([GLOO] if reduce_scatter else [])]
+    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, *([GLOO] if reduce_scatter else [])]

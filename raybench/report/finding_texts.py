@@ -28,7 +28,6 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.MANY_BUCKETS: BY_LATENCY,
     Reason.BANDWIDTH: BY_LATENCY,
     Reason.COMPRESSED: BY_LATENCY,
-    Reason.CORES_LIMIT: f"{WAITS}, which the cores limit by the sweep, not the link",
     Reason.BOTH: f"{WAITS}, and neither latency nor bandwidth has most of their time",
     Reason.ONE_BUCKET_SIZE: f"{WAITS}, and one bucket size cannot separate latency from bandwidth",
     Reason.SWITCHED_OFF: f"{WAITS}, and {{variable}}={{value}} switches a fast path off",
@@ -107,7 +106,6 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.MANY_BUCKETS: "set bucket_cap_mb to {new_bucket_cap_mb}, which sends fewer, larger buckets",
     Reason.BANDWIDTH: "use a larger batch, gradient accumulation, gradient_compression bf16 or a faster link",
     Reason.COMPRESSED: "use a larger batch, gradient accumulation or a faster link",
-    Reason.CORES_LIMIT: "use a larger batch, gradient accumulation or more cores for each worker",
     Reason.BOTH: "use a larger batch, which helps against both",
     Reason.ONE_BUCKET_SIZE: (
         "measure bucket_cap_mb {sizes} too, or run `raybench communication --world-sizes {world_size}`"

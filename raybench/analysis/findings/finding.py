@@ -15,7 +15,7 @@ class FindingName(StrEnum):
     """Every finding there is."""
 
     # where the step's time goes: each explains some of it
-    #: communication that compute does not hide, and what limits it: latency, bandwidth, the cores, or a slow
+    #: communication that compute does not hide, and what limits it: latency, bandwidth, or a slow
     #: way (a variable switches a fast path off, an interface is not a network between nodes, GPUs are joined
     #: through the host while others are not, NCCL took sockets despite InfiniBand, RoCE or EFA, or these
     #: without GPUDirect)
@@ -84,7 +84,6 @@ class Reason(StrEnum):
     MANY_BUCKETS = auto()  # latency
     BANDWIDTH = auto()
     COMPRESSED = auto()  # bandwidth, of gradients that are compressed already
-    CORES_LIMIT = auto()  # not the link, by the sweep
     BOTH = auto()  # neither latency nor bandwidth has certainly more than half
     ONE_BUCKET_SIZE = auto()  # which of them is unknown; another bucket size separates them
     UNSEPARATED = auto()  # the same; a sweep separates them

@@ -59,7 +59,7 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     rows = [each.row() for each in results.messages]
     keys = ("collective", "world_size", "placement", "message_bytes")
-    names = ("latency_s", "algorithm_bandwidth_bytes_per_s", "line", "by_cores")
+    names = ("latency_s", "algorithm_bandwidth_bytes_per_s", "line")
     return {
         "communication.csv": _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows),
         "links": _keyed(

@@ -50,16 +50,6 @@ def test_the_answer_names_latency_bandwidth_and_what_is_missing(results: SweepRe
     assert answer_of_sweep(results).startswith("Measured on: 4 devices on 1 node, pack, fake. all_reduce: 6")
 
 
-def test_where_the_cores_decide_the_link_is_not_named_as_the_reason() -> None:
-    by_cores = FakeLink(busy_cores=0.95, host_busy=0.5)
-    results = swept(by_cores, message_bytes=(KIB, MIB), collectives=("all_reduce",))[1]
-    assert answers(results)["Decided by"] == "the cores, not the link, for 2 of 2 messages."
-    assert "*" not in times_table(results).caption  # all of them: a star would not tell
-    by_link = swept(FakeLink(busy_cores=0.1, host_busy=0.2), message_bytes=(KIB, MIB))[1]
-    assert "Decided by" not in answers(by_link)
-    assert "*" not in times_table(by_link).caption
-
-
 def test_nothing_measured_is_an_answer() -> None:
     assert answer_of_sweep(analyse_sweep(Sweep(), [])) == "Result: Nothing was measured."
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
+from raybench.analysis.collectives import Link, LinkKey, SweptPlace
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import (
     communication_bound,
@@ -49,19 +49,6 @@ def test_a_model_of_one_small_bucket_is_latency_bound_and_no_bucket_size_cures_i
     assert finding.reason is Reason.FEW_BUCKETS
     assert finding.values["latency_share"] == pytest.approx(0.9, rel=0.02)
     assert "bucket_cap_mb" not in (finding.change or {})
-
-
-@pytest.mark.parametrize("by_cores", [(), (32 * 2**20,)])
-def test_a_link_is_not_blamed_where_the_cores_decide(by_cores: tuple[int, ...]) -> None:
-    """25 MiB in one message, nearest to the sweep's 32 MiB."""
-    costs = StepCosts(plain_s=0.010, exposed_s=0.02, replay_s=0.025, gradient_bytes=25 << 20)
-    latency, rate = Estimate(1e-4, 0.9e-4, 1.1e-4, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
-    sizes = (2**10, 2**20, 32 * 2**20)
-    residuals = tuple(Residual(each, 0.0, is_certain=False) for each in sizes)
-    place = SweptPlace(2, 1, "pack", "gloo")
-    link = Link("all_reduce", place, latency, rate, (1e-4, 1e-9), residuals, by_cores)
-    finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
-    assert finding.reason is (Reason.CORES_LIMIT if by_cores else Reason.BANDWIDTH)
 
 
 @pytest.mark.parametrize("is_full", [False, True])
