@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -175,19 +174,9 @@ def place_of(record: TrialRecord) -> SweptPlace:
 
 
 FEWEST_MESSAGES = 3  # two have a line through them, whatever they are
-HOLDS_WITHIN = 0.25  # relative: further off, a message is named as one for which the line does not hold
 KNOWN_WITHIN = math.log(2)  # half the interval of a logarithm: beyond it nothing is reported
 LEAST_SHARE = 1e-6  # of the smallest time, of a latency that is looked for
 CONVERGED = 1e-12
-
-
-@dataclass(frozen=True)
-class Residual:
-    """By how much a message's time differs from the line, relative to the line."""
-
-    message_bytes: int
-    relative: float
-    is_certain: bool  # the message's interval does not reach the line
 
 
 @dataclass(frozen=True)
@@ -203,24 +192,12 @@ class Link:
     latency_s: Estimate | None
     algorithm_bandwidth_bytes_per_s: Estimate | None  # of messages so large that latency is nothing
     line: tuple[float, float]  # s, s for each byte
-    residuals: tuple[Residual, ...]  # of each message, the smallest first
 
     @property
     def bus_bandwidth_bytes_per_s(self) -> Estimate | None:
         """What compares with the link's rate; None where the bandwidth is not known."""
         bandwidth = self.algorithm_bandwidth_bytes_per_s
         return bandwidth and bandwidth.scaled(bus_factor(self.collective, self.place.world_size))
-
-    @property
-    def typical_error(self) -> float:
-        """The median of the residuals' sizes, relative."""
-        return median(abs(each.relative) for each in self.residuals)
-
-    @property
-    def does_not_hold(self) -> tuple[Residual, ...]:
-        """The messages that are far off the line, and by more than their noise."""
-        far = (each for each in self.residuals if abs(each.relative) > HOLDS_WITHIN)
-        return tuple(each for each in far if each.is_certain)
 
     def time_s(self, message_bytes: float) -> float:
         """What the line says of a message, in s."""
@@ -310,10 +287,6 @@ def _fitted(group: Sequence[Message]) -> Link:
         latency_s,
         inverse(s_per_byte) if s_per_byte else None,
         (latency, rate),
-        tuple(
-            Residual(each.message_bytes, each.time_s.value / value_s - 1, each.time_s.excludes(value_s))
-            for each, value_s in zip(group, line_s(found.x).tolist(), strict=True)
-        ),
     )
 
 

@@ -88,8 +88,6 @@ def test_the_planted_latency_and_bandwidth_come_back() -> None:
         assert line.latency_s.value == pytest.approx(PLANTED.latency_s, rel=1e-4)
         assert line.bus_bandwidth_bytes_per_s is not None
         assert line.bus_bandwidth_bytes_per_s.value == pytest.approx(PLANTED.bandwidth_bytes_per_s, rel=1e-4)
-        assert line.typical_error < 1e-4
-        assert not line.does_not_hold
         truth_s = PLANTED.time_s(key.collective, 3 * MIB, key.world_size)
         assert line.time_s(3 * MIB) == pytest.approx(truth_s, rel=1e-4)
 
@@ -124,13 +122,10 @@ def test_two_messages_have_no_line() -> None:
     assert results.messages
 
 
-def test_messages_that_are_off_the_line_are_named() -> None:
+def test_messages_that_are_off_the_line_make_its_interval_wider() -> None:
     bent = FakeLink(latency_s=80e-6, bandwidth_bytes_per_s=1.25e9, kinks=((64 * MIB, 3.0),))
     records, _ = swept(bent, collectives=("all_reduce",))
     (line,) = link(records).values()
-    off = {each.message_bytes: each.relative for each in line.does_not_hold}
-    assert set(off) & {64 * MIB, 256 * MIB}
-    assert line.typical_error > 0.01
     straight, _ = swept(PLANTED, collectives=("all_reduce",))
     (other,) = link(straight).values()
     assert other.latency_s is not None

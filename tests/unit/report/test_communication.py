@@ -16,7 +16,6 @@ from raybench.report.communication import (
     links_table,
     messages_plot,
     not_measured_table,
-    places_plot,
     print_sweep,
     sweep_answer,
     times_table,
@@ -59,7 +58,7 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
     assert files[0] == tmp_path / "report" / "report.html"
     assert {path.relative_to(tmp_path / "report").as_posix() for path in files} == {
         "report.html", "report.md", "communication.csv",
-        "plots/communication.png", "plots/communication.svg", "plots/places.png", "plots/places.svg",
+        "plots/communication.png", "plots/communication.svg",
     }  # fmt: skip
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "communication.csv").read_text())))
     assert len(rows) == len(results.messages) == 2 * 3 * 9
@@ -67,9 +66,6 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
     assert "## Latency and bandwidth" in text
     assert "Again: `measure --again`" in text
     assert "<h2>Times</h2>" in files[0].read_text()
-    # the report of fewer places has no plot of an earlier one
-    write_sweep_report(tmp_path, swept(LINK)[1], {}, "")
-    assert not (tmp_path / "report" / "plots" / "places.png").exists()
     about = (tmp_path / "report/report.md").read_text().splitlines()[2]
     assert re.fullmatch(r"collectives on \d+ .*, gloo · .*\d{4}-\d\d-\d\d \d\d:\d\d UTC", about)
 
@@ -93,16 +89,11 @@ def test_a_part_that_failed_is_named() -> None:
     assert answers(found)["Failed"] == "1 crashed (planted)."
 
 
-def test_plots_show_the_headline_and_every_place(results: SweepResults) -> None:
-    plot, places = messages_plot(results), places_plot(results)
+def test_the_plot_shows_the_headline(results: SweepResults) -> None:
+    plot = messages_plot(results)
     assert plot is not None
     assert plot.title.startswith("4 devices")
     assert [line.label for line in plot.times] == ["all_reduce", "reduce_scatter", "all_gather"]
-    assert places is not None
-    assert [line.label for line in places.bandwidths] == [
-        "4 devices on 1 node, pack", "2 devices on 1 node, pack",
-    ]  # fmt: skip
-    assert places_plot(swept(LINK)[1]) is None
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -178,7 +178,7 @@ def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
 def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
     place = SweptPlace(2, "pack", 1, "gloo")
     rate = Estimate(10e9, 9.5e9, 10.5e9, 10)
-    swept = Link("all_reduce", place, Estimate(1e-6, 0.9e-6, 1.1e-6, 10), rate, (1e-6, 1e-10), ())
+    swept = Link("all_reduce", place, Estimate(1e-6, 0.9e-6, 1.1e-6, 10), rate, (1e-6, 1e-10))
     around = Around({LinkKey("all_reduce", 2, 1): swept})
     found = _on_link(["default"], around, bandwidth_bytes_per_s=5e9, latency_s=1e-6)
     assert found.reason is Reason.BANDWIDTH

@@ -44,7 +44,7 @@ def test_a_model_of_one_small_bucket_is_latency_bound_and_no_bucket_size_cures_i
     costs = StepCosts(plain_s=0.004, exposed_s=0.002, replay_s=0.002, gradient_bytes=40 << 10)
     latency, rate = Estimate(1.8e-3, 1.7e-3, 1.9e-3, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
     place = SweptPlace(2, "pack", 1, "gloo")
-    link = Link("all_reduce", place, latency, rate, (1.8e-3, 1e-9), ())
+    link = Link("all_reduce", place, latency, rate, (1.8e-3, 1e-9))
     finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
     assert finding.reason is Reason.FEW_BUCKETS
     assert finding.values["latency_share"] == pytest.approx(0.9, rel=0.02)
@@ -56,7 +56,7 @@ def test_where_memory_is_full_half_the_bytes_are_what_can_be_tried(is_full: bool
     """25 MiB in one message, by the sweep a matter of bytes."""
     costs = StepCosts(plain_s=0.010, exposed_s=0.02, replay_s=0.025, gradient_bytes=25 << 20)
     latency, rate = Estimate(1e-4, 0.9e-4, 1.1e-4, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
-    link = Link("all_reduce", SweptPlace(2, 1, "pack", "gloo"), latency, rate, (1e-4, 1e-9), ())
+    link = Link("all_reduce", SweptPlace(2, 1, "pack", "gloo"), latency, rate, (1e-4, 1e-9))
     record = measured(costs, QUIET, device="cuda")
     assert record.steps is not None
     full = record.steps.model_copy(update={"memory_limit_bytes": record.steps.device_memory_bytes})
