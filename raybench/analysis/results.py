@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from raybench.analysis.attribution import Effect, effects
 from raybench.analysis.cost import (
     CostPoint,
     TrainedTime,
@@ -48,7 +47,6 @@ class StudyResults(Facts):
     not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     configurations: tuple[DiagnosedConfiguration, ...]
-    effects: Mapping[str, Effect]  # of each setting at the target on the efficiency, by trial id
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     phases: PhaseTable | None  # of the headline
     run: Work  # a whole training
@@ -105,7 +103,6 @@ def analyse(
         not_examined=diagnosis.not_examined,
         verifications=verified,
         configurations=diagnosis.configurations,
-        effects=effects(base),
         settings=shown_settings(base, use.config if use else None),
         phases=phases,
         run=run,

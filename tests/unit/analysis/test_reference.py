@@ -10,7 +10,6 @@ import torch
 import torch.distributed as distributed
 
 from raybench.analysis import analyse
-from raybench.analysis.attribution import effects
 from raybench.analysis.choice import suggestions
 from raybench.analysis.reference import KnownBuckets, bucket_sizes, without_batch
 from raybench.analysis.resolve import resolve
@@ -237,7 +236,7 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     assert [r.config.setting.precision for r in suggestions(spec, records, 2)] == ["fp32", "bf16"]
     results = resolve(spec, records)
     assert {r.config.setting.bucket_cap_mb for r in results.references} == {"default"}
-    assert [each.changes for each in effects(results).values()] == [{"precision": "bf16"}]
+    assert [each.config.setting.precision for each in results.rivals] == ["fp32", "bf16"]
     found = analyse(spec, records)
     labels = [found.label(each.record) for each in found.configurations]
     assert sorted(labels) == ["default buckets, bf16", "default buckets, fp32"]

@@ -11,8 +11,8 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
-from tests.support.planted import FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
-from tests.unit.studies import asked, failed, grid, searched, study, trained
+from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
+from tests.unit.studies import asked, exactly, failed, grid, searched, study, trained
 
 SPEC = study(knobs={"batch_size": [32, 64]}, scaling={"world_sizes": [1, 2, 4]})
 
@@ -145,6 +145,25 @@ def test_gains_are_over_the_default_and_of_every_rival(visited: Facts) -> None:
         assert found.gain.value == pytest.approx(mine / rate - 1, rel=1e-9)
         assert found.verdict is Verdict.BETTER
     assert visited.gain(default) is None
+
+
+def test_settings_with_other_variables_are_of_other_workers() -> None:
+    """Exact rounds: between two worker groups is what starts differ by, within one it is not."""
+    spec = study(
+        knobs={"batch_size": [32, 64]},
+        environment={"OMP_NUM_THREADS": ["1", "2"]},
+        search={"method": "ablation"},
+    )
+    requests = [trial.request for trial in make_plan(spec, Resources("cpu", 2, "a cpu")).trials()]
+    costs = FakeRunner(lambda config, setting: exactly(0.8), QUIET)
+    results = resolve(spec, run_all(costs, requests)[0])
+    assert results.default is not None
+    halves = {
+        tuple(each.config.differences(results.default.config)): results.gains[each.trial_id].gain.half_width
+        for each in results.rivals
+        if each is not results.default
+    }
+    assert halves["OMP_NUM_THREADS",] > halves["batch_size",] > 0
 
 
 def test_the_gain_of_a_visit_is_that_of_its_setting(visited: Facts) -> None:

@@ -156,5 +156,3 @@ def test_an_efficiency_ratio_of_two_settings_is_of_their_efficiencies() -> None:
     assert one is not None
     assert other is not None
     assert ratio.value == pytest.approx(one.value / other.value, rel=1e-9)
-    product = fit.efficiency_product([records[0], records[1]], [records[1]])
-    assert product.value == pytest.approx(one.value, rel=1e-9)
