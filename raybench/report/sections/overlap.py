@@ -10,7 +10,6 @@ from raybench.analysis.labels import bucket_words, devices_words, knob_words
 from raybench.analysis.reference import Sizes
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
-from raybench.analysis.simulate.network import Note
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
 from raybench.report.format import (
@@ -24,7 +23,10 @@ from raybench.report.table import NONE, Column, Table, empty_table, known, make_
 from raybench.spec.plural import plural
 
 WHAT_IF_TITLE = "What if: predicted from one trial"
-COMPRESSING = "what compressing costs is assumed (a copy each way, within 0 to 3)"
+RESTS_ON = (
+    "Intervals hold what was not measured: the latency where one replay alone shows it, computing at other "
+    "batches, the copies of compression, other limits of a faster link."
+)
 BUCKETS_TITLE = "The gradients and their buckets"
 MOST_SIZES = 6  # runs of equal buckets in a cell
 
@@ -73,7 +75,6 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
     record = found.record
     errors = [abs(each.error) for each in found.points if each.error is not None and not _is_own(each, found)]
     own = found.step_time_s
-    notes = dict.fromkeys([*found.notes, *(note for each in found.points for note in each.notes)])
     beside = (
         f" Measured, not predicted from: {plural(len(errors), 'step')}, median error {median(errors):.1%}."
         if errors
@@ -82,7 +83,7 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
     caption = (
         f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
         f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated; predictions are "
-        f"corrected by the difference.{beside} {sentence('; '.join(map(note_words, notes)))}."
+        f"corrected by the difference.{beside} {RESTS_ON}"
     )
     return make_table(WHAT_IF_TITLE, caption, _WHAT_IF_COLUMNS, found.points)
 
@@ -121,27 +122,6 @@ def point_words(row: Predicted) -> str:
     """A prediction in a line."""
     measured = "" if row.measured_s is None else f", measured {milliseconds(row.measured_s)} ms"
     return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
-
-
-def note_words(note: Note) -> str:
-    """What a prediction rests on."""
-    numbers = ", ".join(f"{value:,}" for value in note.values)
-    value = note.values[0] if note.values else 0.0
-    return {
-        "wire by sweep": "latency and bandwidth from a sweep of the place and the trial's own replay",
-        "wire by replays": f"latency and bandwidth from the replays of {plural(int(value), 'trial')}",
-        "wire with assumed latency": "latency and bandwidth from the all-reduces that this trial timed "
-        f"alone, the latency assumed ({value * 1e6:.0f} µs, within a factor of ten)",
-        "other buckets": "DDP's own buckets were others than the order of the gradients says: a rough guess",
-        "batch as measured": f"computing as one device measured batch {numbers}",
-        "batch by line": f"computing by a line through one device's batches {numbers}",
-        "batch in proportion": f"computing in proportion to the batch: only batch {numbers} was measured",
-        "compression": f"{value:.0%} of the bytes; {COMPRESSING}",
-        "compression as of fp32": f"{value:.0%} of the bytes, as of fp32: the record does not say in which "
-        f"type gradients are; {COMPRESSING}",
-        "another link": "the link at its rate less headers, its latency as measured; no other limit is known",
-        "faster link": "a faster link may carry no more than was measured: that is in the interval",
-    }[note.kind]
 
 
 def _is_own(row: Predicted, found: WhatIf) -> bool:
