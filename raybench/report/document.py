@@ -31,7 +31,7 @@ from raybench.report.pages import (
 )
 from raybench.report.plot import DrawnPlot, drawn
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import buckets_table, buckets_words, model_buckets_table
+from raybench.report.sections.overlap import buckets_table, buckets_words
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
     draw_scaling,
@@ -212,7 +212,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         ),
         "what-if": Section(
             "What if",
-            tables=(model_buckets_table(results), buckets_table(results)),
+            tables=(buckets_table(results),),
             level="folded",
             sentence=buckets_words(results),
         ),

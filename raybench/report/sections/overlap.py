@@ -1,20 +1,17 @@
-"""What other settings would change, and which buckets there are."""
+"""What other settings would change."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
 from statistics import median
 
 from raybench.analysis.labels import bucket_words, devices_words, knob_words
-from raybench.analysis.reference import Sizes
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
 from raybench.report.format import (
     figures,
-    mebibytes,
     milliseconds,
     percent,
     sentence,
@@ -27,8 +24,6 @@ RESTS_ON = (
     "Intervals hold what was not measured: the latency where one replay alone shows it, computing at other "
     "batches, the copies of compression, other limits of a faster link."
 )
-BUCKETS_TITLE = "The gradients and their buckets"
-MOST_SIZES = 6  # runs of equal buckets in a cell
 
 _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
     Column("what if", lambda row: row.words),
@@ -130,51 +125,3 @@ def _is_own(row: Predicted, found: WhatIf) -> bool:
 
 def _cap_words(cap: BucketCap) -> str:
     return knob_words("bucket_cap_mb", cap)
-
-
-@dataclass(frozen=True)
-class _Buckets:
-    """What one bucket size comes to."""
-
-    cap: BucketCap  # in MiB, or "default"
-    sizes: Sizes  # in bytes, in the order in which they are sent
-    is_measured: bool  # DDP itself has reported them, else its rule says so
-    same_as: BucketCap | None  # the first size before it with the same buckets
-
-
-_BUCKET_COLUMNS: list[Column[_Buckets]] = [
-    Column("asked", lambda row: _cap_words(row.cap)),
-    Column("buckets", lambda row: f"{len(row.sizes):,}", right=True),
-    Column("sizes, MiB", lambda row: sizes_words(row.sizes)),
-    Column("source", lambda row: "DDP" if row.is_measured else "DDP's rule"),
-    Column("same as", lambda row: "" if row.same_as is None else _cap_words(row.same_as)),
-]
-
-
-def model_buckets_table(results: StudyResults) -> Table:
-    """What each bucket size comes to, the headline's first; empty where no trial tells."""
-    headline, rows = results.headline, list[_Buckets]()
-    if headline is not None:
-        setting, size = headline.config.setting, headline.config.world_size
-        for cap in dict.fromkeys([setting.bucket_cap_mb, *results.study.knobs.values("bucket_cap_mb")]):
-            asked = setting.model_copy(update={"bucket_cap_mb": cap})
-            sizes = results.buckets.sizes(asked, size)
-            if sizes is not None:
-                first = next((row.cap for row in rows if row.sizes == sizes), None)
-                rows.append(_Buckets(cap, sizes, results.buckets.is_measured(asked), first))
-    if not rows:
-        return empty_table(BUCKETS_TITLE)
-    caption = (
-        f"{mebibytes(sum(rows[0].sizes))} MiB of gradients on each rank, in the order in which they are sent."
-    )
-    if any(row.same_as is not None for row in rows):
-        caption += " Sizes with the same buckets are one setting."
-    return make_table(BUCKETS_TITLE, caption, _BUCKET_COLUMNS, rows)
-
-
-def sizes_words(sizes: tuple[int, ...]) -> str:
-    """Sizes in MiB in their order, equal neighbours together: "1.02, 12 x 1.13, 0.563"."""
-    runs = [(text, len(list(alike))) for text, alike in groupby(mebibytes(size) for size in sizes)]
-    words = [text if number == 1 else f"{number} x {text}" for text, number in runs[:MOST_SIZES]]
-    left = sum(number for _, number in runs[MOST_SIZES:])
-    return ", ".join([*words, *([f"{left:,} more"] if left else [])])
