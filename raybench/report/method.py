@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,15 +9,12 @@ from raybench.analysis.cost import restart_time
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
-from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
-from raybench.records.results import StopReason
 from raybench.report.format import number_words, timing
 from raybench.spec.plural import plural
-from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
@@ -113,12 +109,6 @@ def began_words(records: Iterable[TrialRecord]) -> str:
     return f"{began[:16].replace('T', ' ')} UTC" if began else ""
 
 
-STOP_WORDS: dict[StopReason, str] = {
-    "half_width": "at the requested half-width",
-    "max_seconds": "by measure.max_seconds",
-    "steps": "after a fixed number",
-    "ended": "with the script",
-}
 BLOCKS = (
     "In each round every variant of the step runs one block of steps, in shuffled order; the first steps of "
     "a block do not count."
@@ -152,8 +142,7 @@ def method_words(results: StudyResults) -> list[str]:
     rounds = number_words([len(each.rounds) for each in measured], "round")
     is_on_cpus = any(record.config.device == "cpu" for record in results.measured)
     return [
-        f"{len(measured)} of {plural(asked, 'trial')} completed, with {rounds} each. {BLOCKS} "
-        f"{_stop_words(results)}",
+        f"{len(measured)} of {plural(asked, 'trial')} completed, with {rounds} each. {BLOCKS}",
         f"{ESTIMATOR} {_spreads_words(results)}",
         AGAIN,
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; efficiency = speed-up / n. "
@@ -236,22 +225,3 @@ def _input_words(results: StudyResults) -> list[str]:
             f"steps on {many} ({results.headline_label}), measured separately; n = {restart_s.n}."
         )
     return [words]
-
-
-def _stop_words(results: StudyResults) -> str:
-    """What ended the rounds, and in how many trials."""
-    requests = [each.request for each in results.measured if each.request.kind == "steps"]
-    asked = sorted({asked_half_width(each.measure, each.config.device) for each in requests})
-    ends = Counter(_end_words(each, results.study) for each in results.records if each.steps is not None)
-    stops = ", ".join(f"{words} in {plural(count, 'trial')}" for words, count in ends.most_common())
-    return f"Rounds ended {stops} (half-width requested: {' or '.join(f'{each:.1%}' for each in asked)})."
-
-
-def _end_words(record: TrialRecord, study: Study) -> str:
-    """What ended a trial's rounds; of its time, whether the study or its budget had set that."""
-    assert record.steps is not None
-    assert record.request.kind == "steps"
-    stop = record.steps.stopped_by
-    if stop == "max_seconds" and record.request.measure.max_seconds < study.measure.max_seconds:
-        return "by the time budget"
-    return STOP_WORDS[stop]
