@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import batch_too_small
@@ -28,7 +28,7 @@ from raybench.analysis.findings.evenness import (
     too_few_cores,
 )
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
-from raybench.analysis.findings.of_study import failed, several_devices
+from raybench.analysis.findings.of_study import failed
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.records.record import TrialRecord
@@ -58,8 +58,6 @@ RULES: Mapping[FindingName, Rule] = {
     FindingName.UNATTRIBUTED_LOSS: unattributed_loss,
     FindingName.RARE_SLOW_STEPS: rare_slow_steps,
 }
-# on a study; what was not reached its driver knows
-OF_STUDY: tuple[Callable[[WholeStudy], list[Finding]], ...] = (failed, several_devices)
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,7 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
         trial_id: ranked(advised(case, diagnose(case), better.get(trial_id, ())))
         for trial_id, case in cases.items()
     }
-    whole = WholeStudy(results, around)
-    of_study = [finding for rule in OF_STUDY for finding in rule(whole)]
+    of_study = failed(WholeStudy(results, around))  # what was not reached its driver knows
     headline = results.headline
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),

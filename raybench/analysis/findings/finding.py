@@ -64,8 +64,6 @@ class FindingName(StrEnum):
     # what limits the use of the figures
     #: the strategy's losses, or its first gradient, are not one device's
     LOSSES_DISAGREE = "losses disagree"
-    #: trials ran on devices of another name than the headline's; `predict` leaves them out
-    SEVERAL_DEVICES = "devices of several kinds"
     #: what failed when the rounds were done
     NOT_ALL_MEASURED = "not all measured"
     #: trials without figures, one finding for each cause: an error (with the user's own lines of code), a
