@@ -35,7 +35,7 @@ Beside = Literal[
     "matrix_peak",
     "parity",
     "compression_error",
-    "restarts",
+    "restarts",  # of older records
     "memory_snapshot",
     "profile",
 ]
@@ -134,27 +134,6 @@ class GradientTimeline(Frozen):
         if len(self.parameter_bytes) != len(self.ready_s) or not self.ready_s:
             raise ValueError("a time for each parameter")
         return self
-
-
-class Restart(Frozen):
-    """The beginning of an epoch, when the loader starts again as training's does: waits for batches, in s.
-
-    Of the slowest rank, ranks aligned batch by batch.
-    """
-
-    #: of older records: from the end of an epoch to the first batch of the next, on the slowest rank, in s
-    first_batch_s: Duration | None = None
-    #: batches from the first one on, until the loader's processes are in step again
-    num_batches: Count
-    #: for these batches, the first one among them, in s
-    waited_s: Duration
-    #: wait for a batch after them, on average, in s
-    usual_s: Duration
-
-    @property
-    def cost_s(self) -> float:
-        """What it adds to the epoch's steps, in s."""
-        return self.waited_s - self.num_batches * self.usual_s
 
 
 class LossParity(Frozen):
@@ -259,8 +238,8 @@ class StepsResult(Frozen):
     #: when each gradient is ready to be sent, in steps of their own; null: no `local` in the trial, or an
     #: older record
     gradient_timeline: GradientTimeline | None = None
-    #: restarts of the loader of real input, timed when the rounds are done; in trials of the curve
-    restarts: tuple[Restart, ...] = ()
+    #: of older records: restarts of the loader of real input
+    restarts: tuple[dict[str, float | None], ...] = ()
     #: of older records: what the trace of each rank says
     profile: tuple[dict[str, float], ...] = ()
     #: of a script: the arguments of DDP that the study's knobs have replaced, as they were

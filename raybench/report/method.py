@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from raybench.analysis.cost import restart_time
-from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
-from raybench.report.format import number_words, timing
+from raybench.report.format import number_words
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
@@ -130,6 +128,8 @@ KEPT_MEMORY = (
     f"may pay thousands of page faults. A program of your own keeps it with {KEPT_BY_VARIABLES}."
 )
 
+READ = "Real input is read in an endless order: no step has a start of the loader in it."
+
 
 def method_words(results: StudyResults) -> list[str]:
     """How it was measured, in sentences."""
@@ -150,7 +150,7 @@ def method_words(results: StudyResults) -> list[str]:
         *_left_out_words(results),
         *(_script_words(script, results) if isinstance(script, ScriptSpec) else _tf32_words(results)),
         *([KEPT_MEMORY] if not is_script and is_on_cpus else []),
-        *_input_words(results),
+        *([READ] if results.study.workload.input == "real" else []),
     ]
 
 
@@ -208,20 +208,4 @@ def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
     if replaced:
         named = ", ".join(f"{name}={value}" for name, value in replaced.items())
         words += f" The study's knobs replaced these arguments of its DDP: {named}."
-    return [words]
-
-
-def _input_words(results: StudyResults) -> list[str]:
-    """How real input was read, and what its loader's start costs the headline's epoch."""
-    if results.study.workload.input != "real":
-        return []
-    words = "Real input is read in an endless order: no step has a start of the loader in it."
-    headline = results.headline
-    if headline is not None and (restart_s := restart_time(headline)) is not None:
-        many = devices_words(headline.config.world_size)
-        words += (
-            " In training it starts again in each epoch, which adds "
-            f"{timing(restart_s)} to the epoch's "
-            f"steps on {many} ({results.headline_label}), measured separately; n = {restart_s.n}."
-        )
     return [words]

@@ -86,7 +86,6 @@ def _limits(outlook: Outlook) -> Iterator[str]:
 
 
 def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
-    head += _without_restarts(outlook)
     best = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
     has_interval = found.way.run.time_s.low < found.way.run.time_s.high
     chance = f", {_chance(found)} {limit}" if has_interval else " (nobody said how sure that is)"
@@ -96,11 +95,6 @@ def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
     if found.surer is None or not has_interval:
         return words
     return f"{words}; for 95% {way_words(found.surer, outlook)}: {_spent(found.surer)}"
-
-
-def _without_restarts(outlook: Outlook) -> str:
-    """What a run of epochs takes besides its steps, and is not known of other numbers of devices."""
-    return " (without restarts of the loader)" if outlook.run.epochs else ""
 
 
 def _chance(found: Limited) -> str:

@@ -33,7 +33,7 @@ def test_a_limit_that_nothing_keeps_has_no_chance_where_nobody_said_how_sure(tmp
     found = of_rows(tmp_path, ["1,1,32,0.1", "1,2,32,0.1"], within_s=1e-3)
     (told,) = (line for line in outlook_sentences(found) if line.startswith("cheapest"))
     assert told.startswith("cheapest within ")
-    assert "(without restarts of the loader): none of what was measured or predicted; nearest is " in told
+    assert ": none of what was measured or predicted; nearest is " in told
     assert told.endswith("(nobody said how sure that is)")
     assert "likely" not in told
 
