@@ -1,4 +1,4 @@
-"""What more devices would bring, and cost: sentences, tables, the CSV file of ``predict``."""
+"""What more devices would bring, and cost, and measurements made elsewhere: sentences and tables."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from raybench.report.format import (
     interval,
     percent,
     plain_lasting,
+    sentence,
     time_unit,
     times,
 )
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Each = TypeVar("Each")
+TRADEOFF = "Time and cost"
 MOST_BATCHES = 3  # that a sentence names
 
 
@@ -239,10 +241,10 @@ def prediction_table(outlook: Outlook, title: str) -> Table:
     return make_table(title, caption, columns, outlook.predicted)
 
 
-def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
+def tradeoff_table(outlook: Outlook) -> Table:
     """What a run takes on every measured and predicted number of devices."""
     if not outlook.ways:
-        return empty_table(title)
+        return empty_table(TRADEOFF)
     unit, unit_s = duration_unit(median(way.run.time_s.value for way in outlook.ways))
     priced = outlook.prices.are_known
 
@@ -273,7 +275,7 @@ def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
         f"{'money' if priced else 'device time'}: no other way is as good in both and better in one beyond "
         f"the intervals; a time without one counts as exact."
     )
-    return make_table(title, caption, columns, outlook.ways)
+    return make_table(TRADEOFF, caption, columns, outlook.ways)
 
 
 def _batch(outlook: Outlook) -> str:
@@ -356,3 +358,46 @@ def title_of(outlook: Outlook) -> str:
     group = outlook.group
     setting = f", {group.setting}" if group.setting else ""
     return f"{group.model}{setting}: {outlook.scaling} scaling"
+
+
+def imported_table(model: Outlook) -> Table:
+    """One model's measured steps, the smallest batch first."""
+    group = model.group
+    batch = "global batch" if group.scaling == "strong" else "batch"
+    columns: list[Column[MeasuredScaling]] = [
+        Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
+        Column(batch, lambda row: f"{row.batch_size:,}", right=True),
+        Column("step time, ms", lambda row: interval(row.step_time_s.scaled(1e3)), right=True),
+        Column("samples/s", lambda row: figures(row.throughput_samples_per_s.value), right=True),
+        Column("speed-up", lambda row: known(row.speedup, lambda each: f"{each.value:.2f}x"), right=True),
+        Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
+        Column("status", lambda row: str(row.status) if row.status else ""),
+    ]
+    of = "step time" if group.scaling == "strong" else "throughput"
+    caption = (
+        f"Over the smallest world size that was measured with the same batch; the speed-up is that of the "
+        f"{of}, efficiency is over the ratio of world sizes. Intervals stand where the file has those of the "
+        "step times."
+    )
+    return make_table(title_of(model), caption, columns, model.scalings)
+
+
+def print_imported(models: Sequence[Outlook], console: Console) -> None:
+    """The measured steps of each model, what more devices would bring, then the answer."""
+    from rich.text import Text
+
+    for model in models:
+        print_table(imported_table(model), console)
+        for line in bring_words(model):
+            console.print(Text(f"{sentence(line)}."))
+    console.print(Text(imported_answer(models), style="bold"))
+
+
+def imported_answer(models: Sequence[Outlook]) -> str:
+    """How each model scales: a line, its clauses separated by semicolons."""
+    named = len(models) > 1
+    clauses = []
+    for model in models:
+        name = f"{model.group.model}: " if named else ""
+        clauses += [f"{name}{words}" for words in measured_words(model)]
+    return "; ".join(clauses)
