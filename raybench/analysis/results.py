@@ -14,7 +14,6 @@ from raybench.analysis.cost import (
     trained_times,
 )
 from raybench.analysis.findings.case import Around, WholeStudy
-from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
 from raybench.analysis.findings.of_study import not_reached
@@ -46,7 +45,6 @@ class StudyResults(Facts):
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
-    configurations: tuple[DiagnosedConfiguration, ...]
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     phases: PhaseTable | None  # of the headline
     run: Work  # a whole training
@@ -102,7 +100,6 @@ def analyse(
         diagnosis=diagnosis.first,
         not_examined=diagnosis.not_examined,
         verifications=verified,
-        configurations=diagnosis.configurations,
         settings=shown_settings(base, use.config if use else None),
         phases=phases,
         run=run,

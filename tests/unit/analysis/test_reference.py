@@ -225,7 +225,7 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     assert {r.config.setting.bucket_cap_mb for r in results.references} == {"default"}
     assert [each.config.setting.precision for each in results.rivals] == ["fp32", "bf16"]
     found = analyse(spec, records)
-    labels = [found.label(each.record) for each in found.configurations]
+    labels = [found.label(each) for each in found.compared]
     assert sorted(labels) == ["default buckets, bf16", "default buckets, fp32"]
 
 

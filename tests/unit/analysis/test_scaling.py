@@ -143,16 +143,3 @@ def test_one_device_of_a_speed_up_holds_its_relations() -> None:
         assert found.speedup is not None
         rates = [each.throughput_samples_per_s.value for each in (found, one)]
         assert rates[0] / rates[1] == pytest.approx(found.speedup.value, rel=1e-9)
-
-
-def test_an_efficiency_ratio_of_two_settings_is_of_their_efficiencies() -> None:
-    records = [
-        measured(StepCosts(plain_s=0.010, exposed_s=exposed_s), QUIET, setting=Setting(bucket_cap_mb=cap))
-        for cap, exposed_s in ((1, 0.0025), (25, 0.005))
-    ]
-    fit = Measured(records)
-    (ratio,) = fit.efficiency_ratios([(records[0], records[1])])
-    one, other = (fit.scaling(each).efficiency for each in records)
-    assert one is not None
-    assert other is not None
-    assert ratio.value == pytest.approx(one.value / other.value, rel=1e-9)
