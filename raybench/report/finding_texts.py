@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from raybench.analysis.findings.finding import Basis, Finding, FindingName, Need, Reason, is_tie
+from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
 from raybench.analysis.labels import changes_words
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
@@ -208,12 +208,8 @@ def cost(finding: Finding) -> str:
 def next_step(finding: Finding) -> str:
     """What to do about the finding: a setting that is better, else its own fix."""
     change, ratio = finding.change, finding.predicted
-    if change and ratio is not None and finding.basis is Basis.MEASURED:
+    if change and ratio is not None and finding.is_measured:
         return f"use {changes_words(change)}, measured to be {ratio.value:.2f} times as fast"
-    if change and ratio is not None and finding.basis is Basis.PREDICTED:
-        return (
-            f"use {changes_words(change)}, predicted to be {ratio.low:.1f} to {ratio.high:.1f} times as fast"
-        )
     return _text(FIX, finding)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from raybench.analysis.findings.batch import larger_batch
+from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.finding import SLOW_WAYS, Basis, Finding, FindingName
+from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Severity
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
@@ -83,7 +83,7 @@ TRANSPORT = ("NCCL_", "GLOO_", "TORCH_NCCL_")  # variables that begin so are of 
 
 
 def advised(case: Case, findings: Sequence[Finding], better: Sequence[Change]) -> tuple[Finding, ...]:
-    """The findings on costs of a step with a change that fixes them: measured before predicted.
+    """The findings on costs of a step with a change that fixes them: a measured one, else twice the batch.
 
     ``better``: the measured settings that are better than the trial's, the nearest first. What is better for
     another reason than the finding's is no fix of it.
@@ -98,13 +98,14 @@ def _advised(case: Case, finding: Finding, better: Sequence[Change]) -> Finding:
         return finding
     measured = next((each for each in better if _can_fix(finding.name, each.changes)), None)
     if measured is not None:
-        change, ratio, basis = dict(measured.settings), measured.throughput_ratio, Basis.MEASURED
-    elif finding.change is None and (predicted := larger_batch(case)) is not None:
-        change = {"batch_size": predicted.batch_size}
-        ratio, basis = predicted.throughput_ratio, Basis.PREDICTED
-    else:
+        ratio = measured.throughput_ratio
+        return replace(finding, change=dict(measured.settings), predicted=ratio, is_measured=True)
+    # it halves the cost of a sample: of less than a tenth of the step that is nothing to try
+    is_little = finding.severity is Severity.NOTE
+    if finding.change is not None or is_little or finding.name is FindingName.UNATTRIBUTED_LOSS:
         return finding
-    return replace(finding, change=change, predicted=ratio, basis=basis)
+    batch = twice_the_batch(case)
+    return finding if batch is None else replace(finding, change={"batch_size": batch})
 
 
 def _can_fix(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:

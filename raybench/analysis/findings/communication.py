@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.findings.batch import larger_batch
+from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
@@ -114,7 +114,7 @@ def _limit(case: Case, latency_share: Estimate | None) -> Limit:
     if case.config.setting.gradient_compression != "none":
         return Limit(Reason.COMPRESSED)
     # half the bytes cost digits, so a larger batch comes first
-    return Limit(Reason.BANDWIDTH, change=None if larger_batch(case) else {"gradient_compression": "bf16"})
+    return Limit(Reason.BANDWIDTH, change=None if twice_the_batch(case) else {"gradient_compression": "bf16"})
 
 
 def _other_sizes(case: Case) -> list[float]:

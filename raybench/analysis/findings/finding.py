@@ -173,13 +173,6 @@ class Severity(StrEnum):
     PROBLEM = "problem"  # the numbers should not be used as they are
 
 
-class Basis(StrEnum):
-    """Where a change comes from, if not from the finding's own rule."""
-
-    MEASURED = auto()  # a setting of this study that is better
-    PREDICTED = auto()  # a larger batch
-
-
 @dataclass(frozen=True)
 class Finding:
     """One thing that was noticed in one trial; of equal failures in the first one.
@@ -203,7 +196,7 @@ class Finding:
     is_at_most: bool = False  # ``explains`` is a bound: perhaps none of it
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
-    basis: Basis | None = None  # of the change
+    is_measured: bool = False  # the change: it is a setting of this study
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
 
