@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raybench.analysis.results import StudyResults
@@ -13,6 +13,7 @@ from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.report.format import number_words
 from raybench.spec.plural import plural
+from raybench.spec.user_input import flat
 from raybench.spec.workloads import ScriptSpec
 
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
@@ -28,10 +29,10 @@ def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     Of a cluster's nodes their names, and in what they differ; the rest is of the first one.
     """
     nodes = environment.get("nodes") or ()
-    first = {name: value for name, value in environment.items() if name != "nodes"}
+    first = {name: _numbered(value) for name, value in environment.items() if name != "nodes"}
     lines = [
         (dotted.removesuffix("_bytes").replace("_", " "), _words(dotted, value))
-        for dotted, value in _flat(first)
+        for dotted, value in flat(first)
         if value not in (None, "", [], ())
     ]
     if nodes:
@@ -41,17 +42,10 @@ def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Through tables and through lists of tables, which are numbered."""
-    for name, inner in value.items():
-        dotted = f"{prefix}{name}"
-        if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{dotted}.")
-        elif isinstance(inner, list | tuple) and any(isinstance(each, Mapping) for each in inner):
-            for index, each in enumerate(inner):
-                yield from _flat(each if isinstance(each, Mapping) else {"": each}, f"{dotted}.{index}.")
-        else:
-            yield dotted, inner
+def _numbered(value: Any) -> Any:
+    """A list of tables as a table by their numbers."""
+    is_of_tables = isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value)
+    return {str(number): each for number, each in enumerate(value)} if is_of_tables else value
 
 
 def _words(name: str, value: Any) -> str:
