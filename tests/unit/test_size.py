@@ -11,17 +11,17 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (244, 4),
-    "analysis": (7779, 54),
-    "commands": (2897, 20),
+    "analysis": (7387, 53),
+    "commands": (2884, 20),
     "driver": (1088, 6),
     "launch": (2065, 17),
     "machine": (1154, 8),
     "plan": (1149, 9),
-    "records": (1585, 11),
-    "report": (4953, 29),
+    "records": (1567, 11),
+    "report": (4519, 28),
     "spec": (1718, 13),
-    "worker": (5696, 44),
-    "workloads": (2217, 22),
+    "worker": (5513, 43),
+    "workloads": (2203, 22),
 }
 ALONE = 14  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
