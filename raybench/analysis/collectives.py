@@ -1,14 +1,9 @@
-"""What a sweep of collectives says: times and bandwidths of messages, lines through them, and what decides.
+"""What a sweep of collectives says: times and bandwidths of messages, and lines through them.
 
 Bandwidths are those of nccl-tests (doc/PERFORMANCE.md there): the algorithm's is the message over its time,
 the bus's is that times what the best algorithm must send over each device's link for a byte of the message,
 so that it compares with the link's rate whatever the number of devices. The message is the larger of what
 goes in and what comes out: of all_gather the output, of reduce_scatter the input.
-
-On CPUs the cores carry the messages. A link that is waited for leaves cores free; a rank whose thread is
-at work half of the time, or whose host has no core left, would hardly be faster over a faster link. Other
-programs may fill a host while the link decides: its full cores count only where the ranks themselves use a
-good part of them.
 
 The line of a collective is time = latency + message / bandwidth, fitted to the messages of one place.
 Messages reach over five orders of magnitude, and their times over as many: the logarithms of time and line
@@ -28,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import fmean, median
 from typing import NamedTuple
 
 import numpy as np
@@ -39,63 +33,12 @@ from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_
 from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
 from raybench.records.other_tools import LoggedMessage
 from raybench.records.record import TrialRecord
-from raybench.records.results import MessageBlock, NotMeasured
+from raybench.records.results import NotMeasured
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective, Sweep, SweepMeasureSpec
 
-# Of a core, by the process of one rank: the two ends of a transfer copy and add in turn, so that half of each
-# is all of both. Measured on two nodes of one free core each, gloo, all_reduce: 0.13 to 0.21 for 1 to 16 MiB,
-# which reach 0.93 to 1.00 of a link of 1 Gbit/s; 0.64 and 0.65 for 4 and 16 MiB at 0.94 of 5 Gbit/s, and 0.69
-# and 0.71 over 20 Gbit/s, where they are 1.2 times as fast; 0.63 to 0.66 for 4 and 64 KiB over each of them.
-HALF = 0.5
-FULL = 0.9  # of a host's cores: nothing is left
-# Of a host's cores, by its ranks, where others fill them. On two nodes that shared two cores with other
-# programs: 0.04 to 0.07 where 1 to 16 MiB reach 0.91 to 1.00 of 1 Gbit/s, 0.14 to 0.20 at 0.57 to 0.59 of
-# 5 Gbit/s.
-LEAST_OWN = 0.1
-
 LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
-
-
-@dataclass(frozen=True)
-class CoreUse:
-    """While a message was measured, means over the rounds."""
-
-    busy_cores: float  # of the rank that used most
-    ranks_share: float  # of a host's cores, by its ranks: of the host with most
-    host_share: float | None  # of a host's cores, at work for any program: the busiest host; None: unknown
-
-    @property
-    def decides(self) -> bool:
-        """Whether the cores decide the time, and not the link."""
-        is_full = self.host_share is not None and self.host_share >= FULL
-        return self.busy_cores >= HALF or (is_full and self.ranks_share >= LEAST_OWN)
-
-
-def core_use_of(record: TrialRecord, block: MessageBlock) -> CoreUse | None:
-    """Of one block; None on GPUs, and where it is not known."""
-    result = record.collectives
-    if block.busy_cores is None or result is None or result.host_cores is None:
-        return None
-    shares = defaultdict[object, float](float)
-    hosts: tuple[object, ...] = result.hosts or record.hostnames or (0,) * len(block.busy_cores)
-    for host, busy, cores in zip(hosts, block.busy_cores, result.host_cores, strict=False):  # as in its file
-        shares[host] += busy / cores
-    host_share = max(block.host_busy) if block.host_busy else None
-    return CoreUse(max(block.busy_cores), max(shares.values()), host_share)
-
-
-def _mean_core_use(uses: Sequence[CoreUse]) -> CoreUse | None:
-    """Over the rounds; None where none is known."""
-    if not uses:
-        return None
-    shares = [each.host_share for each in uses if each.host_share is not None]
-    return CoreUse(
-        fmean(each.busy_cores for each in uses),
-        fmean(each.ranks_share for each in uses),
-        fmean(shares) if shares else None,
-    )
 
 
 @dataclass(frozen=True)
@@ -116,12 +59,6 @@ class Message:
     place: SweptPlace
     message_bytes: int
     time_s: Estimate  # of one operation, on the slowest rank
-    cores: CoreUse | None = None  # None on GPUs
-
-    @property
-    def cores_decide(self) -> bool:
-        """Whether a faster link would hardly make it faster."""
-        return self.cores is not None and self.cores.decides
 
     @property
     def algorithm_bandwidth_bytes_per_s(self) -> Estimate:
@@ -171,14 +108,6 @@ class Message:
             "bus_bandwidth_high_bytes_per_s": self.bus_bandwidth_bytes_per_s.high,
             #: rounds of which the time is made
             "rounds": self.time_s.n,
-            #: cores that the process of the busiest rank used, all its threads; empty: unknown, as on GPUs
-            "busy_cores": self.cores.busy_cores if self.cores else None,
-            #: busy share of the busiest host's cores, by any process; empty: unknown
-            "host_busy": self.cores.host_share if self.cores else None,
-            #: `cores`: `busy_cores` is 0.5 or more (the two ends of a transfer work in turn), or `host_busy`
-            #: 0.9 and the ranks themselves use a tenth of the host's cores, so a faster link would hardly
-            #: help. Else `link`; empty: unknown
-            "decided_by": ("cores" if self.cores.decides else "link") if self.cores else None,
         }
 
 
@@ -200,17 +129,13 @@ def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
     rank; over the rounds the trimmed mean of its logarithm is taken.
     """
     times = defaultdict[_Sized, list[float]](list)
-    uses = defaultdict[_Sized, list[CoreUse]](list)
     for record in records:
         if record.collectives is None:
             continue
         for block in (block for round_ in record.collectives.rounds for block in round_.blocks):
-            key = (place_of(record), block.collective, block.message_bytes)
-            times[key].append(block.slowest_s)
-            if use := core_use_of(record, block):
-                uses[key].append(use)
+            times[place_of(record), block.collective, block.message_bytes].append(block.slowest_s)
     return _in_order(
-        Message(collective, place, size, geometric(series), _mean_core_use(uses[place, collective, size]))
+        Message(collective, place, size, geometric(series))
         for (place, collective, size), series in times.items()
         if len(series) >= LEAST_ROUNDS
     )
@@ -249,19 +174,9 @@ def place_of(record: TrialRecord) -> SweptPlace:
 
 
 FEWEST_MESSAGES = 3  # two have a line through them, whatever they are
-HOLDS_WITHIN = 0.25  # relative: further off, a message is named as one for which the line does not hold
 KNOWN_WITHIN = math.log(2)  # half the interval of a logarithm: beyond it nothing is reported
 LEAST_SHARE = 1e-6  # of the smallest time, of a latency that is looked for
 CONVERGED = 1e-12
-
-
-@dataclass(frozen=True)
-class Residual:
-    """By how much a message's time differs from the line, relative to the line."""
-
-    message_bytes: int
-    relative: float
-    is_certain: bool  # the message's interval does not reach the line
 
 
 @dataclass(frozen=True)
@@ -277,31 +192,12 @@ class Link:
     latency_s: Estimate | None
     algorithm_bandwidth_bytes_per_s: Estimate | None  # of messages so large that latency is nothing
     line: tuple[float, float]  # s, s for each byte
-    residuals: tuple[Residual, ...]  # of each message, the smallest first
-    by_cores: tuple[int, ...] = ()  # messages, in bytes, whose time the cores decide and not the link
 
     @property
     def bus_bandwidth_bytes_per_s(self) -> Estimate | None:
         """What compares with the link's rate; None where the bandwidth is not known."""
         bandwidth = self.algorithm_bandwidth_bytes_per_s
         return bandwidth and bandwidth.scaled(bus_factor(self.collective, self.place.world_size))
-
-    @property
-    def typical_error(self) -> float:
-        """The median of the residuals' sizes, relative."""
-        return median(abs(each.relative) for each in self.residuals)
-
-    @property
-    def does_not_hold(self) -> tuple[Residual, ...]:
-        """The messages that are far off the line, and by more than their noise."""
-        far = (each for each in self.residuals if abs(each.relative) > HOLDS_WITHIN)
-        return tuple(each for each in far if each.is_certain)
-
-    def cores_decide(self, message_bytes: float) -> bool:
-        """Whether they do for the nearest message that was measured."""
-        sizes = [each.message_bytes for each in self.residuals]
-        nearest = min(sizes, key=lambda size: abs(math.log(size / message_bytes)), default=None)
-        return nearest in self.by_cores
 
     def time_s(self, message_bytes: float) -> float:
         """What the line says of a message, in s."""
@@ -391,11 +287,6 @@ def _fitted(group: Sequence[Message]) -> Link:
         latency_s,
         inverse(s_per_byte) if s_per_byte else None,
         (latency, rate),
-        tuple(
-            Residual(each.message_bytes, each.time_s.value / value_s - 1, each.time_s.excludes(value_s))
-            for each, value_s in zip(group, line_s(found.x).tolist(), strict=True)
-        ),
-        tuple(each.message_bytes for each in group if each.cores_decide),
     )
 
 

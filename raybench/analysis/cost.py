@@ -18,10 +18,7 @@ from raybench.analysis.stats.statistics import (
     POSITIVE,
     Estimate,
     inverse,
-    student,
-    sum_of,
     unpaired_ratio,
-    within,
 )
 from raybench.analysis.training import TrainedRun, TrainingResults, over_seeds, ratio_over_seeds
 from raybench.records.record import TrialRecord
@@ -35,7 +32,7 @@ class Work:
 
     name: str
     samples: float
-    epochs: float = 0.0  # in each of which the loader starts again
+    epochs: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,29 +64,10 @@ class CostPoint:
     is_trained: bool = False  # made of the epochs that were trained, else of steps
 
 
-def restart_time(record: TrialRecord) -> Estimate | None:
-    """What a restart of the loader adds to an epoch's steps, in s: the mean; n counts restarts.
-
-    None where it was not measured: synthetic input, trials of a search, a loader that failed.
-    """
-    restarts = record.steps.restarts if record.steps is not None else ()
-    return student([restart.cost_s for restart in restarts]) if len(restarts) > 1 else None
-
-
 def steps_time(record: TrialRecord, samples: float, step_s: Estimate | None = None) -> Estimate:
     """``samples`` by the steps of a complete record, in s; ``step_s``: its mean step where it is known."""
     assert record.steps is not None
     return (step_s or scaling(record).mean_step_s).scaled(samples / record.steps.samples_per_step)
-
-
-def epochs_time(
-    record: TrialRecord, samples: float, epochs: float, step_s: Estimate | None = None
-) -> Estimate:
-    """The same with a restart of the loader in each of ``epochs``, as far as it was measured."""
-    steps_s, restart_s = steps_time(record, samples, step_s), restart_time(record)
-    if restart_s is None or not epochs:
-        return steps_s
-    return within(sum_of(steps_s, restart_s.scaled(epochs)), POSITIVE)  # few restarts have a wide interval
 
 
 def run_of(epoch_samples: float | None = None, epochs: float | None = None) -> Work:
@@ -125,7 +103,7 @@ def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[C
     if one is None or one.baseline is None:
         return
     times = config.world_size * one.baseline.sample_ratio  # its steps, for the samples of one of the record's
-    time_s = epochs_time(record, run.samples, run.epochs, one.mean_step_s.scaled(times))
+    time_s = steps_time(record, run.samples, one.mean_step_s.scaled(times))
     alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"})
     yield CostPoint(
         record, 1, label(results.study, alone), cost_of(run, time_s, 1, 1, prices_of(results.study))
@@ -135,23 +113,18 @@ def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[C
 def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
     size, prices, nodes = record.config.world_size, prices_of(results.study), record.nodes or 1
     speedup, step_s = _over_one_device(results, record), results.scaling(record).mean_step_s
-    time_s = epochs_time(record, run.samples, run.epochs, step_s)
+    time_s = steps_time(record, run.samples, step_s)
     cost = cost_of(run, time_s, size, nodes, prices, _joules_a_sample(record))
     point = CostPoint(record, size, results.label(record), cost)
     if speedup is None:
         return point
-    steps_s = steps_time(record, run.samples, step_s).value
-    one_s, many_s = _restarts(results, record)
 
     def saved(price_ratio: float) -> Estimate:
         """Seconds of one device less those of several, each of which costs so many of them.
 
         By the paired ratio: several devices' time x (speed-up - 1).
         """
-        found = speedup.plus(-price_ratio).scaled(steps_s)
-        if one_s is None or many_s is None or not run.epochs:
-            return found
-        return sum_of(found, sum_of(one_s, many_s.scaled(-price_ratio)).scaled(run.epochs))
+        return speedup.plus(-price_ratio).scaled(time_s.value)
 
     runs, one_price, price = results.study.cost.runs, prices.of_second(1, 1), prices.of_second(size, nodes)
     return replace(
@@ -255,20 +228,6 @@ def cost_of(
     )
 
 
-def _restarts(results: Facts, record: TrialRecord) -> tuple[Estimate | None, Estimate | None]:
-    """What a restart of the loader costs one device, and those of the record.
-
-    Where one device has no trial of its own it counts as the record's.
-    """
-    alone = (
-        restart_time(each)
-        for each in results.references
-        if each.config.world_size == 1 and each.config.same_question(record.config)
-    )
-    many_s = restart_time(record)
-    return next((each for each in alone if each is not None), many_s), many_s
-
-
 @dataclass(frozen=True)
 class TrainedTime:
     """Epochs of one setting on a number of devices: trained, and by its steps.
@@ -294,7 +253,7 @@ def trained_times(base: Facts, training: TrainingResults | None) -> tuple[Traine
         if record is None or record.config.oversubscribed:
             continue
         comparison = training.comparison(group)
-        by_steps_s = epochs_time(record, samples, 1, base.scaling(record).mean_step_s)
+        by_steps_s = steps_time(record, samples, base.scaling(record).mean_step_s)
         speedup = comparison.epoch_speedup if comparison else None
         by_steps = _over_one_device(base, record)
         pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, by_steps)] if speedup and by_steps else [])]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.cost import epochs_time
+from raybench.analysis.cost import steps_time
 from raybench.analysis.phases import phase_times
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
@@ -255,6 +255,6 @@ def _by_steps(
         number = 1 if quantity == "epoch_time" else epochs
         if not samples or not number:
             return None, True
-        return epochs_time(record, samples, 1, scaling.mean_step_s).scaled(number), True
+        return steps_time(record, samples, scaling.mean_step_s).scaled(number), True
     value = OF_STEPS.get(quantity)
     return value(results, record) if value else None, False

@@ -88,21 +88,11 @@ class KnownBuckets:
             self._standing.clear()
         return is_new
 
-    def sizes(self, setting: Setting, world_size: int) -> Sizes | None:
-        """Of the buckets of a setting, measured or by DDP's rule; None where nothing tells."""
-        if not _has_buckets(setting, world_size):
-            return None
-        return self._sizes(_ordering(setting), setting.bucket_cap_mb)
-
     def _sizes(self, key: Hashable, cap: BucketCap) -> Sizes | None:
         measured, order = self._measured.get((key, cap)), self._orders.get(key)
         if measured is not None or order is None:
             return measured
         return bucket_sizes(order, cap)
-
-    def is_measured(self, setting: Setting) -> bool:
-        """Whether DDP itself has told the buckets of this setting's cap."""
-        return (_ordering(setting), setting.bucket_cap_mb) in self._measured
 
     def standing(self, setting: Setting, world_size: int) -> Setting:
         """The setting with the first of the study's caps that gives the same buckets: itself most often."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from raybench.analysis.attribution import Effect, effects
 from raybench.analysis.cost import (
     CostPoint,
     TrainedTime,
@@ -15,7 +14,6 @@ from raybench.analysis.cost import (
     trained_times,
 )
 from raybench.analysis.findings.case import Around, WholeStudy
-from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
 from raybench.analysis.findings.of_study import not_reached
@@ -47,8 +45,6 @@ class StudyResults(Facts):
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
     not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
-    configurations: tuple[DiagnosedConfiguration, ...]
-    effects: Mapping[str, Effect]  # of each setting at the target on the efficiency, by trial id
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     phases: PhaseTable | None  # of the headline
     run: Work  # a whole training
@@ -104,8 +100,6 @@ def analyse(
         diagnosis=diagnosis.first,
         not_examined=diagnosis.not_examined,
         verifications=verified,
-        configurations=diagnosis.configurations,
-        effects=effects(base),
         settings=shown_settings(base, use.config if use else None),
         phases=phases,
         run=run,

@@ -228,32 +228,6 @@ class Measured:
             if one.steps and other.steps
         ]
         asked = [_difference({self.unit(other): 1.0}, {self.unit(one): 1.0}) for one, other in pairs]
-        return self._ratios(asked, factors)
-
-    def efficiency_ratios(self, pairs: Sequence[tuple[TrialRecord, TrialRecord]]) -> list[Estimate]:
-        """The same of efficiencies, which all of them must have."""
-        asked, factors = list[Weights](), list[float]()
-        for pair in pairs:
-            one, other = (self.efficiency(each) for each in pair)
-            assert one is not None
-            assert other is not None
-            asked.append(_difference(one.weights, other.weights))
-            factors.append(one.factor / other.factor)
-        return self._ratios(asked, factors)
-
-    def efficiency_product(self, over: Sequence[TrialRecord], under: Sequence[TrialRecord]) -> Estimate:
-        """The product of the efficiencies of some records over that of others; all must have one."""
-        weights, factor = dict[Unit, float](), 1.0
-        for records, sign in ((over, 1), (under, -1)):
-            for record in records:
-                found = self.efficiency(record)
-                assert found is not None
-                factor *= found.factor**sign
-                for unit, weight in found.weights.items():
-                    weights[unit] = weights.get(unit, 0.0) + sign * weight
-        return self.pool.contrast(weights).ratio(factor)
-
-    def _ratios(self, asked: Sequence[Weights], factors: Sequence[float]) -> list[Estimate]:
         found = self.pool.simultaneous(asked) if asked else []
         return [each.ratio(factor, half) for (each, half), factor in zip(found, factors, strict=True)]
 

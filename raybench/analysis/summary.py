@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from raybench.analysis.cost import restart_time
 from raybench.analysis.phases import PHASES, phase_times
 from raybench.analysis.scaling import Measured, Scaling, one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.results import Phase, ProbeResult, StepsResult, TrainingResult
+from raybench.records.results import ProbeResult, StepsResult, TrainingResult
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_text
 from raybench.spec.workloads import ScriptSpec, WorkloadSpec
@@ -137,8 +136,6 @@ class Summary:
     optimizer_s: float | None = None
     #: phase: the rest
     other_s: float | None = None
-    #: what a restart of the loader of real input adds to an epoch's steps; in trials of the curve
-    restart_s: float | None = None
     #: floating-point operations a second that one device achieves
     flops_per_s: float | None = None
     #: the same as a share of what large matrix products reach on the device in the setting's precision
@@ -283,7 +280,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
         **_of_speed(record, scaled),
         **_of_memory(record.steps),
         **_of_parts(divided),
-        **_of_phases(phases, restart_time(record)),
+        **{f"{phase}_s": _value(phases.get(phase)) for phase in PHASES},
         **_of_devices(record, record.steps, scaled),
     }
 
@@ -380,10 +377,6 @@ def _of_parts(divided: Waterfall | None) -> Values:
         "communication_fraction": _value(divided.communication_fraction),
         "bus_bandwidth_bytes_per_s": _value(divided.bus_bandwidth_bytes_per_s),
     }
-
-
-def _of_phases(phases: Mapping[Phase, Estimate], restart_s: Estimate | None) -> Values:
-    return {f"{phase}_s": _value(phases.get(phase)) for phase in PHASES} | {"restart_s": _value(restart_s)}
 
 
 # Peaks of one GPU in TFLOP/s by NVIDIA's data sheets: in fp32 without tensor cores, in tf32, in bf16 and

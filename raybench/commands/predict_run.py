@@ -36,9 +36,14 @@ from raybench.records.store import ResultsDirectory, foreign
 from raybench.records.whole_files import replace_whole
 from raybench.report import render
 from raybench.report.format import sentence
-from raybench.report.imported import imported_answer, print_imported, write_imported_report
 from raybench.report.more_devices import more_rows, more_sentences, more_table, required_table
-from raybench.report.prediction import prediction_rows, print_outlooks, print_table
+from raybench.report.prediction import (
+    imported_answer,
+    prediction_rows,
+    print_imported,
+    print_outlooks,
+    print_table,
+)
 from raybench.report.sections.overlap import point_words, what_if_table
 from raybench.report.sections.training import trained_words
 from raybench.report.table import rich_table, width_on, without_constant
@@ -360,13 +365,8 @@ _PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 # --- ``report FILE...``
 
 
-def report_files(
-    files: Sequence[Path], output: Path | None, scaling: ScalingMode | None, console: Console, *, quiet: bool
-) -> int:
-    """Print what the files say and write their report to ``output``; the exit code.
-
-    Raises ``RequestError`` for a file that is none of those.
-    """
+def report_files(files: Sequence[Path], scaling: ScalingMode | None, console: Console, *, quiet: bool) -> int:
+    """Print what the files say; the exit code. Raises ``RequestError`` for one that cannot be read."""
     models = [_next_doublings(group) for group in groups_of_table(read_measured(files, scaling), scaling)]
     if quiet:
         say(console, imported_answer(models))
@@ -374,12 +374,6 @@ def report_files(
         print_imported(models, console)
     for note in dict.fromkeys(note for model in models for note in model.group.notes):
         say(console, f"note: {note}")
-    if output is None:
-        told = "nothing was written: --output DIR writes report.html, report.md, summary.csv and plots"
-        say(console, f"note: {told}")
-        return DONE
-    files = write_imported_report(output, files, models)
-    say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     return DONE
 
 

@@ -19,8 +19,6 @@ from raybench.commands.options import (
     Quiet,
     Sources,
     choice,
-    option,
-    parse_new_folder,
 )
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError, system_words
@@ -37,10 +35,6 @@ Format = Literal["github-action-benchmark"]
 
 def report(
     sources: Sources,
-    output: Annotated[
-        Path | None,
-        option("--output", "DIR", parse_new_folder, "Of files: where the report goes; new or empty."),
-    ] = None,
     scaling: BatchMode = None,
     quiet: Quiet = False,
     communication: Communication = None,
@@ -58,14 +52,13 @@ def report(
     given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
     prices = {name: price for name, price in given.items() if price is not None}
     of_study = [f"--{name.replace('_', '-')}" for name in prices] + (["--format"] if format_ else [])
-    of_files = [name for name, value in (("--output", output), ("--scaling", scaling)) if value is not None]
     directory = sources[0]
     if len(sources) > 1 or not directory.is_dir():
         _refuse(of_study, f"of a results directory (received {directory})")
         from raybench.commands.predict_run import report_files
 
-        raise typer.Exit(report_files(sources, output, scaling, make_console(), quiet=quiet))
-    _refuse(of_files, f"of a report of files; {directory} has its own")
+        raise typer.Exit(report_files(sources, scaling, make_console(), quiet=quiet))
+    _refuse(["--scaling"] if scaling is not None else [], f"of files; {directory} has its own")
     with ResultsDirectory.open_readonly(directory) as store:
         if store.is_sweep:
             _refuse(of_study, f"of a study; {directory} has a sweep of messages")

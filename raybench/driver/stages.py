@@ -212,8 +212,8 @@ def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) ->
         if request.kind != "steps" or not request.measure.profile or session.ledger.is_open(request):
             continue
         record = session.ledger.record_of(request)
-        steps = record.steps if record is not None else None
-        if steps is not None and not steps.profile and "profile" not in steps.missing:
+        measured = record.request if record is not None and record.steps is not None else None
+        if measured is not None and measured.kind == "steps" and not measured.measure.profile:
             session.note(NoteKind.NO_PROFILE, requests=(request,))
 
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from raybench.analysis.cost import epochs_time
+from raybench.analysis.cost import steps_time
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.plan.notes import Stage, num_suggestions, open_visits
 from raybench.plan.training import training_requests
@@ -213,7 +213,7 @@ class TimeBudget:
         if not stepped or self.epoch_samples is None:
             return 0.0
         epochs, samples = request.training.epochs, self.epoch_samples
-        return min(epochs_time(each, epochs * samples, epochs).value for each in stepped)
+        return min(steps_time(each, epochs * samples).value for each in stepped)
 
     def bounded(self, request: TrialRequest, expected_s: float = 0.0) -> TrialRequest:
         """``request``, ended soon after the time budget: its processes are there, and the clock runs.

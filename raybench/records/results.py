@@ -35,7 +35,7 @@ Beside = Literal[
     "matrix_peak",
     "parity",
     "compression_error",
-    "restarts",
+    "restarts",  # of older records
     "profile",
 ]
 
@@ -135,27 +135,6 @@ class GradientTimeline(Frozen):
         return self
 
 
-class Restart(Frozen):
-    """The beginning of an epoch, when the loader starts again as training's does: waits for batches, in s.
-
-    Of the slowest rank, ranks aligned batch by batch.
-    """
-
-    #: of older records: from the end of an epoch to the first batch of the next, on the slowest rank, in s
-    first_batch_s: Duration | None = None
-    #: batches from the first one on, until the loader's processes are in step again
-    num_batches: Count
-    #: for these batches, the first one among them, in s
-    waited_s: Duration
-    #: wait for a batch after them, on average, in s
-    usual_s: Duration
-
-    @property
-    def cost_s(self) -> float:
-        """What it adds to the epoch's steps, in s."""
-        return self.waited_s - self.num_batches * self.usual_s
-
-
 class LossParity(Frozen):
     """Losses and gradients from the same weights on the same samples, against those of one device.
 
@@ -174,28 +153,6 @@ class LossParity(Frozen):
     gradient_difference: float | None = None
     #: what in the model makes a difference legitimate
     may_differ: tuple[str, ...] = ()
-
-
-class TracedRank(Frozen):
-    """What one rank's trace of a few steps says, in s; each moment counts once."""
-
-    #: rank in the worker group
-    rank: Whole
-    #: steps in the trace
-    num_steps: Count
-    #: from the first step's begin to the last one's end, in s
-    steps_s: Seconds
-    #: time in which an operator runs, on GPUs a kernel, in s
-    compute_s: Duration
-    #: time in which a transfer runs, waiting for other ranks included, in s
-    communication_s: Duration
-    #: time in which both do, in s
-    both_s: Duration
-
-    @property
-    def alone_s(self) -> float:
-        """Communication while this rank does not compute, in s."""
-        return self.communication_s - self.both_s
 
 
 class PCIeLink(Frozen):
@@ -280,10 +237,10 @@ class StepsResult(Frozen):
     #: when each gradient is ready to be sent, in steps of their own; null: no `local` in the trial, or an
     #: older record
     gradient_timeline: GradientTimeline | None = None
-    #: restarts of the loader of real input, timed when the rounds are done; in trials of the curve
-    restarts: tuple[Restart, ...] = ()
-    #: what the trace of each rank says, where a profile was requested
-    profile: tuple[TracedRank, ...] = ()
+    #: of older records: restarts of the loader of real input
+    restarts: tuple[dict[str, float | None], ...] = ()
+    #: of older records: what the trace of each rank says
+    profile: tuple[dict[str, float], ...] = ()
     #: of a script: the arguments of DDP that the study's knobs have replaced, as they were
     overridden: dict[str, str] = Field(default_factory=dict)
     #: of older records: times of DDP's own logger, in s
@@ -539,10 +496,9 @@ class MessageBlock(Frozen):
     time_s: tuple[Seconds, ...] = Field(min_length=1)
     #: operations that count
     num_operations: Count
-    #: cores that the process of each of the record's `ranks` used, all its threads, mean over the operations
-    #: that count; null: unknown, as on GPUs
+    #: of older records: cores that the process of each of the record's `ranks` used
     busy_cores: OfRanks | None = None
-    #: busy share of the cores that each of them may use, by any process; null: unknown
+    #: of older records: busy share of the cores that each of them may use
     host_busy: OfRanks | None = None
 
     @property
@@ -582,10 +538,9 @@ class CollectivesResult(Frozen):
     stopped_by: StopReason
     #: what was not measured
     missing: tuple[NotMeasured, ...] = ()
-    #: a number for the host of each of the record's `ranks`, by which two of one name can be distinguished;
-    #: the first one's is 0
+    #: of older records: a number for the host of each of the record's `ranks`
     hosts: tuple[Whole, ...] = ()
-    #: cores that each of the record's `ranks` may use; null on GPUs
+    #: of older records: cores that each of the record's `ranks` may use
     host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     #: time of setting up, in s
     setup_s: Duration

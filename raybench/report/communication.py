@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raybench.analysis.collectives import (
-    FULL,
-    HALF,
-    HOLDS_WITHIN,
-    LEAST_OWN,
     Link,
     Message,
     SweepResults,
@@ -27,7 +23,6 @@ from raybench.report.format import (
     figures,
     gigabytes_per_s,
     plus_minus,
-    share,
     size_words,
     time_unit,
     timing,
@@ -35,7 +30,6 @@ from raybench.report.format import (
 from raybench.report.method import on_words
 from raybench.report.pages import Section, make_pages, with_something, write_files
 from raybench.report.plot import (
-    MOST_CURVES,
     Line,
     draw_lines,
     drawn,
@@ -73,7 +67,6 @@ Row = TypeVar("Row")
 
 LINES = f"time = latency + bytes over each link / bus bandwidth; 95% intervals. {NONE}: no message shows it."
 TIMES = "Of the slowest rank, with 95% intervals; n counts rounds."
-BY_CORES = " * the cores decide, not the link."
 
 
 def links_table(results: SweepResults) -> Table:
@@ -87,17 +80,8 @@ def links_table(results: SweepResults) -> Table:
             lambda each: known(each.bus_bandwidth_bytes_per_s, gigabytes_per_s),
             right=True,
         ),
-        Column[Link]("typical error", lambda each: f"{each.typical_error:.0%}", right=True),
-        Column[Link]("does not hold at", _far_off),
     ]
     return make_table("Latency and bandwidth", LINES, columns, results.links)
-
-
-def _far_off(link: Link) -> str:
-    """The messages for which the line does not hold: "64 KiB (-31%)"."""
-    return ", ".join(
-        f"{size_words(each.message_bytes)} ({each.relative:+.0%})" for each in link.does_not_hold
-    )
 
 
 def times_table(results: SweepResults) -> Table:
@@ -108,12 +92,9 @@ def times_table(results: SweepResults) -> Table:
     places = results.places
     rows: list[_Times] = sorted(found.items(), key=lambda row: (places.index(row[0][0]), row[0][1]))
 
-    are_of_both = {each.cores_decide for each in results.messages} == {True, False}
-
     def time_words(message: Message) -> str:
         unit, factor = time_unit(message.time_s.value)
-        star = " *" if are_of_both and message.cores_decide else ""
-        return f"{plus_minus(message.time_s.scaled(factor), unit)}{star}"
+        return plus_minus(message.time_s.scaled(factor), unit)
 
     def time_of(collective: Collective) -> Column[_Times]:
         return Column(collective, lambda row: known(row[1].get(collective), time_words), right=True)
@@ -124,7 +105,7 @@ def times_table(results: SweepResults) -> Table:
         *map(time_of, dict.fromkeys(each.collective for each in results.messages)),
         Column("n", lambda row: str(min(each.time_s.n for each in row[1].values())), right=True),
     ]
-    return make_table("Times", f"{TIMES}{BY_CORES if are_of_both else ''}", columns, rows)
+    return make_table("Times", TIMES, columns, rows)
 
 
 _Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
@@ -172,11 +153,11 @@ MOST_SIZES = 5  # that have room under an axis
 
 @dataclass(frozen=True)
 class BandwidthPlot:
-    """Bus bandwidths (bytes/s) over the message (bytes); with times (s) where the lines are collectives."""
+    """Times (s) and bus bandwidths (bytes/s) over the message (bytes), a line for each collective."""
 
     title: str
     bandwidths: tuple[Line, ...]
-    times: tuple[Line, ...] = ()
+    times: tuple[Line, ...]
 
 
 def messages_plot(results: SweepResults) -> BandwidthPlot | None:
@@ -194,39 +175,23 @@ def messages_plot(results: SweepResults) -> BandwidthPlot | None:
     return BandwidthPlot(words, tuple(_bandwidths(name, group) for name, group in groups.items()), times)
 
 
-def places_plot(results: SweepResults) -> BandwidthPlot | None:
-    """The first collective, a line for each place; None where there is one place only."""
-    if len(results.places) < 2:
-        return None
-    collective = results.messages[0].collective
-    lines = [_bandwidths(place_words(place), results.at(place, collective)) for place in results.places]
-    shown = tuple(line for line in lines if line.points)[:MOST_CURVES]
-    more = len(lines) - len(shown)
-    note = f" · {plural(more, 'place')} more in the tables" if more else ""
-    words = f"{collective}, {results.places[0].backend}: mean and 95% interval"
-    return BandwidthPlot(f"{words}, {n_words(fewest_and_most(shown))}{note}", shown)
-
-
 def _bandwidths(label: str, messages: Sequence[Message]) -> Line:
     return make_line(label, [(each.message_bytes, each.bus_bandwidth_bytes_per_s) for each in messages])
 
 
 def draw_bandwidths(plot: BandwidthPlot) -> Figure:
     """Bus bandwidths, and left of them the times."""
-    width_in = 9.0 if plot.times else 6.4
-    height_in = 3.7 + legend_height(width_in, plot.bandwidths)
-    figure, every = make_figure(width_in, height_in, columns=2 if plot.times else 1)
-    left, right = every[0], every[-1]
-    if plot.times:
-        draw_lines(left, plot.times, scale=1e6, log_x=True)
-        ends = shown_ends(point.estimate for line in plot.times for point in line.points)
-        log_y(left, [end * 1e6 for end in ends])
-        left.set_ylabel("time (µs)")
+    width_in = 9.0
+    figure, (left, right) = make_figure(width_in, 3.7 + legend_height(width_in, plot.bandwidths), columns=2)
+    draw_lines(left, plot.times, scale=1e6, log_x=True)
+    ends = shown_ends(point.estimate for line in plot.times for point in line.points)
+    log_y(left, [end * 1e6 for end in ends])
+    left.set_ylabel("time (µs)")
     points = [point for line in plot.bandwidths for point in line.points]
     draw_lines(right, plot.bandwidths, scale=1e-9, log_x=True)
     right.set_ylim(0, 1.06e-9 * max(shown_ends(point.estimate for point in points)))
     right.set_ylabel("bus bandwidth (GB/s)")
-    for axes in every:
+    for axes in (left, right):
         log2_axis(axes, sorted({int(point.x) for point in points}), size_words, MOST_SIZES)
         axes.set_xlabel("message")
     write_title(figure, plot.title)
@@ -238,19 +203,15 @@ MOST_NAMES = 3  # of what was not measured, in the answer
 
 
 def sweep_answer(results: SweepResults) -> list[Clause]:
-    """Latency and bandwidth of each collective at the headline's place, what decides, what is missing."""
+    """Latency and bandwidth of each collective at the headline's place, what is missing."""
     place, failed = results.headline, failures_words(results.failed)
     if place is None:
         return [Clause("Result", f"Nothing was measured{failed and f': {failed}'}.")]
-    there = results.at(place)
     groups = [group for each in results.sweep.collectives if (group := results.at(place, each))]
-    by_cores = sum(each.cores_decide for each in there)
-    decided = f"the cores, not the link, for {by_cores} of {plural(len(there), 'message')}"
     oversubscribed = any(record.request.config.oversubscribed for record in results.complete)
     clauses: dict[str, str] = {
         "Measured on": f"{place_words(place)}, {place.backend}",
         **{group[0].collective: _extremes(group[0], group[-1]) for group in groups},
-        "Decided by": decided if by_cores else "",
         "Oversubscribed": "more workers than cores, so not to be relied on" if oversubscribed else "",
         "Not measured": _not_measured(results),
         "Failed": failed,
@@ -311,13 +272,7 @@ BANDWIDTHS = (
 FITTED = (
     "Lines are least squares of the logarithms: every message counts equally. Intervals are from the "
     "residuals, or from the messages' own where these are wider; what the messages do not show within a "
-    "factor of two is left out. The typical error is the median of the residuals' sizes. It does not hold "
-    f"at messages that are off by more than {share(HOLDS_WITHIN)} and whose interval does not reach it."
-)
-DECIDED = (
-    f"The cores decide where a rank keeps {share(HALF)} of a core busy (the two ends of a transfer work in "
-    f"turn), or {share(FULL)} of a host's cores are busy, at least {share(LEAST_OWN)} by its ranks: a faster "
-    "link would hardly help. On GPUs it is not known."
+    "factor of two is left out."
 )
 GLOO = (
     "gloo has no reduce_scatter of its own: torch makes it of an all_reduce of a copy (pytorch pull request "
@@ -333,13 +288,10 @@ def write_sweep_report(
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``command`` measures
     the same. Raises ``OSError`` where the directory cannot be written.
     """
-    plots = [
-        *drawn("communication", "Messages", messages_plot(results), draw_bandwidths),
-        *drawn("places", "World sizes and placements", places_plot(results), draw_bandwidths),
-    ]
+    plots = [*drawn("communication", "Messages", messages_plot(results), draw_bandwidths)]
     links, times, missing = _tables(results)
     sections = {
-        "links": Section(links.title, ("communication", "places"), (links,)),
+        "links": Section(links.title, ("communication",), (links,)),
         "times": Section(times.title, tables=(times,)),
         "missing": Section(missing.title, tables=(missing,)),
     }
@@ -368,4 +320,4 @@ def _method(results: SweepResults) -> list[str]:
         return ["No part of the sweep is complete."]
     backends = {place.backend for place in results.places}
     reduce_scatter = "reduce_scatter" in results.sweep.collectives and "gloo" in backends
-    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, DECIDED, *([GLOO] if reduce_scatter else [])]
+    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, *([GLOO] if reduce_scatter else [])]

@@ -30,9 +30,8 @@ from raybench.report.pages import (
     write_files,
 )
 from raybench.report.plot import DrawnPlot, drawn
-from raybench.report.prediction import draw_prediction, prediction_plot
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import buckets_table, buckets_words, model_buckets_table, overlap_table
+from raybench.report.sections.overlap import buckets_table, buckets_words
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import (
     draw_scaling,
@@ -153,7 +152,6 @@ def draw_all(results: StudyResults) -> list[DrawnPlot]:
     return [
         *_drawn_scaling(results),
         *drawn("required", "What the network must bring", required_plot(results.more_devices), draw_required),
-        *drawn("prediction", "More devices", prediction_plot(results.outlook), draw_prediction),
         *_drawn_waterfall(results),
         *drawn("training", "Training", training_plot(results), draw_training),
     ]
@@ -176,7 +174,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         "scaling": Section("Scaling", ("scaling", "waterfall"), (scaling,), level="first"),
         "predictions": Section(
             "More devices",
-            ("required", "prediction"),
+            ("required",),
             (
                 more_table(results.more_devices, results.run, prices_of(results.study)),
                 required_table(results.more_devices),
@@ -197,7 +195,6 @@ def make_tables(results: StudyResults) -> ReportTables:
                 waterfall_table(results),
                 overheads_table(results),
                 communication_table(results),
-                overlap_table(results),
                 phases_table(results),
             ),
             level="folded",
@@ -215,7 +212,7 @@ def make_tables(results: StudyResults) -> ReportTables:
         ),
         "what-if": Section(
             "What if",
-            tables=(model_buckets_table(results), buckets_table(results)),
+            tables=(buckets_table(results),),
             level="folded",
             sentence=buckets_words(results),
         ),

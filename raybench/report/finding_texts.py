@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from raybench.analysis.findings.finding import Basis, Finding, FindingName, Need, Reason, is_tie
+from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
 from raybench.analysis.labels import changes_words
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
@@ -28,7 +28,6 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.MANY_BUCKETS: BY_LATENCY,
     Reason.BANDWIDTH: BY_LATENCY,
     Reason.COMPRESSED: BY_LATENCY,
-    Reason.CORES_LIMIT: f"{WAITS}, which the cores limit by the sweep, not the link",
     Reason.BOTH: f"{WAITS}, and neither latency nor bandwidth has most of their time",
     Reason.ONE_BUCKET_SIZE: f"{WAITS}, and one bucket size cannot separate latency from bandwidth",
     Reason.SWITCHED_OFF: f"{WAITS}, and {{variable}}={{value}} switches a fast path off",
@@ -83,7 +82,6 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.LEGITIMATE: f"{PARITY}, as {{why}}",
     Reason.LEGITIMATE_GRADIENT: f"{GRADIENT_PARITY}, as {{why}}",
     Reason.GRADIENT: GRADIENT_PARITY,
-    FindingName.SEVERAL_DEVICES: "{trials} ran on {others}, and the default on {here}",
     FindingName.NOT_ALL_MEASURED: "{missing}",
     Reason.CRASHED: "{which} crashed: {error}",
     Reason.TIMEOUT: "{which} took too long: {error}",
@@ -107,7 +105,6 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.MANY_BUCKETS: "set bucket_cap_mb to {new_bucket_cap_mb}, which sends fewer, larger buckets",
     Reason.BANDWIDTH: "use a larger batch, gradient accumulation, gradient_compression bf16 or a faster link",
     Reason.COMPRESSED: "use a larger batch, gradient accumulation or a faster link",
-    Reason.CORES_LIMIT: "use a larger batch, gradient accumulation or more cores for each worker",
     Reason.BOTH: "use a larger batch, which helps against both",
     Reason.ONE_BUCKET_SIZE: (
         "measure bucket_cap_mb {sizes} too, or run `raybench communication --world-sizes {world_size}`"
@@ -172,7 +169,6 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
     Reason.LEGITIMATE: "compare accuracies instead of losses",
     Reason.LEGITIMATE_GRADIENT: "compare accuracies instead of losses",
-    FindingName.SEVERAL_DEVICES: "compare rates and settings on one kind of device only",
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, which leaves more memory, if you need it",
     Reason.CRASHED: "fix the error, then resume",
     Reason.TIMEOUT: "resume with more time, if it does not hang",
@@ -224,12 +220,8 @@ def cost(finding: Finding) -> str:
 def next_step(finding: Finding) -> str:
     """What to do about the finding: a setting that is better, else its own fix."""
     change, ratio = finding.change, finding.predicted
-    if change and ratio is not None and finding.basis is Basis.MEASURED:
+    if change and ratio is not None and finding.is_measured:
         return f"use {changes_words(change)}, measured to be {ratio.value:.2f} times as fast"
-    if change and ratio is not None and finding.basis is Basis.PREDICTED:
-        return (
-            f"use {changes_words(change)}, predicted to be {ratio.low:.1f} to {ratio.high:.1f} times as fast"
-        )
     return _text(FIX, finding)
 
 

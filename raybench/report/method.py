@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raybench.analysis.cost import restart_time
-from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import ALIKE
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
-from raybench.analysis.stats.stopping import asked_half_width
 from raybench.analysis.summary import model_name
 from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
-from raybench.records.results import StopReason
-from raybench.report.format import number_words, timing
+from raybench.report.format import number_words
 from raybench.spec.plural import plural
-from raybench.spec.study import Study
+from raybench.spec.user_input import flat
 from raybench.spec.workloads import ScriptSpec
 
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
@@ -35,10 +30,10 @@ def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     Of a cluster's nodes their names, and in what they differ; the rest is of the first one.
     """
     nodes = environment.get("nodes") or ()
-    first = {name: value for name, value in environment.items() if name != "nodes"}
+    first = {name: _numbered(value) for name, value in environment.items() if name != "nodes"}
     lines = [
         (dotted.removesuffix("_bytes").replace("_", " "), _words(dotted, value))
-        for dotted, value in _flat(first)
+        for dotted, value in flat(first)
         if value not in (None, "", [], ())
     ]
     if nodes:
@@ -48,17 +43,10 @@ def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Through tables and through lists of tables, which are numbered."""
-    for name, inner in value.items():
-        dotted = f"{prefix}{name}"
-        if isinstance(inner, Mapping):
-            yield from _flat(inner, f"{dotted}.")
-        elif isinstance(inner, list | tuple) and any(isinstance(each, Mapping) for each in inner):
-            for index, each in enumerate(inner):
-                yield from _flat(each if isinstance(each, Mapping) else {"": each}, f"{dotted}.{index}.")
-        else:
-            yield dotted, inner
+def _numbered(value: Any) -> Any:
+    """A list of tables as a table by their numbers."""
+    is_of_tables = isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value)
+    return {str(number): each for number, each in enumerate(value)} if is_of_tables else value
 
 
 def _words(name: str, value: Any) -> str:
@@ -114,12 +102,6 @@ def began_words(records: Iterable[TrialRecord]) -> str:
     return f"{began[:16].replace('T', ' ')} UTC" if began else ""
 
 
-STOP_WORDS: dict[StopReason, str] = {
-    "half_width": "at the requested half-width",
-    "max_seconds": "by measure.max_seconds",
-    "steps": "after a fixed number",
-    "ended": "with the script or its time-out",
-}
 BLOCKS = (
     "In each round every variant of the step runs one block of steps, in shuffled order; the first steps of "
     "a block do not count."
@@ -141,6 +123,8 @@ KEPT_MEMORY = (
     f"may pay thousands of page faults. A program of your own keeps it with {KEPT_BY_VARIABLES}."
 )
 
+READ = "Real input is read in an endless order: no step has a start of the loader in it."
+
 
 def method_words(results: StudyResults) -> list[str]:
     """How it was measured, in sentences."""
@@ -153,8 +137,7 @@ def method_words(results: StudyResults) -> list[str]:
     rounds = number_words([len(each.rounds) for each in measured], "round")
     is_on_cpus = any(record.config.device == "cpu" for record in results.measured)
     return [
-        f"{len(measured)} of {plural(asked, 'trial')} completed, with {rounds} each. {BLOCKS} "
-        f"{_stop_words(results)}",
+        f"{len(measured)} of {plural(asked, 'trial')} completed, with {rounds} each. {BLOCKS}",
         f"{ESTIMATOR} {_spreads_words(results)}",
         AGAIN,
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; efficiency = speed-up / n. "
@@ -162,7 +145,7 @@ def method_words(results: StudyResults) -> list[str]:
         *_left_out_words(results),
         *(_script_words(script, results) if isinstance(script, ScriptSpec) else _tf32_words(results)),
         *([KEPT_MEMORY] if not is_script and is_on_cpus else []),
-        *_input_words(results),
+        *([READ] if results.study.workload.input == "real" else []),
     ]
 
 
@@ -224,38 +207,3 @@ def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
         named = ", ".join(f"{name}={value}" for name, value in replaced.items())
         words += f" The study's knobs replaced these arguments of its DDP: {named}."
     return [words]
-
-
-def _input_words(results: StudyResults) -> list[str]:
-    """How real input was read, and what its loader's start costs the headline's epoch."""
-    if results.study.workload.input != "real":
-        return []
-    words = "Real input is read in an endless order: no step has a start of the loader in it."
-    headline = results.headline
-    if headline is not None and (restart_s := restart_time(headline)) is not None:
-        many = devices_words(headline.config.world_size)
-        words += (
-            " In training it starts again in each epoch, which adds "
-            f"{timing(restart_s)} to the epoch's "
-            f"steps on {many} ({results.headline_label}), measured separately; n = {restart_s.n}."
-        )
-    return [words]
-
-
-def _stop_words(results: StudyResults) -> str:
-    """What ended the rounds, and in how many trials."""
-    requests = [each.request for each in results.measured if each.request.kind == "steps"]
-    asked = sorted({asked_half_width(each.measure, each.config.device) for each in requests})
-    ends = Counter(_end_words(each, results.study) for each in results.records if each.steps is not None)
-    stops = ", ".join(f"{words} in {plural(count, 'trial')}" for words, count in ends.most_common())
-    return f"Rounds ended {stops} (half-width requested: {' or '.join(f'{each:.1%}' for each in asked)})."
-
-
-def _end_words(record: TrialRecord, study: Study) -> str:
-    """What ended a trial's rounds; of its time, whether the study or its budget had set that."""
-    assert record.steps is not None
-    assert record.request.kind == "steps"
-    stop = record.steps.stopped_by
-    if stop == "max_seconds" and record.request.measure.max_seconds < study.measure.max_seconds:
-        return "by the time budget"
-    return STOP_WORDS[stop]

@@ -192,9 +192,6 @@ def required_table(more: MoreDevices | None) -> Table:
     def in_bits(each: Requirement) -> str:
         return known(each.bus_bytes_per_s, lambda rate: bit_rate_words(rate.value))
 
-    def over_today(each: Requirement) -> str:
-        return f"{figures(each.bus_bytes_per_s.value / today)}x" if each.bus_bytes_per_s and today else NONE
-
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
         Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
@@ -205,7 +202,6 @@ def required_table(more: MoreDevices | None) -> Table:
             right=True,
         ),
         Column("in bits", in_bits, right=True),
-        Column("over today's", over_today, right=True),
         Column("links of a node", lambda each: links_words(each) or NONE),
     ]
     caption = (

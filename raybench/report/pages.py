@@ -57,7 +57,11 @@ def with_something(sections: Mapping[str, Section], plots: Sequence[DrawnPlot]) 
         )
         for name, each in sections.items()
     }
-    return {name: each for name, each in found.items() if each.plots or each.tables or each.folded}
+    return {
+        name: each
+        for name, each in found.items()
+        if each.plots or each.tables or each.folded or each.sentence
+    }
 
 
 def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:

@@ -89,15 +89,6 @@ def with_separators(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
-def percent_axis(axes: Axes, lines: Sequence[Line]) -> None:
-    """An ordinate from 0 that has room for the lines, given as shares."""
-    from matplotlib.ticker import MaxNLocator
-
-    highest = max(shown_ends(point.estimate for line in lines for point in line.points), default=1.0)
-    axes.set_ylim(0, 100 * max(1.08, highest * 1.04))
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-
-
 def shown_ends(estimates: Iterable[Estimate]) -> list[float]:
     """The ends of the intervals as far as an axis shows them.
 

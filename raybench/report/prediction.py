@@ -1,13 +1,10 @@
-"""What more devices would bring, and cost: sentences, tables, plot, the CSV file of ``predict``."""
+"""What more devices would bring, and cost, and measurements made elsewhere: sentences and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
-
-import numpy as np
 
 from raybench.analysis.labels import devices_words
 from raybench.analysis.scaling import Status
@@ -21,31 +18,18 @@ from raybench.report.format import (
     interval,
     percent,
     plain_lasting,
+    sentence,
     time_unit,
     times,
 )
-from raybench.report.plot import (
-    COLORS,
-    GREY,
-    MARKERS,
-    Line,
-    legend_below,
-    legend_height,
-    log2_axis,
-    make_figure,
-    make_line,
-    percent_axis,
-    write_title,
-)
 from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
 from raybench.spec.knobs import KnobValue
-from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.console import Console
 
 Each = TypeVar("Each")
+TRADEOFF = "Time and cost"
 MOST_BATCHES = 3  # that a sentence names
 
 
@@ -104,7 +88,6 @@ def _limits(outlook: Outlook) -> Iterator[str]:
 
 
 def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
-    head += _without_restarts(outlook)
     best = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
     has_interval = found.way.run.time_s.low < found.way.run.time_s.high
     chance = f", {_chance(found)} {limit}" if has_interval else " (nobody said how sure that is)"
@@ -114,11 +97,6 @@ def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
     if found.surer is None or not has_interval:
         return words
     return f"{words}; for 95% {way_words(found.surer, outlook)}: {_spent(found.surer)}"
-
-
-def _without_restarts(outlook: Outlook) -> str:
-    """What a run of epochs takes besides its steps, and is not known of other numbers of devices."""
-    return " (without restarts of the loader)" if outlook.run.epochs else ""
 
 
 def _chance(found: Limited) -> str:
@@ -263,10 +241,10 @@ def prediction_table(outlook: Outlook, title: str) -> Table:
     return make_table(title, caption, columns, outlook.predicted)
 
 
-def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
+def tradeoff_table(outlook: Outlook) -> Table:
     """What a run takes on every measured and predicted number of devices."""
     if not outlook.ways:
-        return empty_table(title)
+        return empty_table(TRADEOFF)
     unit, unit_s = duration_unit(median(way.run.time_s.value for way in outlook.ways))
     priced = outlook.prices.are_known
 
@@ -297,7 +275,7 @@ def tradeoff_table(outlook: Outlook, title: str = "Time and cost") -> Table:
         f"{'money' if priced else 'device time'}: no other way is as good in both and better in one beyond "
         f"the intervals; a time without one counts as exact."
     )
-    return make_table(title, caption, columns, outlook.ways)
+    return make_table(TRADEOFF, caption, columns, outlook.ways)
 
 
 def _batch(outlook: Outlook) -> str:
@@ -349,86 +327,6 @@ def place_words(shape: Shape) -> str:
     return f"{shape.world_size:,}/{shape.nodes:,}"
 
 
-MOST_BANDS = 4  # more lie on each other
-
-
-@dataclass(frozen=True)
-class PredictionPlot:
-    """Efficiency over the world size, a line for each batch."""
-
-    model: str
-    world_sizes: tuple[int, ...]
-    measured: tuple[Line, ...]
-    predicted: tuple[Line, ...]  # of the same batches, from the largest measured world size on
-    num_left_out: int  # batches beyond those that a plot can hold
-
-
-def prediction_plot(outlook: Outlook | None) -> PredictionPlot | None:
-    """The batches of an outlook, evenly chosen where there are many; None where nothing was predicted."""
-    if outlook is None or not outlook.answered:
-        return None
-    answered = sorted({each.batch_size for each in outlook.answered})
-    places = np.unique(np.linspace(0, len(answered) - 1, min(len(answered), MOST_BANDS)).round().astype(int))
-    shown = [answered[place] for place in places]
-    every = (*outlook.measured, *outlook.answered)
-    sizes = {each.shape.world_size for each in every if each.batch_size in shown}
-    measured, predicted = list[Line](), list[Line]()
-    for batch in shown:
-        label, known = f"{_batch(outlook)} {batch:,}", _efficiencies(outlook.measured, batch)
-        new = _efficiencies(outlook.answered, batch)
-        last = known[-1:] if known and known[-1][0] < new[0][0] else []
-        measured.append(make_line(label, known))
-        predicted.append(make_line(label, [*last, *new]))
-    return PredictionPlot(
-        model=outlook.group.model,
-        world_sizes=tuple(sorted(sizes)),
-        measured=tuple(measured),
-        predicted=tuple(predicted),
-        num_left_out=len(answered) - len(shown),
-    )
-
-
-def _efficiencies(steps: Iterable[Expected], batch: int) -> list[tuple[float, Estimate | None]]:
-    """At each world size on the fewest nodes."""
-    fullest: dict[int, Expected] = {}
-    for each in sorted(steps, key=lambda each: each.shape.nodes):
-        if each.batch_size == batch:
-            fullest.setdefault(each.shape.world_size, each)
-    return [(size, fullest[size].efficiency) for size in sorted(fullest)]
-
-
-def draw_prediction(plot: PredictionPlot) -> Figure:
-    """Points measured, bands predicted."""
-    figure, (axes,) = make_figure(6.6, 3.9 + legend_height(6.6, plot.measured))
-    for index, (measured, predicted) in enumerate(zip(plot.measured, plot.predicted, strict=True)):
-        color, marker = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
-        x, y, low, high = _percentages(predicted)
-        axes.plot(x, y, color=color, linestyle="--", marker=marker, markerfacecolor="white", linewidth=1.4)
-        axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-        x, y, low, high = _percentages(measured)
-        ends, label = np.vstack([y - low, high - y]), measured.label
-        axes.errorbar(x, y, ends, color=color, marker=marker, linewidth=1.4, capsize=3, label=label)
-    axes.axhline(100, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    log2_axis(axes, plot.world_sizes)
-    percent_axis(axes, [*plot.measured, *plot.predicted])
-    axes.set_xlabel("world size (devices)")
-    axes.set_ylabel("scaling efficiency (%)")
-    largest = max((int(point.x) for line in plot.measured for point in line.points), default=0)
-    left_out = plural(plot.num_left_out, "batch", "batches")
-    note = f" · {left_out} more in predictions.csv" if plot.num_left_out else ""
-    words = f"{plot.model}: measured to {largest} devices (points), predicted beyond"
-    write_title(figure, f"{words}\n(dashed; band: 95% interval of a new measurement){note}")
-    legend_below(figure, axes)
-    return figure
-
-
-def _percentages(line: Line) -> tuple[np.ndarray, ...]:
-    x = np.array([point.x for point in line.points])
-    estimates = [point.estimate for point in line.points]
-    ends = (np.array([getattr(each, name) for each in estimates]) for name in ("value", "low", "high"))
-    return x, *(100 * each for each in ends)
-
-
 def print_outlooks(
     outlooks: Sequence[Outlook], console: Console, *, costs: bool, quiet: bool = False
 ) -> None:
@@ -460,3 +358,46 @@ def title_of(outlook: Outlook) -> str:
     group = outlook.group
     setting = f", {group.setting}" if group.setting else ""
     return f"{group.model}{setting}: {outlook.scaling} scaling"
+
+
+def imported_table(model: Outlook) -> Table:
+    """One model's measured steps, the smallest batch first."""
+    group = model.group
+    batch = "global batch" if group.scaling == "strong" else "batch"
+    columns: list[Column[MeasuredScaling]] = [
+        Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
+        Column(batch, lambda row: f"{row.batch_size:,}", right=True),
+        Column("step time, ms", lambda row: interval(row.step_time_s.scaled(1e3)), right=True),
+        Column("samples/s", lambda row: figures(row.throughput_samples_per_s.value), right=True),
+        Column("speed-up", lambda row: known(row.speedup, lambda each: f"{each.value:.2f}x"), right=True),
+        Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
+        Column("status", lambda row: str(row.status) if row.status else ""),
+    ]
+    of = "step time" if group.scaling == "strong" else "throughput"
+    caption = (
+        f"Over the smallest world size that was measured with the same batch; the speed-up is that of the "
+        f"{of}, efficiency is over the ratio of world sizes. Intervals stand where the file has those of the "
+        "step times."
+    )
+    return make_table(title_of(model), caption, columns, model.scalings)
+
+
+def print_imported(models: Sequence[Outlook], console: Console) -> None:
+    """The measured steps of each model, what more devices would bring, then the answer."""
+    from rich.text import Text
+
+    for model in models:
+        print_table(imported_table(model), console)
+        for line in bring_words(model):
+            console.print(Text(f"{sentence(line)}."))
+    console.print(Text(imported_answer(models), style="bold"))
+
+
+def imported_answer(models: Sequence[Outlook]) -> str:
+    """How each model scales: a line, its clauses separated by semicolons."""
+    named = len(models) > 1
+    clauses = []
+    for model in models:
+        name = f"{model.group.model}: " if named else ""
+        clauses += [f"{name}{words}" for words in measured_words(model)]
+    return "; ".join(clauses)

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.results import StudyResults
-from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.answer import SMOKE, answer
 from raybench.report.finding_texts import evidence, next_step
-from raybench.report.format import factor, figures, percent, relative_words
-from raybench.report.sections.scaling import Row, more_settings, scaling_rows
+from raybench.report.format import factor, figures, relative_words
+from raybench.report.sections.scaling import Row, efficiency_cell, more_settings, scaling_rows, speedup_cell
 from raybench.report.sections.settings import batch_cell, bound_words, fit_words, share_cell
 from raybench.report.sections.verification import verification_lines
-from raybench.report.table import NONE, Column, devices, known, make_table, rich_table, width_on
+from raybench.report.table import NONE, Column, devices, make_table, rich_table, width_on
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -92,17 +91,6 @@ def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) ->
     return drawn
 
 
-def _speedup(found: Scaling) -> str:
-    if found.speedup is None or found.baseline is None or found.is_baseline:
-        return ""
-    few = found.baseline.world_size
-    return f"{factor(found.speedup)}{f' over {few}' if few > 1 else ''}"
-
-
-def _efficiency(found: Scaling) -> str:
-    return known(found.efficiency, percent, "") if not found.is_baseline else ""
-
-
 def _step_time(step_s: Estimate) -> str:
     return f"{figures(step_s.value * 1e3)} ms {relative_words(step_s)}"
 
@@ -112,6 +100,6 @@ _COLUMNS: list[Column[Row]] = [
     Column("setting", lambda row: row.short),
     Column("step time", lambda row: _step_time(row.point.scaling.step_time_s), right=True),
     Column("samples/s", lambda row: figures(row.point.scaling.throughput_samples_per_s.value), right=True),
-    Column("speed-up", lambda row: _speedup(row.point.scaling), right=True),
-    Column("efficiency", lambda row: _efficiency(row.point.scaling), right=True),
+    Column("speed-up", lambda row: speedup_cell(row.point.scaling, factor), right=True),
+    Column("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True),
 ]

@@ -64,30 +64,17 @@ class SyntheticBatches:
 class RealBatches:
     """The rank's share of the data set, epoch after epoch, each in a new order.
 
-    Training starts its loader again in each epoch. Steps are timed without that; what it costs an epoch is
-    measured separately, on a loader that ends.
+    Training starts its loader again in each epoch; steps are timed without that.
     """
 
     def __init__(
-        self,
-        make_loader: Callable[[int | None], DataLoader[Any]],
-        place: Callable[[Any], Any],
-        check: Callable[[Any], None],
-        num_batches: int | None = None,
+        self, loader: DataLoader[Any], place: Callable[[Any], Any], check: Callable[[Any], None]
     ) -> None:
-        """``make_loader`` makes one that ends after that number of batches; None: one without an end.
-
-        ``check`` sees each batch first, and raises for one that must not be counted.
-        """
-        self._make_loader, self._place, self._check = make_loader, place, check
-        self._loader = make_loader(num_batches)
-        self._iterator: Iterator[Any] = iter(())
-        self.prefetched = self._loader.num_workers * PREFETCH_FACTOR
-        self.epoch_samples = len(self._loader.dataset)  # type: ignore[arg-type]  # of all ranks
-
-    def ending_after(self, num_batches: int) -> RealBatches:
-        """The same, by a loader that starts again after ``num_batches``."""
-        return RealBatches(self._make_loader, self._place, self._check, num_batches)
+        """``loader`` has no end; ``check`` raises for a batch that must not be counted."""
+        self._loader, self._place, self._check = loader, place, check
+        self._iterator: Iterator[Any] | None = None  # its processes start with the first batch
+        self.prefetched = loader.num_workers * PREFETCH_FACTOR
+        self.epoch_samples = len(loader.dataset)  # type: ignore[arg-type]  # of all ranks
 
     def next(self) -> Any:
         """The next full batch of the rank's share."""
@@ -99,16 +86,10 @@ class RealBatches:
         self._check(batch)
         return self._place(batch)
 
-    def pause(self) -> None:
-        """End the loader's processes, where they do not persist, until the next batch is requested."""
-        self._iterator = iter(())
-
     def _read(self) -> Any:
-        try:
-            return next(self._iterator)
-        except StopIteration:
+        if self._iterator is None:
             self._iterator = iter(self._loader)
-            return next(self._iterator)
+        return next(self._iterator)
 
 
 def drop_ready(batches: Batches) -> None:
@@ -180,56 +161,31 @@ def make_batches(
             f"batch {size}: each of {config.world_size} ranks has {share} samples of the {len(dataset)}"
         )
 
-    def make_loader(num_batches: int | None) -> DataLoader[Any]:
-        order = SampleOrder(
-            dataset,
-            size,
-            world_size=config.world_size,
-            rank=rank,
-            seed=config.seed,
-            num_batches=num_batches,
-        )
-        # without an end there is nothing to persist for
-        options = loader_options(workload, setting, device, persists=num_batches is not None)
-        return DataLoader(dataset, batch_size=size, sampler=order, drop_last=True, **options)
-
-    return RealBatches(make_loader, place, SamplesCheck(workload, size, "a batch of the data set"))
+    order = SampleOrder(dataset, size, world_size=config.world_size, rank=rank, seed=config.seed)
+    options = loader_options(workload, setting, device, persists=False)  # nothing to persist for
+    loader = DataLoader(dataset, batch_size=size, sampler=order, drop_last=True, **options)
+    return RealBatches(loader, place, SamplesCheck(workload, size, "a batch of the data set"))
 
 
 class SampleOrder(Sampler[int]):
     """Indices of one rank's samples, epoch after epoch, each in a new order; the same seed gives the same.
 
     Within an epoch no sample is on two ranks, and a rank has whole batches only: the rest of its share is
-    dropped. Every iteration begins with a new epoch.
+    dropped. An iteration does not end, so that no loader starts again.
     """
 
     def __init__(
-        self,
-        dataset: Dataset[Any],
-        batch_size: int,
-        *,
-        world_size: int,
-        rank: int,
-        seed: int,
-        num_batches: int | None = None,
+        self, dataset: Dataset[Any], batch_size: int, *, world_size: int, rank: int, seed: int
     ) -> None:
-        """``num_batches``: after which an iteration ends; None: never, so that no loader starts again.
-
-        The data set has at least ``batch_size`` samples for each rank.
-        """
+        """The data set has at least ``batch_size`` samples for each rank."""
         self._shuffled: DistributedSampler[Any] = DistributedSampler(
             dataset, num_replicas=world_size, rank=rank, seed=seed, drop_last=True
         )
         self._samples_of_epoch = self._shuffled.num_samples // batch_size * batch_size
         assert self._samples_of_epoch, "less than a batch for each rank"
-        self._samples = None if num_batches is None else num_batches * batch_size
-        self._epochs = count()
 
     def __iter__(self) -> Iterator[int]:
         """Indices into the data set."""
-        return islice(self._endless(), self._samples)
-
-    def _endless(self) -> Iterator[int]:
-        for epoch in self._epochs:
+        for epoch in count():
             self._shuffled.set_epoch(epoch)
             yield from islice(self._shuffled, self._samples_of_epoch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ import raybench
 from raybench.errors import CODE_FAILS, RaybenchError, RequestError, printable, text_of
 from raybench.spec.plural import plural
 
-SILENT_S = 30.0  # data may take longer to be read, so it is named and not ended
 MOST_FRAMES = 4  # of the user's own code, the innermost first
 LONGEST_FRAME = 160  # characters
 PYTHON = "Python"
@@ -25,13 +23,7 @@ _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 @contextmanager
 def fails_in_words(what: str, more: str = "") -> Iterator[None]:
-    """Whatever the user's code raises inside, by sys.exit too, is one line, with where; raybench's own stays.
-
-    ``what`` is named on stderr where it has not come back after ``SILENT_S``, with the line that it is at.
-    """
-    late = threading.Timer(SILENT_S, _say_where, [what, threading.get_ident()])
-    late.daemon = True
-    late.start()
+    """What the user's code raises, by sys.exit too, becomes one line with its place; raybench's own stays."""
     try:
         yield
     except RaybenchError:
@@ -40,15 +32,6 @@ def fails_in_words(what: str, more: str = "") -> Iterator[None]:
         text, line = text_of(error), line_of(error)
         reported = (f": {text}" if text else "") + (f" ({line})" if line else "")
         raise RequestError(f"{what} raised {type(error).__name__}{reported}{more}") from error
-    finally:
-        late.cancel()
-
-
-def _say_where(what: str, thread: int) -> None:
-    frame = sys._current_frames().get(thread)
-    line = _innermost_line(traceback.extract_stack(frame)) if frame else ""
-    where = f", now at {line}" if line else ""
-    print(f"{what} has not returned for {SILENT_S:g} s{where} (Ctrl-C ends it)", file=sys.stderr, flush=True)
 
 
 def frames_of(error: BaseException) -> tuple[str, ...]:
@@ -78,11 +61,7 @@ def line_of(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError):
         return ""
-    return _innermost_line(traceback.extract_tb(error.__traceback__))
-
-
-def _innermost_line(frames: traceback.StackSummary) -> str:
-    own = [frame for frame in frames if not package_of(frame.filename)]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not package_of(frame.filename)]
     return printable(f"{_short(own[-1].filename)}, line {own[-1].lineno}") if own else ""
 
 

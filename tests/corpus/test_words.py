@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raybench.analysis.simulate.as_if import OF_CEILING
-from raybench.report.more_devices import more_sentences
+from raybench.report.more_devices import bit_rate_words, more_sentences
 from tests.conftest import ROOT
 from tests.corpus.invariants import Drawn
 from tests.corpus.words import before_first_table, sentences, unfolded, words
@@ -94,7 +94,8 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     assert ", and these reach " in said
     table = drawn.table("What the network must bring")
     assert table is not None
-    assert table.rows[0]["over today's"] == f"{first.bus_bytes_per_s.value / today:.2f}x"
+    assert table.rows[0]["in bits"].startswith(bit_rate_words(first.bus_bytes_per_s.value))
+    assert bit_rate_words(today) in table.caption
 
 
 def test_advice_that_was_not_trained_says_so(draw: Callable[[str], Drawn]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,20 +17,15 @@ FEATURES = 4
 class SlowSamples(Dataset[Any]):
     """What a loader's process can read ``start_s`` after the moment at which it is about to be started.
 
-    So the time that the process itself takes to start passes inside the wait. Where it takes longer (a busy
-    machine), the file ``late`` has a line with the number of the start and by how much it was late, in s.
+    So the time that the process itself takes to start passes inside the wait.
     """
 
-    def __init__(
-        self, length: int, start_s: float, read_s: float, broken_starts: tuple[int, ...], late: str
-    ) -> None:
-        self._length, self._start_s, self._read_s, self._late = length, start_s, read_s, late
-        self._broken_starts, self._starts = broken_starts, 0
-        self._ready_at, self._is_ready = 0.0, False
+    def __init__(self, length: int, start_s: float, read_s: float) -> None:
+        self._length, self._start_s, self._read_s = length, start_s, read_s
+        self._ready_at = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to a process that starts."""
-        self._starts += 1
         return self.__dict__ | {"_ready_at": time.perf_counter() + self._start_s}
 
     def __len__(self) -> int:
@@ -39,20 +33,9 @@ class SlowSamples(Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
         if get_worker_info() is not None:
-            if self._starts in self._broken_starts:
-                raise ValueError(f"planted in start {self._starts}")
-            self._wait_for_start()
+            time.sleep(max(0.0, self._ready_at - time.perf_counter()))
         time.sleep(self._read_s)
         return [torch.full((FEATURES,), float(index)) for index in indices]
-
-    def _wait_for_start(self) -> None:
-        if self._is_ready:
-            return
-        self._is_ready, early_s = True, self._ready_at - time.perf_counter()
-        time.sleep(max(0.0, early_s))
-        if self._late:
-            with Path(self._late).open("a") as file:
-                file.write(f"{self._starts} {max(0.0, -early_s)}\n")
 
 
 class SlowData:
@@ -79,8 +62,6 @@ def slow_data(
     start_s: float = 0.0,
     read_s: float = 0.0,
     step_s: float = 0.010,
-    broken_starts: tuple[int, ...] = (),
-    late: str = "",
 ) -> SlowData:
-    """The workload's factory. ``broken_starts``: numbers of the started processes that cannot read."""
-    return SlowData(step_s, length, start_s, read_s, tuple(broken_starts), late)
+    """The workload's factory."""
+    return SlowData(step_s, length, start_s, read_s)

@@ -1,13 +1,11 @@
-"""Trials that are profiled when their rounds are done, on two gloo ranks: the traces, and what they say."""
+"""Trials that are profiled when their rounds are done, on two gloo ranks: their traces."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,18 +17,10 @@ from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps import profiling, steps_trial
-from raybench.worker.steps.profiling import traced_rank
-from tests.ranks.agreement import measured_undisturbed
-from tests.ranks.planted import MAX_RANKS, Plant, blocks_aligned
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, SHORT, complete, serve_trial
 from tests.unit import studies
 
-pytestmark = pytest.mark.alone
-
-LATE_S = 0.030  # of the second rank, in the forward pass
-LAYERS_S = (0.006, 0.006, 0.006)  # of the backward pass; each layer has a bucket of its own
-NEAR_S = 0.006
 MOST_BYTES = 2**20  # of a trace of a small model: it has some hundred operators
 SHORTEST: dict[str, Any] = {"half_width": 0.5, "steps": 2, "min_rounds": 3, "warmup_steps": 1}
 
@@ -122,26 +112,16 @@ def test_ranges_lie_in_their_step_one_after_the_other(served: dict[str, Outcome]
         assert all(begin >= end for (begin, _, _), end in zip(ranges[1:], ends, strict=False))
 
 
-def test_the_record_says_what_the_traces_say(served: dict[str, Outcome]) -> None:
-    outcome = served["profiled"]
-    said = complete(outcome).profile
-    assert said == tuple(traced_rank(trace, rank) for rank, trace in enumerate(events(outcome)))
-    for each in said:
-        assert 0 <= each.both_s <= each.communication_s
-        assert 0 < each.compute_s < each.steps_s
-
-
 def test_one_device_has_a_trace_without_transfers(served: dict[str, Outcome]) -> None:
     (trace,) = events(served["alone"])
-    (said,) = complete(served["alone"]).profile
-    assert "raybench/backward" in names_of(trace)
-    assert said.communication_s == 0
+    names = names_of(trace)
+    assert "raybench/backward" in names
+    assert "gloo:all_reduce" not in names
 
 
 def test_nothing_is_profiled_unasked(served: dict[str, Outcome]) -> None:
     result = complete(served["not asked"])
     assert served["not asked"].files == ()
-    assert result.profile == ()
     assert "profile" not in result.missing
 
 
@@ -153,31 +133,3 @@ def test_a_profile_that_cannot_be_had_costs_only_itself(
     assert len(result.rounds) == SHORTEST["min_rounds"]
     assert reason in result.missing["profile"]
     assert served[case].files == ()
-    assert result.profile == ()
-
-
-def test_planted_transfers_are_hidden_and_exposed_as_planted(pair: Ranks, tmp_path: Path) -> None:
-    """The first rank's transfers wait for the second's, which comes late: longer than its layers take.
-
-    The first one begins when the first of three layers is done, so that two layers hide it.
-    """
-    stamps = tmp_path / "stamps"
-    np.zeros(MAX_RANKS).tofile(stamps)
-    plant = Plant(straggler_s=LATE_S, straggler_rank=1, backward_s=LAYERS_S)
-    setting = Setting(batch_size=8, bucket_cap_mb=0.0005)
-    late = request(workload=plant.spec(str(stamps)), setting=setting, measure={"profile": True})
-    waits, comes_late = measured_undisturbed(
-        lambda: complete(pair.call(_serve_planted, late)[0][0]), lambda steps: steps
-    ).profile
-    assert waits.both_s / waits.num_steps == pytest.approx(sum(LAYERS_S[1:]), abs=NEAR_S)
-    assert waits.alone_s / waits.num_steps == pytest.approx(LATE_S, abs=NEAR_S)
-    assert comes_late.alone_s / comes_late.num_steps < NEAR_S
-
-
-def _serve_planted(asked: StepsRequest) -> list[Outcome]:
-    torch.set_num_threads(1)
-    communicators = Communicators("gloo")
-    with blocks_aligned():
-        outcomes = serve_trial(asked, BOTH, communicators, GroupCache())
-    communicators.drop_team()
-    return outcomes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from raybench.analysis.findings.finding import FindingName
-from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, Variant
@@ -22,7 +20,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
-from tests.ranks.agreement import agrees, may_name_others, measured_undisturbed
+from tests.ranks.agreement import may_name_others, measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
 from tests.support.alone import findings
@@ -48,13 +46,11 @@ def request(planted: dict[str, Any], **setting: Any) -> StepsRequest:
 
 
 START_S, READ_S, NEARLY_S = 0.4, 0.040, 0.015
-OWN_S = 0.15  # at most, of a start: ending the process before it, on a busy machine
-MOST_ERROR_S = 0.03
-TIMED_FROM = 3  # starts of a process: that of the rounds, the first one after them, those that are timed
 REQUESTS = {
     # two processes bring a batch each 20 ms, a little less often than steps could take one
     "too slow": request({"read_s": READ_S, "length": 4096, "step_s": NEARLY_S}, workers=2),
-    "breaks": request({"broken_starts": (TIMED_FROM,)}, workers=1, persistent_workers=False),
+    # four batches in an epoch of each rank: a start in every block, were there any
+    "slow to start": request({"start_s": START_S}, workers=1, persistent_workers=False),
 }
 
 
@@ -67,29 +63,14 @@ def rank_measures(requests: dict[str, StepsRequest]) -> dict[str, Outcome]:
 
 
 @pytest.fixture(scope="module")
-def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By how much each start was later than planted."""
-    return tmp_path_factory.mktemp("slow") / "late"
-
-
-@pytest.fixture(scope="module")
-def requests(late: Path) -> dict[str, StepsRequest]:
-    # four batches in an epoch of each rank: a start in every block, were there any
-    planted = {"start_s": START_S, "late": str(late)}
-    return {"slow to start": request(planted, workers=1, persistent_workers=False), **REQUESTS}
-
-
-@pytest.fixture(scope="module")
-def found(pair: Ranks, requests: dict[str, StepsRequest], late: Path) -> dict[str, Outcome]:
+def found(pair: Ranks) -> dict[str, Outcome]:
     """What the leader brought."""
 
     def measure(name: str) -> Outcome:
-        late.write_text("")
-        found: Outcome = pair.call(rank_measures, {name: requests[name]})[0][name]
+        found: Outcome = pair.call(rank_measures, {name: REQUESTS[name]})[0][name]
         return found
 
-    # the one whose late starts are kept comes last
-    return {name: measured_undisturbed(partial(measure, name), measured) for name in reversed(requests)}
+    return {name: measured_undisturbed(partial(measure, name), measured) for name in REQUESTS}
 
 
 def measured(result: Outcome) -> StepsResult:
@@ -106,28 +87,6 @@ def step_s(found: StepsResult, variant: Variant) -> float:
 def test_steps_are_those_of_the_steady_state_however_slow_a_loader_is_to_start(found):
     for variant in VARIANTS:
         assert STEP_S <= step_s(measured(found["slow to start"]), variant) < STEP_S + START_S / 10, variant
-
-
-def test_what_a_start_costs_an_epoch_is_found_again(found, late):
-    restarts = measured(found["slow to start"]).restarts
-    assert len(restarts) >= 3
-    late_s: dict[int, float] = {}  # of the slower rank
-    for line in late.read_text().splitlines():
-        number, seconds = line.split()
-        late_s[int(number)] = max(late_s.get(int(number), 0.0), float(seconds))
-    truth = trimmed_mean([START_S + late_s[TIMED_FROM + place] for place in range(len(restarts))])
-    cost = trimmed_mean([restart.cost_s for restart in restarts])
-    agrees("start", cost, truth.value, floor=OWN_S, most_error=MOST_ERROR_S)
-    assert all(restart.waited_s >= START_S for restart in restarts)
-    assert all(restart.usual_s < START_S / 10 for restart in restarts)
-
-
-def test_processes_that_persist_only_begin_to_read_again(found):
-    result = measured(found["too slow"])
-    assert len(result.restarts) >= 3
-    # of a loader that is always waited for, a start costs what it lies idle meanwhile
-    assert all(restart.waited_s >= READ_S for restart in result.restarts)
-    assert result.missing == {}
 
 
 def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(found):
@@ -156,10 +115,3 @@ def test_a_slow_loader_is_the_first_finding(found):
     assert first.explains is not None
     assert first.explains.value == pytest.approx(step_s(result, "local") - NEARLY_S, rel=0.5)
     assert first.change == {"workers": 4}
-
-
-def test_a_loader_that_fails_to_start_again_loses_nothing_of_the_rounds(found):
-    result = measured(found["breaks"])
-    assert len(result.rounds) == 4
-    assert result.restarts == ()
-    assert result.missing == {"restarts": "rank 0: ValueError: planted in start 3"}

@@ -1,1 +1,1 @@
-"""What the records say is wrong, and of what: findings, configurations and their causes."""
+"""What the records say is wrong, and of what: findings and their causes."""

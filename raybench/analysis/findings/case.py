@@ -45,8 +45,6 @@ class MeasuredBatch:
     """A trial's batch, and what it brings."""
 
     samples: int  # of one device's pass
-    knob: int
-    efficiency: float
     samples_per_s: float
 
 
@@ -79,8 +77,7 @@ class Peers:
                 continue
             config, found = record.config, scaling_of(record)
             if found.efficiency is not None:
-                knob, rate = int(config.setting.batch_size), found.throughput_samples_per_s.value
-                measured = MeasuredBatch(config.batch_size, knob, found.efficiency.value, rate)
+                measured = MeasuredBatch(config.batch_size, found.throughput_samples_per_s.value)
                 batches.setdefault(_of_batches(config), []).append(measured)
             own = config.batch_size * config.setting.gradient_accumulation
             units = {own: one_device(config, config.batch_size)}

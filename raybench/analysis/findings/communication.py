@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.findings.batch import larger_batch
+from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
@@ -116,7 +116,7 @@ class Limit:
 
 
 def _limit(case: Case, latency_share: Estimate | None) -> Limit:
-    """Latency, bandwidth or the cores, where one has certainly more than half of the transfers' time."""
+    """Latency or bandwidth, where one has certainly more than half of the transfers' time."""
     if latency_share is None:
         sizes, size = " and ".join(f"{each:g}" for each in _other_sizes(case)), str(case.config.world_size)
         reason = Reason.ONE_BUCKET_SIZE if sizes else Reason.UNSEPARATED
@@ -127,12 +127,10 @@ def _limit(case: Case, latency_share: Estimate | None) -> Limit:
         return Limit(Reason.MANY_BUCKETS, change={"bucket_cap_mb": _in_one_bucket(case)})
     if latency_share.high >= HALF:
         return Limit(Reason.BOTH)
-    if _cores_decide(case):
-        return Limit(Reason.CORES_LIMIT)
     if case.config.setting.gradient_compression != "none":
         return Limit(Reason.COMPRESSED)
     # half the bytes cost digits, so a larger batch comes first
-    return Limit(Reason.BANDWIDTH, change=None if larger_batch(case) else {"gradient_compression": "bf16"})
+    return Limit(Reason.BANDWIDTH, change=None if twice_the_batch(case) else {"gradient_compression": "bf16"})
 
 
 def _other_sizes(case: Case) -> list[float]:
@@ -159,12 +157,6 @@ def _in_one_bucket(case: Case) -> float:
 def sweep_link(case: Case) -> Link | None:
     """The all-reduce's line at this world size and number of nodes, where a sweep was given."""
     return case.around.links.get(LinkKey("all_reduce", case.config.world_size, case.record.nodes))
-
-
-def _cores_decide(case: Case) -> bool:
-    """Whether the sweep says so of messages as large as the buckets."""
-    link, buckets = sweep_link(case), case.steps.bucket_bytes
-    return link is not None and bool(sum(buckets)) and link.cores_decide(sum(buckets) / len(buckets))
 
 
 # Variables that switch a fast path off, and what they are then.

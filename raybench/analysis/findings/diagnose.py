@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from raybench.analysis.findings.advice import advised, better_settings
 from raybench.analysis.findings.batch import batch_too_small
 from raybench.analysis.findings.case import Around, Case, Peers, Rule, WholeStudy
 from raybench.analysis.findings.communication import communication_bound, interference, unattributed_loss
 from raybench.analysis.findings.compute import contention, costly_wrapper, data_bound, other_processes
-from raybench.analysis.findings.configurations import (
-    DiagnosedConfiguration,
-    advised,
-    better_settings,
-)
 from raybench.analysis.findings.evenness import (
     host_synchronization,
     jitter,
@@ -28,7 +24,7 @@ from raybench.analysis.findings.evenness import (
     too_few_cores,
 )
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
-from raybench.analysis.findings.of_study import failed, several_devices
+from raybench.analysis.findings.of_study import failed
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.records.record import TrialRecord
@@ -58,8 +54,6 @@ RULES: Mapping[FindingName, Rule] = {
     FindingName.UNATTRIBUTED_LOSS: unattributed_loss,
     FindingName.RARE_SLOW_STEPS: rare_slow_steps,
 }
-# on a study; what was not reached its driver knows
-OF_STUDY: tuple[Callable[[WholeStudy], list[Finding]], ...] = (failed, several_devices)
 
 
 @dataclass(frozen=True)
@@ -68,28 +62,21 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]  # of every trial
     first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
-    configurations: tuple[DiagnosedConfiguration, ...]
     not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
 
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
-    """The findings of every setting, the headline's ranked, every configuration with its own."""
-    better, peers = better_settings(results), _peers(results)
+    """The findings of every setting, the headline's ranked."""
+    better, peers, headline = better_settings(results), _peers(results), results.headline
     cases = {record.trial_id: _case(results, record, peers, around) for record in results.references}
     of_trial = {
-        trial_id: ranked(advised(case, diagnose(case), better.get(trial_id, ())))
+        trial_id: ranked(advised(case, diagnose(case), better if case.record is headline else ()))
         for trial_id, case in cases.items()
     }
-    whole = WholeStudy(results, around)
-    of_study = [finding for rule in OF_STUDY for finding in rule(whole)]
-    headline = results.headline
+    of_study = failed(WholeStudy(results, around))  # what was not reached its driver knows
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
         first=ranked([*(of_trial[headline.trial_id] if headline else ()), *of_study]),
-        configurations=tuple(
-            DiagnosedConfiguration(cases[trial_id].record, changes, of_trial[trial_id])
-            for trial_id, changes in better.items()
-        ),
         not_examined=_not_examined(cases[headline.trial_id]) if headline else (),
     )
 

@@ -15,7 +15,7 @@ class FindingName(StrEnum):
     """Every finding there is."""
 
     # where the step's time goes: each explains some of it
-    #: communication that compute does not hide, and what limits it: latency, bandwidth, the cores, or a slow
+    #: communication that compute does not hide, and what limits it: latency, bandwidth, or a slow
     #: way (a variable switches a fast path off, an interface is not a network between nodes, GPUs are joined
     #: through the host while others are not, NCCL took sockets despite InfiniBand, RoCE or EFA, or these
     #: without GPUDirect)
@@ -64,8 +64,6 @@ class FindingName(StrEnum):
     # what limits the use of the figures
     #: the strategy's losses, or its first gradient, are not one device's
     LOSSES_DISAGREE = "losses disagree"
-    #: trials ran on devices of another name than the headline's; `predict` leaves them out
-    SEVERAL_DEVICES = "devices of several kinds"
     #: what failed when the rounds were done
     NOT_ALL_MEASURED = "not all measured"
     #: trials without figures, one finding for each cause: an error (with the user's own lines of code), a
@@ -84,7 +82,6 @@ class Reason(StrEnum):
     MANY_BUCKETS = auto()  # latency
     BANDWIDTH = auto()
     COMPRESSED = auto()  # bandwidth, of gradients that are compressed already
-    CORES_LIMIT = auto()  # not the link, by the sweep
     BOTH = auto()  # neither latency nor bandwidth has certainly more than half
     ONE_BUCKET_SIZE = auto()  # which of them is unknown; another bucket size separates them
     UNSEPARATED = auto()  # the same; a sweep separates them
@@ -176,13 +173,6 @@ class Severity(StrEnum):
     PROBLEM = "problem"  # the numbers should not be used as they are
 
 
-class Basis(StrEnum):
-    """Where a change comes from, if not from the finding's own rule."""
-
-    MEASURED = auto()  # a setting of this study that is better
-    PREDICTED = auto()  # a larger batch
-
-
 @dataclass(frozen=True)
 class Finding:
     """One thing that was noticed in one trial; of equal failures in the first one.
@@ -206,7 +196,7 @@ class Finding:
     is_at_most: bool = False  # ``explains`` is a bound: perhaps none of it
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
-    basis: Basis | None = None  # of the change
+    is_measured: bool = False  # the change: it is a setting of this study
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
 

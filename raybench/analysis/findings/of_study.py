@@ -1,15 +1,13 @@
-"""Findings on a study: failures, what was not reached, devices of several kinds."""
+"""Findings on a study: failures, and what was not reached."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from raybench.analysis.findings.case import WholeStudy
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.labels import trial_words
-from raybench.analysis.reference import same_devices
 from raybench.records.record import State, TrialRecord
 from raybench.spec.study import COMPILING
 
@@ -109,26 +107,5 @@ def not_reached(whole: WholeStudy) -> list[Finding]:
             {},
             named={"left_out": ", ".join(whole.left_out)},
             command=command_to_go_on(whole),
-        )
-    ]
-
-
-def several_devices(whole: WholeStudy) -> list[Finding]:
-    """Trials ran on devices of another kind than the headline's, where that is known."""
-    headline = whole.results.headline
-    complete = (each for each in whole.results.records if each.state == "complete")  # of every start
-    others = [each for each in complete if headline and not same_devices(each, headline)]
-    if headline is None or not others:
-        return []
-    kinds = Counter(f"{each.device_name}" for each in others)
-    named = {"here": f"{headline.device_name}", "others": ", ".join(kinds)}
-    # what settings and world sizes differ by may be the devices
-    return [
-        Finding(
-            FindingName.SEVERAL_DEVICES,
-            Severity.WARNING,
-            others[0].trial_id,
-            {"trials": len(others)},
-            named=named,
         )
     ]

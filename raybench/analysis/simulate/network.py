@@ -4,7 +4,7 @@ A sweep of the place (``communication``) gives the line of latency and bandwidth
 ``replay``, which sends as its steps do, then sets the level of both, as far as it is known better than the
 line. Without a sweep the replays of trials with other buckets are fitted: replay = latency * buckets /
 messages at once + bytes / bandwidth, by least squares of relative errors, neither below 0. One replay alone
-says nothing of the latency: a usual one is taken, within wide bounds, and said to be so.
+says nothing of the latency: a usual one is taken, within wide bounds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -35,30 +35,6 @@ UNKNOWN_WITHIN = 2.0  # a factor, of what a sweep's messages do not show
 LEAST_RATIO = 1.2  # of messages for each byte, between the replays that separate latency from bandwidth
 
 
-# what a prediction rests on; sentences are in ``report.sections.overlap``
-NoteKind = Literal[
-    "wire by sweep",
-    "wire by replays",  # of so many trials
-    "wire with assumed latency",  # in s
-    "other buckets",  # DDP's own are not those of the rule
-    "batch as measured",  # the batch
-    "batch by line",  # through these batches
-    "batch in proportion",  # to the trial's own
-    "compression",  # share of the bytes
-    "compression as of fp32",  # the same, where the record lacks the gradients' type
-    "another link",
-    "faster link",
-]
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something that a prediction rests on, with its numbers."""
-
-    kind: NoteKind
-    values: tuple[float, ...] = ()
-
-
 @dataclass(frozen=True)
 class KnownWire:
     """A wire, and how well its latency and its time for a byte are known: half-widths of their logarithms."""
@@ -66,7 +42,6 @@ class KnownWire:
     wire: Wire
     latency_half: float
     s_per_byte_half: float
-    source: Note
 
     def bent(self) -> list[Wire]:
         """The wire with its latency, and with its time for a byte, at either end of what they may be."""
@@ -169,7 +144,7 @@ def wire_of(
         weight = line_half**2 / (line_half**2 + half**2)  # of the replay: a noisy one says little
         found = _at_level(own, Wire(*line.line, at_once), weight)
         half = line_half * half / math.hypot(line_half, half)
-        return KnownWire(found, latency_half, half, Note("wire by sweep"))
+        return KnownWire(found, latency_half, half)
     alike = [each for other in others if (each := _replay(other)) and _same_place(other, record)]
     fitted = _fitted([own, *alike], at_once)
     if fitted is not None:
@@ -178,7 +153,7 @@ def wire_of(
     per_message = own.time_s.value * at_once / len(own.bytes)
     latency_s = min(USUAL_LATENCY_S[backend], LARGEST_LATENCY_SHARE * per_message)
     guess = _at_level(own, Wire(latency_s, own.time_s.value / sum(own.bytes), at_once))
-    return KnownWire(guess, KNOWN_WITHIN, half, Note("wire with assumed latency", (latency_s,)))
+    return KnownWire(guess, KNOWN_WITHIN, half)
 
 
 class _Replay(NamedTuple):
@@ -226,6 +201,4 @@ def _fitted(replays: Sequence[_Replay], at_once: int) -> KnownWire | None:
     least_s = max(float(halves[0]) / 2, 1e-7)
     latency_half = min(float(halves[0]) / max(latency_s, least_s), KNOWN_WITHIN)
     wire = Wire(max(float(latency_s), least_s), float(s_per_byte), at_once)
-    return KnownWire(
-        wire, latency_half, float(halves[1] / s_per_byte), Note("wire by replays", (len(replays),))
-    )
+    return KnownWire(wire, latency_half, float(halves[1] / s_per_byte))

@@ -14,7 +14,7 @@ from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.labels import setting_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured
-from raybench.analysis.simulate.network import KnownWire, Note, NoteKind, link_s_per_byte, wire_of
+from raybench.analysis.simulate.network import KnownWire, link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
     WAYS,
@@ -74,7 +74,6 @@ class ComputeOfBatch:
 
     factor: float
     half: float  # of an interval of either, relative
-    source: Note | None  # None: it is the trial's own batch
 
 
 @dataclass(frozen=True)
@@ -113,20 +112,18 @@ def compute_of_batch(
     """
     own = record.config.batch_size
     if micro_batch == own:
-        return ComputeOfBatch(1.0, 0.0, None)
+        return ComputeOfBatch(1.0, 0.0)
     alone = _alone([record, *others], record.config)
     times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
     if own not in times or len(times) == 1:
         ratio = micro_batch / own
         fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
-        return ComputeOfBatch(ratio, abs(fixed / ratio - 1), Note("batch in proportion", (own,)))
+        return ComputeOfBatch(ratio, abs(fixed / ratio - 1))
     noise = max(each.relative_half_width for each in alone.values())
     if micro_batch in times:
-        factor = times[micro_batch] / times[own]
-        return ComputeOfBatch(factor, noise, Note("batch as measured", (micro_batch,)))
+        return ComputeOfBatch(times[micro_batch] / times[own], noise)
     outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
-    source = Note("batch by line", tuple(sorted(times)))
-    return ComputeOfBatch(_line(times, own, micro_batch), noise * outside, source)
+    return ComputeOfBatch(_line(times, own, micro_batch), noise * outside)
 
 
 def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
@@ -171,7 +168,6 @@ class Predicted:
     throughput_samples_per_s: Estimate
     gain: Estimate  # of throughput over the trial's own setting, less one
     measured_s: Estimate | None  # the step of that setting, where it was measured
-    notes: tuple[Note, ...] = ()
 
     @property
     def error(self) -> float | None:
@@ -201,7 +197,6 @@ class WhatIf:
     step_time_s: Estimate  # as measured
     simulated_s: float  # before what the simulation misses is carried along
     points: tuple[Predicted, ...]
-    notes: tuple[Note, ...]  # what holds for all of them
     listed: ListedSizes | None = None  # one of ``points`` where it is proposed; None: not looked for
 
     @property
@@ -245,7 +240,6 @@ def what_if(
         step_time_s=trial.step_s,
         simulated_s=trial.bare.simulated_s(record.config.setting.bucket_cap_mb),
         points=tuple(trial.predict(change, others, fit) for change in changes),
-        notes=trial.notes(),
         listed=listed,
     )
 
@@ -341,7 +335,6 @@ class _Trial:
             throughput_samples_per_s=inverse(step_s).scaled(samples),
             gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
             measured_s=self._measured(setting, fit) if is_own_link else None,
-            notes=tuple(self._notes_of(change, setting, at_batch)),
         )
 
     def listed(self, fit: Measured) -> ListedSizes | None:
@@ -384,10 +377,6 @@ class _Trial:
         buckets = assign(self.bare.parameter_bytes, self.record.config.setting.bucket_cap_mb)
         sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
         return sizes == self.record.steps.bucket_bytes
-
-    def notes(self) -> tuple[Note, ...]:
-        """What holds for every prediction."""
-        return (self.known.source,) if self._as_of_ddp else (self.known.source, Note("other buckets"))
 
     def _check(self, setting: Setting) -> None:
         config, own, passes = self.record.config, self.record.config.setting, setting.gradient_accumulation
@@ -470,18 +459,6 @@ class _Trial:
         asked = config.model_copy(update={"setting": setting}).key(*place)
         found = next((each for each in fit.records if each.config.key(*place) == asked), None)
         return None if found is None else fit.scaling(found).step_time_s
-
-    def _notes_of(self, change: Change, setting: Setting, at_batch: ComputeOfBatch) -> Iterator[Note]:
-        if at_batch.source is not None:
-            yield at_batch.source
-        own = self.record.config.setting
-        if setting.gradient_compression != own.gradient_compression:
-            kind: NoteKind = "compression" if self.timeline.element_bytes else "compression as of fp32"
-            yield Note(kind, (min(_share(each, self.timeline) for each in (setting, own)),))
-        if change.link_bits_per_s is not None:
-            yield Note("another link")
-            if self.known.wire.s_per_byte in self._link(change):
-                yield Note("faster link")
 
 
 def _ends(

@@ -1,83 +1,29 @@
-"""What a trace shows of the communication, what other settings would change, and which buckets there are."""
+"""What other settings would change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import groupby
-from statistics import fmean, median
+from dataclasses import replace
+from statistics import median
 
 from raybench.analysis.labels import bucket_words, devices_words, knob_words
-from raybench.analysis.reference import Sizes
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
-from raybench.analysis.simulate.network import Note
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
-from raybench.records.record import TrialRecord
-from raybench.records.store import TRACES
 from raybench.report.format import (
-    aligned,
     figures,
-    mebibytes,
     milliseconds,
     percent,
     sentence,
 )
-from raybench.report.table import NONE, Column, Table, devices, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.plural import plural
 
 WHAT_IF_TITLE = "What if: predicted from one trial"
-COMPRESSING = "what compressing costs is assumed (a copy each way, within 0 to 3)"
-BUCKETS_TITLE = "The gradients and their buckets"
-MOST_SIZES = 6  # runs of equal buckets in a cell
-
-TRACES_TITLE = "Communication in the traces"
-CAPTION = (
-    "Trace: a few steps under torch.profiler, which slows them, mean over the ranks (least to most); its "
-    "transfers include waiting for other ranks."
+RESTS_ON = (
+    "Intervals hold what was not measured: the latency where one replay alone shows it, computing at other "
+    "batches, the copies of compression, other limits of a faster link."
 )
-
-
-def _traced(name: str) -> Callable[[TrialRecord], str]:
-    """A cell of one step: its mean over the ranks, least and most. One device has steps alone."""
-
-    def cell(record: TrialRecord) -> str:
-        ranks = record.steps.profile if record.steps else None
-        if not ranks or (record.config.world_size == 1 and name != "steps_s"):
-            return NONE
-        times_ms = [1e3 * getattr(rank, name) / rank.num_steps for rank in ranks]
-        mean, least, most = aligned(fmean(times_ms), min(times_ms), max(times_ms))
-        return f"{mean} ({least} to {most})"
-
-    return cell
-
-
-def overlap_table(results: StudyResults) -> Table:
-    """What the traces of each profiled trial show; empty where no profile was asked for."""
-    columns: list[Column[TrialRecord]] = [
-        Column("setting", results.label),
-        Column("devices", devices, right=True),
-        Column("step, ms", _traced("steps_s"), right=True),
-        Column("transfers, ms", _traced("communication_s"), right=True),
-        Column("hidden, ms", _traced("both_s"), right=True),
-        Column("not hidden, ms", _traced("alone_s"), right=True),
-        Column("trace", lambda record: f"{TRACES}/{record.trial_id}/"),
-    ]
-    asked = [record for record in results.records if record.steps is not None and _was_asked(record)]
-    words = [
-        f"{results.label(record)}: no {name.replace('_', ' ')}: {why}."
-        for record in asked
-        for name, why in (record.steps.missing.items() if record.steps else ())
-        if name == "profile"
-    ]
-    return make_table(TRACES_TITLE, " ".join([CAPTION, *words]), columns, asked)
-
-
-def _was_asked(record: TrialRecord) -> bool:
-    request = record.request
-    return request.kind == "steps" and request.measure.profile
-
 
 _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
     Column("what if", lambda row: row.words),
@@ -124,7 +70,6 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
     record = found.record
     errors = [abs(each.error) for each in found.points if each.error is not None and not _is_own(each, found)]
     own = found.step_time_s
-    notes = dict.fromkeys([*found.notes, *(note for each in found.points for note in each.notes)])
     beside = (
         f" Measured, not predicted from: {plural(len(errors), 'step')}, median error {median(errors):.1%}."
         if errors
@@ -133,7 +78,7 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
     caption = (
         f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
         f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated; predictions are "
-        f"corrected by the difference.{beside} {sentence('; '.join(map(note_words, notes)))}."
+        f"corrected by the difference.{beside} {RESTS_ON}"
     )
     return make_table(WHAT_IF_TITLE, caption, _WHAT_IF_COLUMNS, found.points)
 
@@ -174,78 +119,9 @@ def point_words(row: Predicted) -> str:
     return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
 
 
-def note_words(note: Note) -> str:
-    """What a prediction rests on."""
-    numbers = ", ".join(f"{value:,}" for value in note.values)
-    value = note.values[0] if note.values else 0.0
-    return {
-        "wire by sweep": "latency and bandwidth from a sweep of the place and the trial's own replay",
-        "wire by replays": f"latency and bandwidth from the replays of {plural(int(value), 'trial')}",
-        "wire with assumed latency": "latency and bandwidth from the all-reduces that this trial timed "
-        f"alone, the latency assumed ({value * 1e6:.0f} µs, within a factor of ten)",
-        "other buckets": "DDP's own buckets were others than the order of the gradients says: a rough guess",
-        "batch as measured": f"computing as one device measured batch {numbers}",
-        "batch by line": f"computing by a line through one device's batches {numbers}",
-        "batch in proportion": f"computing in proportion to the batch: only batch {numbers} was measured",
-        "compression": f"{value:.0%} of the bytes; {COMPRESSING}",
-        "compression as of fp32": f"{value:.0%} of the bytes, as of fp32: the record does not say in which "
-        f"type gradients are; {COMPRESSING}",
-        "another link": "the link at its rate less headers, its latency as measured; no other limit is known",
-        "faster link": "a faster link may carry no more than was measured: that is in the interval",
-    }[note.kind]
-
-
 def _is_own(row: Predicted, found: WhatIf) -> bool:
     return row.setting == found.record.config.setting and row.change.link_bits_per_s is None
 
 
 def _cap_words(cap: BucketCap) -> str:
     return knob_words("bucket_cap_mb", cap)
-
-
-@dataclass(frozen=True)
-class _Buckets:
-    """What one bucket size comes to."""
-
-    cap: BucketCap  # in MiB, or "default"
-    sizes: Sizes  # in bytes, in the order in which they are sent
-    is_measured: bool  # DDP itself has reported them, else its rule says so
-    same_as: BucketCap | None  # the first size before it with the same buckets
-
-
-_BUCKET_COLUMNS: list[Column[_Buckets]] = [
-    Column("asked", lambda row: _cap_words(row.cap)),
-    Column("buckets", lambda row: f"{len(row.sizes):,}", right=True),
-    Column("sizes, MiB", lambda row: sizes_words(row.sizes)),
-    Column("source", lambda row: "DDP" if row.is_measured else "DDP's rule"),
-    Column("same as", lambda row: "" if row.same_as is None else _cap_words(row.same_as)),
-]
-
-
-def model_buckets_table(results: StudyResults) -> Table:
-    """What each bucket size comes to, the headline's first; empty where no trial tells."""
-    headline, rows = results.headline, list[_Buckets]()
-    if headline is not None:
-        setting, size = headline.config.setting, headline.config.world_size
-        for cap in dict.fromkeys([setting.bucket_cap_mb, *results.study.knobs.values("bucket_cap_mb")]):
-            asked = setting.model_copy(update={"bucket_cap_mb": cap})
-            sizes = results.buckets.sizes(asked, size)
-            if sizes is not None:
-                first = next((row.cap for row in rows if row.sizes == sizes), None)
-                rows.append(_Buckets(cap, sizes, results.buckets.is_measured(asked), first))
-    if not rows:
-        return empty_table(BUCKETS_TITLE)
-    caption = (
-        f"{mebibytes(sum(rows[0].sizes))} MiB of gradients on each rank, in the order in which they are sent."
-    )
-    if any(row.same_as is not None for row in rows):
-        caption += " Sizes with the same buckets are one setting."
-    return make_table(BUCKETS_TITLE, caption, _BUCKET_COLUMNS, rows)
-
-
-def sizes_words(sizes: tuple[int, ...]) -> str:
-    """Sizes in MiB in their order, equal neighbours together: "1.02, 12 x 1.13, 0.563"."""
-    runs = [(text, len(list(alike))) for text, alike in groupby(mebibytes(size) for size in sizes)]
-    words = [text if number == 1 else f"{number} x {text}" for text, number in runs[:MOST_SIZES]]
-    left = sum(number for _, number in runs[MOST_SIZES:])
-    return ", ".join([*words, *([f"{left:,} more"] if left else [])])

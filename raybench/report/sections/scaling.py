@@ -140,14 +140,14 @@ def _mfu_cell(row: Row) -> str:
     return f"{known(row.mfu, plain_share)}{of_sheet}"
 
 
-def speedup_cell(scaling: Scaling) -> str:
-    """The speed-up, over how many devices where it is not one; of the baseline itself 1."""
+def speedup_cell(scaling: Scaling, words: Callable[[Estimate], str] = times) -> str:
+    """The speed-up in ``words``, over how many devices where it is not one; of the baseline itself 1."""
     if scaling.speedup is None or scaling.baseline is None:
         return ""
     if scaling.is_baseline:
         return "1"
     size = scaling.baseline.world_size
-    return times(scaling.speedup) + ("" if size == 1 else f" over {size}")
+    return words(scaling.speedup) + ("" if size == 1 else f" over {size}")
 
 
 def efficiency_cell(scaling: Scaling) -> str:

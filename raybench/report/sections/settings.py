@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from raybench.analysis.attribution import Effect
 from raybench.analysis.labels import combination_words, devices_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
 from raybench.records.record import TrialRecord
-from raybench.report.format import interval, mebibytes, milliseconds, percent, times
+from raybench.report.format import interval, mebibytes, milliseconds, percent
 from raybench.report.sections.trials import in_order
 from raybench.report.table import Column, Table, devices, known, make_table
 from raybench.spec.study import Study
@@ -42,7 +40,7 @@ def settings_table(results: StudyResults) -> Table:
         ),
         Column("verdict", verdict),
         Column("efficiency", lambda record: known(results.scaling(record).efficiency, percent), right=True),
-        *(_of_objectives(results) or _of_effects(results)),
+        *_of_objectives(results),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
     ]
     fastest_first = sorted(
@@ -62,8 +60,6 @@ def _caption(results: StudyResults) -> str:
         )
     if len({record.config.global_batch_size for record in results.rivals}) > 1:
         words += " A batch is a choice about speed alone."
-    if any(each.interaction for each in results.effects.values()):
-        words += " Interaction: the efficiency together over the product of each alone."
     return words
 
 
@@ -83,22 +79,6 @@ def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
             Column("Pareto front", lambda record: "yes" if record.trial_id in front else "", stays=True)
         )
     return columns
-
-
-def _of_effects(results: StudyResults) -> list[Column[TrialRecord]]:
-    """What a setting does to the efficiency."""
-
-    def of_effect(value: Callable[[Effect], Estimate | None]) -> Callable[[TrialRecord], str]:
-        def cell(record: TrialRecord) -> str:
-            found = results.effects.get(record.trial_id)
-            return known(value(found) if found else None, times)
-
-        return cell
-
-    return [
-        Column("efficiency / default's", of_effect(lambda each: each.efficiency_ratio), right=True),
-        Column("interaction", of_effect(lambda each: each.interaction), right=True),
-    ]
 
 
 def largest_table(results: StudyResults) -> Table:

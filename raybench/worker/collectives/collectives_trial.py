@@ -5,21 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter, process_time
+from time import perf_counter
 
 import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.errors import InvalidTrialError
-from raybench.machine.host import allowed_cores, host_id, numbered
 from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import CollectivesRequest
 from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
 from raybench.worker.collectives.cases import Case, Preparation
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Stopwatch
-from raybench.worker.memory import all_known
-from raybench.worker.steps.meters import CoreMeter
 
 
 class CollectivesTrial:
@@ -51,17 +48,13 @@ class CollectivesTrial:
             max_seconds=request.left_s,
             on_round=lambda number: on_progress(Progress("measure", f"round {number} of {num_rounds}")),
         )
-        hosts = self._team.gather_on_leader((host_id(), len(allowed_cores())))
-        if hosts is None:
+        if not self._team.leads:
             return Outcome("complete")
-        on_cores = self._device.kind == "cpu"  # which carry the messages themselves
         result = CollectivesResult(
             backend=str(dist.get_backend(self._team.data)),
             rounds=measured.rounds,
             stopped_by=measured.stopped_by,
             missing=tuple(preparation.missing),
-            hosts=numbered([host for host, _ in hosts]),
-            host_cores=tuple(cores for _, cores in hosts) if on_cores else None,
             setup_s=set_up - began,
             warmup_s=warmed_up - set_up,
             measure_s=measured.seconds,
@@ -117,50 +110,28 @@ def measure_rounds(
             return MeasuredRounds(tuple(rounds), stop, elapsed_s)
 
 
-def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> _OwnBlock:
-    """One block on this rank; the host's cores are looked at outside of what the ranks do together."""
+def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> float:
+    """The time of one operation on this rank, in s."""
     run = case.operation.run
     device.synchronize()
-    cores = CoreMeter(has_children=False) if device.kind == "cpu" else None
     team.barrier()
     stopwatch.start()
     for _ in range(case.discarded):
         run()
     stopwatch.lap()
-    used_s = process_time()
     for _ in range(case.timed):
         run()
-    used_s = process_time() - used_s
     stopwatch.lap()
-    block_s = float(stopwatch.read()[-1])
-    if cores is None:
-        return _OwnBlock(block_s / case.timed)
-    host = cores.used().host
-    return _OwnBlock(
-        block_s / case.timed,
-        used_s / block_s,
-        None if host is None else max(host, 0.0) / len(allowed_cores()),
-    )
+    return float(stopwatch.read()[-1]) / case.timed
 
 
-@dataclass(frozen=True)
-class _OwnBlock:
-    """What a block was on this rank."""
-
-    time_s: float  # of one operation
-    busy_cores: float | None = None
-    host_busy: float | None = None
-
-
-def _blocks(order: Sequence[Case], of_ranks: Sequence[Sequence[_OwnBlock]]) -> tuple[MessageBlock, ...]:
+def _blocks(order: Sequence[Case], of_ranks: Sequence[Sequence[float]]) -> tuple[MessageBlock, ...]:
     return tuple(
         MessageBlock(
             collective=case.operation.collective,
             message_bytes=case.operation.message_bytes,
-            time_s=tuple(each.time_s for each in blocks),
+            time_s=tuple(times_s),
             num_operations=case.timed,
-            busy_cores=all_known(each.busy_cores for each in blocks),
-            host_busy=all_known(each.host_busy for each in blocks),
         )
-        for case, *blocks in zip(order, *of_ranks, strict=True)
+        for case, *times_s in zip(order, *of_ranks, strict=True)
     )

@@ -8,11 +8,7 @@ ranges are the phases of a step, as raybench names them.
 from __future__ import annotations
 
 import gzip
-import json
-import math
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,60 +19,12 @@ import torch.profiler
 
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import RankFile
-from raybench.records.results import Phase, PhaseBlock, TracedRank
+from raybench.records.results import Phase, PhaseBlock
 from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
-
-Interval = tuple[float, float]  # begin and end, in microseconds
-
-MICROSECOND = 1e-6
-KERNEL, OPERATOR, ANNOTATION = "kernel", "cpu_op", "user_annotation"  # categories of events
-STEP = re.compile(r"ProfilerStep#\d+")  # as torch.profiler names each step that it records
-
-
-def traced_rank(events: Iterable[Mapping[str, Any]], rank: int) -> TracedRank:
-    """Seconds of communication, compute and both at once within the steps of one rank's trace.
-
-    ``events`` are a trace's ``traceEvents``; ``rank`` is that of the worker group. A transfer that waits for
-    another rank is running. Raises ``ValueError`` for a trace without a whole step.
-    """
-    whole = [event for event in events if event.get("ph") == "X"]
-    steps = [each for each in whole if each.get("cat") == ANNOTATION and STEP.fullmatch(each["name"])]
-    if not steps:
-        raise ValueError("the trace has no step")
-    begin, end = min(each["ts"] for each in steps), max(each["ts"] + each["dur"] for each in steps)
-    on_gpu = any(each.get("cat") == KERNEL for each in whole)
-    # what hands a transfer to its backend is no compute
-    runs, hands_over, sends = (KERNEL, "nccl", "nccl") if on_gpu else (OPERATOR, "c10d::", "gloo:")
-    computes, transfers = list[Interval](), list[Interval]()
-    for each in whole:
-        span = max(each["ts"], begin), min(each["ts"] + each["dur"], end)
-        if each["name"].startswith(sends) and (each.get("cat") == KERNEL or not on_gpu):
-            transfers.append(span)
-        elif each.get("cat") == runs and not each["name"].startswith(hands_over):
-            computes.append(span)
-    compute_s, communication_s = _covered_s(computes), _covered_s(transfers)
-    return TracedRank(
-        rank=rank,
-        num_steps=len(steps),
-        steps_s=MICROSECOND * (end - begin),
-        compute_s=compute_s,
-        communication_s=communication_s,
-        both_s=max(compute_s + communication_s - _covered_s([*computes, *transfers]), 0.0),
-    )
-
-
-def _covered_s(intervals: Iterable[Interval]) -> float:
-    """The time that lies in any of ``intervals``, in s."""
-    total, reached = 0.0, -math.inf
-    for begin, end in sorted(intervals):
-        total += max(end - max(begin, reached), 0.0)
-        reached = max(reached, end)
-    return MICROSECOND * total
-
 
 NUM_BLOCKS, MAX_STEPS, DISCARD = 5, 3, 1
 MAX_SHARE = 0.25  # of the trial's time
@@ -150,10 +98,8 @@ MAX_BYTES = 20 * 2**20  # of one rank's file, compressed: some 300 MB as text, w
 MAX_BYTES_OF_ALL = 256 * 2**20  # they travel through the memory of the leader and of the driver
 
 
-def traces(
-    models: StrategyModels, team: Team, step_s: float, max_seconds: float
-) -> tuple[tuple[TracedRank, ...], tuple[RankFile, ...]]:
-    """What the trace of each rank says, and this rank's trace. A collective call.
+def traces(models: StrategyModels, team: Team, step_s: float, max_seconds: float) -> tuple[RankFile, ...]:
+    """This rank's trace. A collective call.
 
     Fewer steps where a trace is too large. Raises ``InvalidTrialError`` on every rank where one step is.
     """
@@ -163,10 +109,9 @@ def traces(
         profiler = None if stepper is None else _profiled(stepper, models.device, num_steps)
         team.barrier()  # the others work on: what follows is no part of anybody's step
         own = team.agreed(partial(_exported, profiler, team.ranks[team.rank]))
-        size = max(team.gather(len(own[1].content) if own else 0))
+        size = max(team.gather(len(own.content) if own else 0))
         if size <= _most_bytes(team):
-            ranks = tuple(each for each in team.gather(own and own[0]) if each is not None)
-            return ranks, (own[1],) if own else ()
+            return (own,) if own else ()
     raise InvalidTrialError(_too_large("the trace of one step", size, team))
 
 
@@ -207,16 +152,15 @@ def _step_in_ranges(stepper: Stepper) -> None:
         stepper.step(begin_next)
 
 
-def _exported(profiler: torch.profiler.profile | None, rank: int) -> tuple[TracedRank, RankFile] | None:
-    """What the trace says, and the trace, named as TensorBoard looks for it."""
+def _exported(profiler: torch.profiler.profile | None, rank: int) -> RankFile | None:
+    """The trace, named as TensorBoard looks for it."""
     if profiler is None:
         return None
     with TemporaryDirectory(prefix="raybench-") as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         content = path.read_bytes()
-    said = traced_rank(json.loads(content, strict=False)["traceEvents"], rank)
-    return said, RankFile(f"rank{rank}.pt.trace.json.gz", gzip.compress(content, compresslevel=6, mtime=0))
+    return RankFile(f"rank{rank}.pt.trace.json.gz", gzip.compress(content, compresslevel=6, mtime=0))
 
 
 def _most_bytes(team: Team) -> int:

@@ -1,6 +1,6 @@
 """A trial of steps on one rank: set up, warm up, measure in rounds, then the auxiliary measurements.
 
-Those are energy, phases, the device's peak, loss parity, restarts of the loader, traces; measured one by
+Those are energy, phases, the device's peak, loss parity, traces; measured one by
 one, and none of them may cost the rounds. One that fails equally on every rank is a reason in ``missing``.
 One that fails on a single rank breaks the team, as it would in the rounds; by then the leader has handed over
 what there is.
@@ -23,7 +23,7 @@ from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
-from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult, TracedRank
+from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
@@ -33,7 +33,6 @@ from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
 from raybench.worker.steps.profiling import phases_of_trial, traces
-from raybench.worker.steps.restarts import restarts_of_trial
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
@@ -273,8 +272,6 @@ class StepsTrial:
             if models.wrapped is not None and team.size > 1:
                 plain_s = step_s.get("plain")
                 parts["parity"] = partial(loss_parity, config, models, team, self._cache, plain_s, seconds)
-            if config.workload.input == "real":
-                parts["restarts"] = partial(restarts_of_trial, models, team, seconds)
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
             parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
@@ -298,10 +295,9 @@ class StepsTrial:
 
         return {"matrix_peak_flops_per_s": self._team.agreed(measure)}
 
-    def _profile(self, step_s: float, max_seconds: float) -> tuple[TracedRank, ...]:
-        ranks, files = traces(self._models.measured, self._team, step_s, max_seconds)
-        self._files += files
-        return ranks
+    def _profile(self, step_s: float, max_seconds: float) -> dict[str, Any]:
+        self._files += traces(self._models.measured, self._team, step_s, max_seconds)
+        return {}
 
 
 def flops_key(config: Configuration) -> str:

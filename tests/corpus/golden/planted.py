@@ -224,7 +224,7 @@ PLANTED: dict[str, Callable[[Path], None]] = {
             noise=NOISE,
             seed=8,
             num_devices=4,
-            link=FakeLink(kinks=((1 << 20, 1.3),), busy_cores=0.8, host_busy=0.5),
+            link=FakeLink(kinks=((1 << 20, 1.3),)),
         ),
         world_sizes="all",
         message_bytes=tuple(16**k for k in range(2, 7)),

@@ -59,7 +59,7 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     rows = [each.row() for each in results.messages]
     keys = ("collective", "world_size", "placement", "message_bytes")
-    names = ("latency_s", "algorithm_bandwidth_bytes_per_s", "line", "by_cores")
+    names = ("latency_s", "algorithm_bandwidth_bytes_per_s", "line")
     return {
         "communication.csv": _keyed((" ".join(str(row.get(key)) for key in keys), row) for row in rows),
         "links": _keyed(
@@ -79,7 +79,6 @@ def _of_study(store: ResultsDirectory) -> Sections:
         "findings": _keyed(map(_finding, results.findings)),
         "diagnosis": {"findings": {"sorted": sorted(_finding(each)[0] for each in results.diagnosis)}},
         "choice": _choice(results),
-        "attribution": _attribution(results),
         "costs": _keyed(
             (
                 f"{each.record.trial_id} {each.world_size}",
@@ -121,14 +120,6 @@ def _choice(results: StudyResults) -> dict[str, Row]:
 
 def _gain(gain: Gain | None) -> Row:
     return {"gain": gain.gain, "verdict": gain.verdict} if gain else {}
-
-
-def _attribution(results: StudyResults) -> dict[str, Row]:
-    names = ("changes", "efficiency_ratio", "interaction")
-    return _keyed(
-        (trial_id, {name: getattr(each, name) for name in names})
-        for trial_id, each in results.effects.items()
-    )
 
 
 def _phases(results: StudyResults) -> dict[str, Row]:

@@ -30,7 +30,7 @@ class StepCosts:
     replay_s: float = 1e-5  # no transfer takes no time
     offset_s: tuple[float, ...] = ()
     jitter_s: float = 0.0
-    restart_s: float = 0.0  # of the loader of real input, in each epoch
+    restart_s: float = 0.0  # of the loader of real input, in each epoch that is trained
     memory_bytes: int = 1 << 30
     gradient_bytes: int = 8 << 20
     num_buckets: int = 1

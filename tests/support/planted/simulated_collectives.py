@@ -14,7 +14,6 @@ from raybench.spec.sweep import Collective, message_in_shares
 from tests.support.planted.noise import Noise
 
 BLOCK_S = 0.05
-NUM_CORES = 8  # of every host
 MOST_OPERATIONS = 1000
 
 
@@ -30,9 +29,6 @@ class FakeLink:
     kinks: tuple[tuple[int, float], ...] = ()  # from so many bytes on, by this factor
     memory_bytes: int = 1 << 34  # the largest message
     unsupported: tuple[Collective, ...] = ()
-    # cores that each rank keeps busy, of 8, and the share of them at work for whomever; None: as on a GPU
-    busy_cores: float | None = None
-    host_busy: float | None = None
 
     def time_s(self, collective: Collective, message_bytes: int, world_size: int) -> float:
         """The truth, in s."""
@@ -75,8 +71,6 @@ def simulate_part(
                     message_bytes=message,
                     time_s=of_ranks,
                     num_operations=number,
-                    busy_cores=None if link.busy_cores is None else (link.busy_cores,) * size,
-                    host_busy=None if link.host_busy is None else (link.host_busy,) * size,
                 )
             )
         rounds.append(MessageRound(blocks=tuple(blocks), at_s=at_s))
@@ -85,8 +79,6 @@ def simulate_part(
         rounds=tuple(rounds),
         stopped_by="steps" if len(rounds) == request.measure.min_rounds else "max_seconds",
         missing=tuple(missing),
-        hosts=(0,) * size,
-        host_cores=None if link.busy_cores is None else (NUM_CORES,) * size,
         setup_s=0.1,
         warmup_s=0.5,
         measure_s=clock_s,

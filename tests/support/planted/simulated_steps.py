@@ -17,7 +17,6 @@ from raybench.records.results import (
     GradientTimeline,
     Phase,
     PhaseBlock,
-    Restart,
     Round,
     StepsResult,
     StopReason,
@@ -166,11 +165,6 @@ class SimulatedSteps:
             num_steps=5,
         )
 
-    def _restarts(self) -> tuple[Restart, ...]:
-        """Six around the planted cost, in which nothing but the restart itself is waited for."""
-        costs_s = self._costs.restart_s * (1 + self._noise.block * np.linspace(-1, 1, 6))
-        return tuple(Restart(num_batches=4, waited_s=cost_s, usual_s=0.0) for cost_s in costs_s.tolist())
-
     def result(self, *, memory_limit_bytes: int | None, epoch_samples: int | None) -> StepsResult:
         """All that the worker would return.
 
@@ -199,7 +193,6 @@ class SimulatedSteps:
             host_cores=(costs.host_cores,) * n if costs.host_cores else (),
             missing={name: why for name, why in self._missing.items() if name in request.variants},
             phases=self._phases() if request.measures_beside_rounds else (),
-            restarts=self._restarts() if request.measures_beside_rounds and epoch_samples else (),
             peak_memory_bytes=(costs.memory_bytes,) * n,
             device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * n,
             memory_limit_bytes=(memory_limit_bytes,) * n if memory_limit_bytes else None,

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import (
     costs,
-    epochs_time,
-    restart_time,
     run_of,
-    steps_time,
 )
 from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import stdev
-from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
-from raybench.records.results import Restart
-from raybench.spec import Setting
 from raybench.spec.study import MeasureSpec
-from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
+from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, measured, metered, planted, slowed, study, trained
 
 REAL = {"name": "vision", "input": "real"}
@@ -43,42 +35,6 @@ def test_costs_of_one_and_two_devices() -> None:
     assert two.saved_money is not None
     assert two.saved_money.value == pytest.approx(4 * 1.5 / 3600 * (500_000 / 3200 - 2 * 500_000 / 5120))
     assert one.device_time_ratio is one.saved_s is None
-
-
-def test_a_run_has_a_restart_of_the_loader_in_each_epoch() -> None:
-    spec = study(
-        workload=REAL,
-        knobs={"batch_size": [32]},
-        cost={"price_per_device_hour": 1.5, "runs": 4},
-        training={"epochs": 7},
-    )
-
-    def restarting(config: Configuration, setting: Setting) -> StepCosts:
-        return replace(SIXTEEN_TENTHS, restart_s=2.0 if config.world_size == 1 else 3.0)
-
-    records, _ = grid(spec, (1, 2), FakeRunner(restarting, QUIET, learning=FakeLearning(num_train=5_000)))
-    found = analyse(spec, records)
-    restart_s = restart_time(records[-1])
-    assert restart_s is not None
-    assert (restart_s.value, restart_s.n) == (pytest.approx(3.0), 6)
-    assert [row.restart_s for row in found.summaries] == pytest.approx([2.0, 3.0])
-    one, two = found.costs
-    one_s, two_s = one.cost.time_s.value, two.cost.time_s.value
-    assert (one_s, two_s) == pytest.approx((35e3 / 3200 + 14, 35e3 / 5120 + 21))
-    assert two.saved_s is not None
-    assert two.saved_money is not None
-    assert two.saved_s.value == pytest.approx(4 * (one_s - two_s))
-    assert two.saved_money.value == pytest.approx(4 * (one_s - 2 * two_s) * 1.5 / 3600)
-
-
-def test_restarts_that_are_not_known_of_one_device_count_as_the_others() -> None:
-    spec = study(workload=REAL, knobs={"batch_size": [32]}, training={"epochs": 7}, cost={"runs": 1})
-    costs_of = replace(SIXTEEN_TENTHS, restart_s=3.0)
-    runner = FakeRunner(lambda config, setting: costs_of, QUIET, learning=FakeLearning(num_train=5_000))
-    one, two = analyse(spec, grid(spec, (2,), runner)[0]).costs
-    assert (one.world_size, two.world_size) == (1, 2)  # one device was measured in the same rounds
-    assert two.saved_s is not None
-    assert two.saved_s.value == pytest.approx(35e3 / 3200 - 35e3 / 5120)
 
 
 def test_energy_is_that_of_the_counters() -> None:
@@ -153,38 +109,6 @@ def test_the_samples_of_a_record_count_before_what_the_study_asks() -> None:
     spec = study(workload={**REAL, "samples": 100_000}, knobs={"batch_size": [32]})
     found = analyse(spec, grid(spec, (1, 2))[0])
     assert found.epoch_samples == 1_000
-
-
-def with_restarts(*waited_s: float) -> TrialRecord:
-    """Of 64 samples in 12.5 ms, each usual wait 50 ms."""
-    record = measured(SIXTEEN_TENTHS, QUIET)
-    assert record.steps is not None
-    restarts = tuple(Restart(num_batches=4, waited_s=seconds, usual_s=0.05) for seconds in waited_s)
-    return record.model_copy(update={"result": record.steps.model_copy(update={"restarts": restarts})})
-
-
-def test_a_restart_costs_what_is_waited_for_beyond_the_usual():
-    found = restart_time(with_restarts(0.9, 1.0, 1.1))
-    assert found is not None
-    assert (found.value, found.n) == (pytest.approx(0.8), 3)
-    # Student's t of 2 degrees at 97.5%, a standard deviation of 0.1
-    assert found.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
-
-
-def test_without_two_restarts_nothing_is_said():
-    assert restart_time(with_restarts()) is None
-    assert restart_time(with_restarts(1.0)) is None
-
-
-def test_epochs_take_their_steps_and_a_restart_in_each():
-    record, batch = with_restarts(0.9, 1.0, 1.1), SIXTEEN_TENTHS.plain_s + 0.0025
-    samples = 1000 * record.config.global_batch_size
-    assert steps_time(record, samples).value == pytest.approx(1000 * batch)
-    found = epochs_time(record, samples, 5)
-    assert found.value == pytest.approx(1000 * batch + 5 * 0.8)
-    half = 5 * 4.3027 * 0.1 / 3**0.5  # of the restarts alone, on a logarithmic scale: a time is above 0
-    assert found.log_half_width > half / found.value
-    assert epochs_time(with_restarts(), samples, 5).value == pytest.approx(1000 * batch)
 
 
 def test_a_mean_step_holds_the_slow_rounds_that_the_typical_one_trims() -> None:

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as distributed
 
 from raybench.analysis import analyse
-from raybench.analysis.attribution import effects
 from raybench.analysis.choice import suggestions
 from raybench.analysis.reference import KnownBuckets, bucket_sizes, without_batch
 from raybench.analysis.resolve import resolve
@@ -21,7 +20,6 @@ from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
-from raybench.report.sections.overlap import model_buckets_table, sizes_words
 from raybench.spec import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.workloads import build
@@ -178,15 +176,6 @@ def test_a_grid_measures_what_is_the_same_once():
     assert sorted({r.config.setting.batch_size for r in several}) == [32, 64]
     assert len([r for r in several if r.request.visit == 0]) == 2
     assert left_out(plan.study, store.records) == []
-    results = analyse(plan.study, store.records)
-    table = model_buckets_table(results)
-    assert "0.438 MiB of gradients" in table.caption
-    assert [row[0] for row in table.rows] == ["default buckets", "1 MiB buckets", "25 MiB buckets"]
-    assert [row[1:] for row in table.rows] == [
-        ("1", "0.438", "DDP", ""),
-        ("1", "0.438", "DDP's rule", "default buckets"),
-        ("1", "0.438", "DDP's rule", "default buckets"),
-    ]
     again = of_model(SMALL)
     run(plan, again, store)
     assert again.requests == []
@@ -213,9 +202,6 @@ def test_a_grid_of_a_larger_model_measures_every_size_that_differs():
     plan = planned(knobs={"bucket_cap_mb": ["default", 1, 25, 100]})
     _, store, _ = run(plan, of_model(LARGE))
     assert asked_caps(store) == {"default", 1, 25}
-    rows = model_buckets_table(analyse(plan.study, store.records)).rows
-    assert [row[1] for row in rows] == ["2", "3", "1", "1"]
-    assert [row[-1] for row in rows] == ["", "", "", "25 MiB buckets"]
 
 
 def test_a_search_suggests_no_second_of_the_same():
@@ -237,9 +223,9 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     assert [r.config.setting.precision for r in suggestions(spec, records, 2)] == ["fp32", "bf16"]
     results = resolve(spec, records)
     assert {r.config.setting.bucket_cap_mb for r in results.references} == {"default"}
-    assert [each.changes for each in effects(results).values()] == [{"precision": "bf16"}]
+    assert [each.config.setting.precision for each in results.rivals] == ["fp32", "bf16"]
     found = analyse(spec, records)
-    labels = [found.label(each.record) for each in found.configurations]
+    labels = [found.label(each) for each in found.compared]
     assert sorted(labels) == ["default buckets, bf16", "default buckets, fp32"]
 
 
@@ -291,8 +277,3 @@ def test_a_grid_that_is_too_large_stays_a_search():
 def test_a_search_of_more_than_5000_trials_is_refused():
     with pytest.raises(RequestError, match=r"search\.trials: at most 5,000"):
         planned(search={"method": "optuna", "trials": 5_001})
-
-
-def test_sizes_of_many_buckets_fit_a_cell():
-    assert sizes_words((MIB, MIB, MIB, 512 * KIB)) == "3 x 1.00, 0.5"
-    assert sizes_words(tuple(k * MIB for k in range(1, 20))).endswith("6.00, 13 more")

@@ -7,12 +7,13 @@ import math
 import pytest
 
 from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
-from tests.support.planted import FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
-from tests.unit.studies import asked, failed, grid, searched, study, trained
+from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
+from tests.unit.studies import asked, exactly, failed, grid, searched, study, trained, with_anchor
 
 SPEC = study(knobs={"batch_size": [32, 64]}, scaling={"world_sizes": [1, 2, 4]})
 
@@ -145,6 +146,39 @@ def test_gains_are_over_the_default_and_of_every_rival(visited: Facts) -> None:
         assert found.gain.value == pytest.approx(mine / rate - 1, rel=1e-9)
         assert found.verdict is Verdict.BETTER
     assert visited.gain(default) is None
+
+
+def test_settings_with_other_variables_are_of_other_workers() -> None:
+    """Exact rounds: between two worker groups is what starts differ by, within one it is not."""
+    spec = study(
+        knobs={"batch_size": [32, 64]},
+        environment={"OMP_NUM_THREADS": ["1", "2"]},
+        search={"method": "ablation"},
+    )
+    requests = [trial.request for trial in make_plan(spec, Resources("cpu", 2, "a cpu")).trials()]
+    costs = FakeRunner(lambda config, setting: exactly(0.8), QUIET)
+    results = resolve(spec, run_all(costs, requests)[0])
+    assert results.default is not None
+    halves = {
+        tuple(each.config.differences(results.default.config)): results.gains[each.trial_id].gain.half_width
+        for each in results.rivals
+        if each is not results.default
+    }
+    assert halves["OMP_NUM_THREADS",] > halves["batch_size",] > 0
+
+
+@pytest.mark.parametrize("is_anchored", [True, False])
+def test_an_anchor_tells_settings_apart_that_trials_on_their_own_leave_open(is_anchored: bool) -> None:
+    """A tenth is more than rounds leave open, and less than what trials differ by."""
+    costs = {cap: StepCosts(plain_s=0.01, exposed_s=exposed) for cap, exposed in ((25, 0.004), (1, 0.0027))}
+    spec = study(knobs={"bucket_cap_mb": [25, 1]})
+    slow, fast = (Setting(batch_size=32, bucket_cap_mb=cap) for cap in (25, 1))
+    runner = FakeRunner(lambda config, setting: costs[setting.bucket_cap_mb], QUIET)
+    measuring = [asked(spec, "scaling", setting, 2, variants=("ddp",)) for setting in (slow, fast)]
+    measuring[1] = with_anchor(measuring[1], slow) if is_anchored else measuring[1]
+    known = Spreads(0.10, 0.01, 0.10, 0.01)
+    (gain,) = resolve(spec, run_all(runner, measuring, spec.name)[0], known).gains.values()
+    assert (gain.verdict is Verdict.BETTER) is is_anchored
 
 
 def test_the_gain_of_a_visit_is_that_of_its_setting(visited: Facts) -> None:

@@ -145,21 +145,6 @@ def test_one_device_of_a_speed_up_holds_its_relations() -> None:
         assert rates[0] / rates[1] == pytest.approx(found.speedup.value, rel=1e-9)
 
 
-def test_an_efficiency_ratio_of_two_settings_is_of_their_efficiencies() -> None:
-    records = [
-        measured(StepCosts(plain_s=0.010, exposed_s=exposed_s), QUIET, setting=Setting(bucket_cap_mb=cap))
-        for cap, exposed_s in ((1, 0.0025), (25, 0.005))
-    ]
-    fit = Measured(records)
-    (ratio,) = fit.efficiency_ratios([(records[0], records[1])])
-    one, other = (fit.scaling(each).efficiency for each in records)
-    assert one is not None
-    assert other is not None
-    assert ratio.value == pytest.approx(one.value / other.value, rel=1e-9)
-    product = fit.efficiency_product([records[0], records[1]], [records[1]])
-    assert product.value == pytest.approx(one.value, rel=1e-9)
-
-
 def of_a_script(args: str, step_s: dict[int, float], samples: dict[int, float]) -> list[TrialRecord]:
     """Trials of one script on so many devices, with the step time and samples of all planted for each."""
     spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": list(step_s)})

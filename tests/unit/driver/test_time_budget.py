@@ -12,15 +12,15 @@ from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import grid, measured, planned_training, request
 
 
-def test_a_training_takes_its_steps_and_a_restart_of_the_loader_in_each_epoch():
+def test_a_training_takes_its_steps():
     plan = planned_training(knobs={"batch_size": [32]})
-    costs = StepCosts(plain_s=0.01, restart_s=2.0)
+    costs = StepCosts(plain_s=0.01)
     records, _ = grid(plan.study, (1, 2), FakeRunner(lambda config, setting: costs, QUIET))
     expected = {
         request.config.world_size: TimeBudget(epoch_samples=6_400).training_cost(request, records)
         for request in training_requests(plan)
     }
-    assert expected == pytest.approx({1: 4 * (200 * 0.01 + 2), 2: 4 * (100 * 0.01 + 2)})
+    assert expected == pytest.approx({1: 4 * 200 * 0.01, 2: 4 * 100 * 0.01})
 
 
 SLOW, FAST = Setting(batch_size=4096), Setting(batch_size=32)

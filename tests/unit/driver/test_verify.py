@@ -93,7 +93,7 @@ def propose(monkeypatch: pytest.MonkeyPatch) -> Any:
                 )
                 for place, (name, change, gain) in enumerate(proposed, 1)
             )
-            return Diagnosis(found.findings, first, found.configurations, ())
+            return Diagnosis(found.findings, first, ())
 
         monkeypatch.setattr(verifying, "diagnose_study", diagnose)
         monkeypatch.setattr("raybench.analysis.results.diagnose_study", diagnose)
@@ -155,12 +155,8 @@ def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
     # the rounds of the default in them are visits of it like others
     for each in (with_them, without):
         assert each.best is None or each.best.record.request.role != "verification"
-    for name in ("references", "configurations"):
-        mine, theirs = (
-            [getattr(each, "record", each).trial_id for each in getattr(of, name)]
-            for of in (with_them, without)
-        )
-        assert sorted(mine) == sorted(theirs), name
+    mine, theirs = (sorted(each.trial_id for each in of.references) for of in (with_them, without))
+    assert mine == theirs
     curves = [[record.trial_id for curve in of.curves for record in curve] for of in (with_them, without)]
     assert curves[0] == curves[1]
 

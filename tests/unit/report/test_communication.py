@@ -16,7 +16,6 @@ from raybench.report.communication import (
     links_table,
     messages_plot,
     not_measured_table,
-    places_plot,
     print_sweep,
     sweep_answer,
     times_table,
@@ -50,16 +49,6 @@ def test_the_answer_names_latency_bandwidth_and_what_is_missing(results: SweepRe
     assert answer_of_sweep(results).startswith("Measured on: 4 devices on 1 node, pack, fake. all_reduce: 6")
 
 
-def test_where_the_cores_decide_the_link_is_not_named_as_the_reason() -> None:
-    by_cores = FakeLink(busy_cores=0.95, host_busy=0.5)
-    results = swept(by_cores, message_bytes=(KIB, MIB), collectives=("all_reduce",))[1]
-    assert answers(results)["Decided by"] == "the cores, not the link, for 2 of 2 messages."
-    assert "*" not in times_table(results).caption  # all of them: a star would not tell
-    by_link = swept(FakeLink(busy_cores=0.1, host_busy=0.2), message_bytes=(KIB, MIB))[1]
-    assert "Decided by" not in answers(by_link)
-    assert "*" not in times_table(by_link).caption
-
-
 def test_nothing_measured_is_an_answer() -> None:
     assert answer_of_sweep(analyse_sweep(Sweep(), [])) == "Result: Nothing was measured."
 
@@ -69,7 +58,7 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
     assert files[0] == tmp_path / "report" / "report.html"
     assert {path.relative_to(tmp_path / "report").as_posix() for path in files} == {
         "report.html", "report.md", "communication.csv",
-        "plots/communication.png", "plots/communication.svg", "plots/places.png", "plots/places.svg",
+        "plots/communication.png", "plots/communication.svg",
     }  # fmt: skip
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "communication.csv").read_text())))
     assert len(rows) == len(results.messages) == 2 * 3 * 9
@@ -77,9 +66,6 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
     assert "## Latency and bandwidth" in text
     assert "Again: `measure --again`" in text
     assert "<h2>Times</h2>" in files[0].read_text()
-    # the report of fewer places has no plot of an earlier one
-    write_sweep_report(tmp_path, swept(LINK)[1], {}, "")
-    assert not (tmp_path / "report" / "plots" / "places.png").exists()
     about = (tmp_path / "report/report.md").read_text().splitlines()[2]
     assert re.fullmatch(r"collectives on \d+ .*, gloo · .*\d{4}-\d\d-\d\d \d\d:\d\d UTC", about)
 
@@ -103,16 +89,11 @@ def test_a_part_that_failed_is_named() -> None:
     assert answers(found)["Failed"] == "1 crashed (planted)."
 
 
-def test_plots_show_the_headline_and_every_place(results: SweepResults) -> None:
-    plot, places = messages_plot(results), places_plot(results)
+def test_the_plot_shows_the_headline(results: SweepResults) -> None:
+    plot = messages_plot(results)
     assert plot is not None
     assert plot.title.startswith("4 devices")
     assert [line.label for line in plot.times] == ["all_reduce", "reduce_scatter", "all_gather"]
-    assert places is not None
-    assert [line.label for line in places.bandwidths] == [
-        "4 devices on 1 node, pack", "2 devices on 1 node, pack",
-    ]  # fmt: skip
-    assert places_plot(swept(LINK)[1]) is None
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -148,7 +148,6 @@ def test_it_says_how_it_was_measured_and_how_to_do_it_again(directory: Path) -> 
             "rounds",
             "Intervals are 95%",
             "All trials are one fit",
-            "at the requested half-width",
             "python -m raybench.study scaling",
             "study.toml",
             "2.14.1",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from raybench.analysis import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.method import method_words
-from tests.support.planted import QUIET, FakeLearning, FakeRunner
-from tests.unit.studies import SIXTEEN_TENTHS, failed, grid, study, trained_study
+from tests.support.planted import FakeLearning
+from tests.unit.studies import failed, grid, study, trained_study
 
 
 def test_training_leaves_the_words_on_the_method_as_they_are():
@@ -66,33 +64,10 @@ def _on(device: str, record: TrialRecord) -> TrialRecord:
     return record.model_copy(update={"request": record.request.model_copy(update={"config": config})})
 
 
-def test_words_on_real_input_say_what_a_restart_of_the_loader_costs() -> None:
+def test_words_on_real_input() -> None:
     spec = study(workload={"name": "vision", "input": "real"}, knobs={"batch_size": [32]})
-    costs = replace(SIXTEEN_TENTHS, restart_s=1.5)
-    records, _ = grid(spec, (1, 2), FakeRunner(lambda config, setting: costs, QUIET))
-    words = method_words(analyse(spec, records))[-1]
-    assert "adds 1.50 s to the epoch's steps on 2 devices" in words
-    failed = [
-        record.model_copy(update={"result": record.steps.model_copy(update={"restarts": ()})})
-        for record in records
-        if record.steps is not None
-    ]
-    assert method_words(analyse(spec, failed))[-1] == (
+    assert method_words(analyse(spec, grid(spec, (1, 2))[0]))[-1] == (
         "Real input is read in an endless order: no step has a start of the loader in it."
     )
     made_up = study(knobs={"batch_size": [32]})
     assert "loader" not in " ".join(method_words(analyse(made_up, grid(made_up, (1, 2))[0])))
-
-
-def test_what_the_steps_leave_out_is_said_in_a_sentence() -> None:
-    spec = study(knobs={"batch_size": [32]})
-    records, _ = grid(spec, (1, 2))
-    assert "Not in these steps" not in " ".join(method_words(analyse(spec, records)))  # older records
-    known = [
-        each.model_copy(
-            update={"result": each.steps.model_copy(update={"left_out": ("scheduler", "logging")})}
-        )
-        for each in records
-        if each.steps is not None
-    ]
-    assert "Not in these steps: scheduler, logging." in method_words(analyse(spec, known))

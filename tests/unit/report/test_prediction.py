@@ -1,4 +1,4 @@
-"""What more devices would bring: sentences, tables, plot."""
+"""What more devices would bring: sentences, tables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.report.more_devices import more_sentences, more_table
-from raybench.report.plot import to_png
 from raybench.report.prediction import (
-    MOST_BANDS,
-    draw_prediction,
     outlook_sentences,
-    prediction_plot,
     prediction_table,
     refusals_words,
     tradeoff_table,
@@ -26,8 +22,6 @@ from raybench.report.prediction import (
 from raybench.report.table import NONE, Table, without_constant
 from tests.unit.analysis.simulate.tables import groups
 from tests.unit.studies import exactly, exactly_strong, grid, planted, study
-
-pytestmark = pytest.mark.usefixtures("pictures")
 
 
 def of_rows(folder: Path, rows: list[str], **asked: float) -> Outlook:
@@ -39,7 +33,7 @@ def test_a_limit_that_nothing_keeps_has_no_chance_where_nobody_said_how_sure(tmp
     found = of_rows(tmp_path, ["1,1,32,0.1", "1,2,32,0.1"], within_s=1e-3)
     (told,) = (line for line in outlook_sentences(found) if line.startswith("cheapest"))
     assert told.startswith("cheapest within ")
-    assert "(without restarts of the loader): none of what was measured or predicted; nearest is " in told
+    assert ": none of what was measured or predicted; nearest is " in told
     assert told.endswith("(nobody said how sure that is)")
     assert "likely" not in told
 
@@ -70,43 +64,6 @@ def test_a_run_has_its_interval() -> None:
     table = tradeoff_table(outlook(group, shapes_of((4,), 2), run_of(5_000, 3), Prices()))
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
-
-
-def outlook_of(folder: Path, batches: tuple[int, ...], sizes: tuple[int, ...] = (32, 64)) -> Outlook:
-    rows = [
-        f"{-(-size // 4)},{size},{batch},{0.001 + batch * 1e-5 + 0.0002 * size}"
-        for size in (1, 2, 4, 8, 16)
-        for batch in batches
-    ]
-    (group,) = groups(folder, rows)
-    return outlook(group, shapes_of(sizes, 4), run_of(), Prices())
-
-
-def test_measured_points_and_a_band_that_begins_at_the_last_of_them(tmp_path: Path) -> None:
-    found = outlook_of(tmp_path, (100,))
-    plot = prediction_plot(found)
-    assert plot is not None
-    assert plot.world_sizes == (1, 2, 4, 8, 16, 32, 64)
-    (known,), (new,) = plot.measured, plot.predicted
-    assert [point.x for point in known.points] == [1, 2, 4, 8, 16]
-    assert [point.x for point in new.points] == [16, 32, 64]
-    assert known.points[-1].estimate.value == pytest.approx(0.0022 / 0.0052)
-    assert new.points[-1].estimate == found.predicted[-1].efficiency
-    assert to_png(draw_prediction(plot)).startswith(b"\x89PNG")
-
-
-def test_of_many_batches_the_smallest_the_largest_and_some_between(tmp_path: Path) -> None:
-    plot = prediction_plot(outlook_of(tmp_path, (10, 20, 40, 80, 160, 320, 640)))
-    assert plot is not None
-    labels = [line.label for line in plot.measured]
-    assert len(labels) == MOST_BANDS
-    assert (labels[0], labels[-1]) == ("batch 10", "batch 640")
-    assert plot.num_left_out == 7 - MOST_BANDS
-
-
-def test_there_is_no_plot_where_everything_is_refused(tmp_path: Path) -> None:
-    assert prediction_plot(outlook_of(tmp_path, (100,), (100_000,))) is None
-    assert prediction_plot(None) is None
 
 
 def by_law(results: StudyResults) -> Table:

@@ -75,7 +75,6 @@ CONTRACT = [
     "backward_s",
     "optimizer_s",
     "other_s",
-    "restart_s",
     "flops_per_s",
     "mfu",
     "mfu_datasheet",

@@ -12,6 +12,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, SweptPlace
+from raybench.analysis.findings.advice import better_settings
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
@@ -178,7 +179,7 @@ def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
 def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
     place = SweptPlace(2, "pack", 1, "gloo")
     rate = Estimate(10e9, 9.5e9, 10.5e9, 10)
-    swept = Link("all_reduce", place, Estimate(1e-6, 0.9e-6, 1.1e-6, 10), rate, (1e-6, 1e-10), ())
+    swept = Link("all_reduce", place, Estimate(1e-6, 0.9e-6, 1.1e-6, 10), rate, (1e-6, 1e-10))
     around = Around({LinkKey("all_reduce", 2, 1): swept})
     found = _on_link(["default"], around, bandwidth_bytes_per_s=5e9, latency_s=1e-6)
     assert found.reason is Reason.BANDWIDTH
@@ -231,8 +232,7 @@ def test_a_better_setting_that_cannot_touch_the_cause_is_no_cure_of_it() -> None
     assert first.name is FindingName.COMMUNICATION_BOUND
     assert "num_threads" not in (first.change or {})
     assert "threads" not in next_step(first)
-    worst = found.configurations[-1]
-    assert [each.changes for each in worst.nearest] == [{"num_threads": 1}]  # it stands by itself
+    assert [each.changes for each in better_settings(found)] == [{"num_threads": 1}]
 
 
 def test_of_better_settings_the_nearest_that_can_touch_the_cause_is_its_cure() -> None:

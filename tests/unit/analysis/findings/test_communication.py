@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives import Link, LinkKey, Residual, SweptPlace
+from raybench.analysis.collectives import Link, LinkKey, SweptPlace
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import (
     communication_bound,
@@ -44,7 +44,7 @@ def test_a_model_of_one_small_bucket_is_latency_bound_and_no_bucket_size_cures_i
     costs = StepCosts(plain_s=0.004, exposed_s=0.002, replay_s=0.002, gradient_bytes=40 << 10)
     latency, rate = Estimate(1.8e-3, 1.7e-3, 1.9e-3, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
     place = SweptPlace(2, "pack", 1, "gloo")
-    link = Link("all_reduce", place, latency, rate, (1.8e-3, 1e-9), ())
+    link = Link("all_reduce", place, latency, rate, (1.8e-3, 1e-9))
     finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
     assert finding.reason is Reason.FEW_BUCKETS
     assert finding.values["latency_share"] == pytest.approx(0.9, rel=0.02)
@@ -71,25 +71,12 @@ def test_too_little_compute_for_the_gradients_is_said_with_its_number(
     assert ("sequences of 256 tokens" in words) is (tokens is not None)
 
 
-@pytest.mark.parametrize("by_cores", [(), (32 * 2**20,)])
-def test_a_link_is_not_blamed_where_the_cores_decide(by_cores: tuple[int, ...]) -> None:
-    """25 MiB in one message, nearest to the sweep's 32 MiB."""
-    costs = StepCosts(plain_s=0.010, exposed_s=0.02, replay_s=0.025, gradient_bytes=25 << 20)
-    latency, rate = Estimate(1e-4, 0.9e-4, 1.1e-4, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
-    sizes = (2**10, 2**20, 32 * 2**20)
-    residuals = tuple(Residual(each, 0.0, is_certain=False) for each in sizes)
-    place = SweptPlace(2, 1, "pack", "gloo")
-    link = Link("all_reduce", place, latency, rate, (1e-4, 1e-9), residuals, by_cores)
-    finding = transfers(measured(costs, QUIET), Around({LinkKey("all_reduce", 2, 1): link}))
-    assert finding.reason is (Reason.CORES_LIMIT if by_cores else Reason.BANDWIDTH)
-
-
 @pytest.mark.parametrize("is_full", [False, True])
 def test_where_memory_is_full_half_the_bytes_are_what_can_be_tried(is_full: bool) -> None:
     """25 MiB in one message, by the sweep a matter of bytes."""
     costs = StepCosts(plain_s=0.010, exposed_s=0.02, replay_s=0.025, gradient_bytes=25 << 20)
     latency, rate = Estimate(1e-4, 0.9e-4, 1.1e-4, 10), Estimate(1e9, 0.9e9, 1.1e9, 10)
-    link = Link("all_reduce", SweptPlace(2, 1, "pack", "gloo"), latency, rate, (1e-4, 1e-9), ())
+    link = Link("all_reduce", SweptPlace(2, 1, "pack", "gloo"), latency, rate, (1e-4, 1e-9))
     record = measured(costs, QUIET, device="cuda")
     assert record.steps is not None
     full = record.steps.model_copy(update={"memory_limit_bytes": record.steps.device_memory_bytes})

@@ -65,4 +65,5 @@ def test_views_are_the_fix_of_a_costly_wrapper_and_then_on_gpus_one_copy_for_all
     found = analyse(study(resources={"device": device}), [record]).diagnosis
     finding = next(each for each in found if each.name is FindingName.COSTLY_WRAPPER)
     assert finding.reason is reason
-    assert finding.change == ({"gradient_as_bucket_view": True} if reason is Reason.VIEWS else None)
+    views = {"gradient_as_bucket_view": True}
+    assert finding.change == (views if reason is Reason.VIEWS else {"batch_size": 64})

@@ -10,7 +10,7 @@ from raybench.analysis.findings.diagnose import RULES
 from raybench.analysis.findings.finding import FindingName, Reason
 from raybench.report.finding_texts import EVIDENCE, FIX
 
-OF_STUDY = {FindingName.FAILED, FindingName.SEVERAL_DEVICES, FindingName.NOT_REACHED}
+OF_STUDY = {FindingName.FAILED, FindingName.NOT_REACHED}
 
 
 def test_every_finding_has_a_rule() -> None:

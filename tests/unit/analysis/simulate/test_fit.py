@@ -134,7 +134,6 @@ def swept(places: list[tuple[int, int]]) -> dict[LinkKey, Link]:
             SweptPlace(world_size, nodes, "pack", "gloo"),
             *(of_log(math.log(value), 0.05, 10) for value in (line[0], 1 / line[1])),
             line,
-            (),
         )
     return found
 

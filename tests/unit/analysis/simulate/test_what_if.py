@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.collectives import link
 from raybench.analysis.scaling import Measured
-from raybench.analysis.simulate.network import Note, replay_s, wire_of
+from raybench.analysis.simulate.network import KNOWN_WITHIN, replay_s, wire_of
 from raybench.analysis.simulate.timeline import best_caps
 from raybench.analysis.simulate.what_if import Change, Predicted, bucket_choice, can_be_asked, what_if
 from raybench.errors import RequestError
@@ -82,7 +82,6 @@ def test_a_link_of_another_rate_and_half_the_bytes() -> None:
     assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
     assert point.measured_s is None
     assert halved.step_time_s.value == pytest.approx(truth_s, rel=0.02)  # without copies to pay for
-    assert halved.notes[0] == Note("compression as of fp32", (0.5,))
 
 
 def test_the_interval_of_another_link_holds_its_rate_and_a_faster_one_the_measured() -> None:
@@ -94,8 +93,6 @@ def test_the_interval_of_another_link_holds_its_rate_and_a_faster_one_the_measur
     as_it_is = LOCAL_S + exposed_s("default")
     assert faster.step_time_s.low < faster.step_time_s.value < as_it_is * 0.9
     assert faster.step_time_s.high > as_it_is * 0.99  # where something else than the link is the limit
-    assert faster.notes[-1].kind == "faster link"
-    assert len(slower.notes) == 1
     ends = [LOCAL_S + exposed_s("default", 4 * S_PER_BYTE * factor) for factor in (0.95, 1.05)]
     assert slower.step_time_s.low < ends[0] < slower.step_time_s.value < ends[1] < slower.step_time_s.high
 
@@ -110,9 +107,6 @@ def test_compression_saves_what_the_gradients_type_leaves(element_bytes: int, sh
     (point,) = predicted(record.model_copy(update={"result": result}), Change(gradient_compression="bf16"))
     truth_s = LOCAL_S + exposed_s("default", S_PER_BYTE * share)
     assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
-    assert point.notes[0].kind == "compression"
-    (unknown,) = predicted(record, Change(gradient_compression="bf16"))
-    assert unknown.notes[0].kind == "compression as of fp32"
 
 
 def strong(record: TrialRecord) -> TrialRecord:
@@ -139,7 +133,6 @@ def test_batch_in_proportion_or_by_a_second_batch() -> None:
     ready_s = [2 * each for each in READY_S]
     truth_s = 2 * BEFORE_S + ready_s[-1] + AFTER_S + exposed_s("default", ready_s=ready_s)
     assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
-    assert point.notes[0].kind == "batch in proportion"
     assert point.gain.half_width > 0.1
     # one device took half as long again, not twice: 0.048 s of passes become 0.072 s, and so 0.096 s at 96
     alone = {size: 0.046 * (1 + (size - 32) / 64) + AFTER_S for size in (32, 64)}
@@ -150,7 +143,6 @@ def test_batch_in_proportion_or_by_a_second_batch() -> None:
         ready_s = [factor * each for each in READY_S]
         truth_s = factor * BEFORE_S + ready_s[-1] + AFTER_S + exposed_s("default", ready_s=ready_s)
         assert known.step_time_s.value == pytest.approx(truth_s, rel=0.02)
-        assert known.notes[0].kind != "batch in proportion"
         assert known.throughput_samples_per_s.value == pytest.approx(2 * batch / truth_s, rel=0.02)
 
 
@@ -177,13 +169,11 @@ def test_latency_from_replays_of_different_buckets() -> None:
     one, other = replayed(1.0), replayed(25.0)
     found = wire_of(one, [other])
     assert found is not None
-    assert found.source == Note("wire by replays", (2,))
     # many small buckets take turns two by two: the latency is within a fifth of the planted one
     assert found.wire.latency_s == pytest.approx(latency_s, rel=0.2)
     assert found.wire.s_per_byte == pytest.approx(S_PER_BYTE, rel=0.1)
     alone = wire_of(one)
     assert alone is not None
-    assert alone.source.kind == "wire with assumed latency"
     assert alone.latency_half > found.latency_half
     # either way the trial's own replay comes out again
     sizes = one.steps.bucket_bytes if one.steps else ()
@@ -198,7 +188,7 @@ def test_latency_from_a_sweep() -> None:
     record = trial().model_copy(update={"nodes": records[0].nodes})
     found = wire_of(record, links=link(records))
     assert found is not None
-    assert found.source.kind == "wire by sweep"
+    assert found.latency_half < KNOWN_WITHIN
     ratio = found.wire.latency_s / found.wire.s_per_byte
     assert ratio == pytest.approx(0.0004 / S_PER_BYTE, rel=0.5)
 

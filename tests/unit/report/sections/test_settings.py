@@ -30,15 +30,6 @@ def test_every_setting_has_one_row_with_its_verdict_the_fastest_first(results: S
     assert rates == sorted(rates, reverse=True)
 
 
-def test_changes_together_have_their_interaction() -> None:
-    costs = {(8, 1): exactly(0.4), (8, 4): exactly(0.5), (128, 1): exactly(0.6), (128, 4): exactly(0.9)}
-    found = planted(costs, "batch_size", "gradient_accumulation")
-    ratios, interactions = cells(found, "efficiency / default's"), cells(found, "interaction")
-    assert ratios["batch 128, accumulation 4"].startswith("2.25x [")
-    assert interactions["batch 128, accumulation 4"].startswith("1.20x [")
-    assert interactions["batch 128, accumulation 1"] == NONE
-
-
 def test_several_objectives_have_their_front_and_memory_its_column() -> None:
     spec = study(knobs={"batch_size": [32, 64, 128]}, search={"objectives": ["throughput", "peak_memory"]})
 
