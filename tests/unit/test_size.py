@@ -11,17 +11,17 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (244, 4),
-    "analysis": (7779, 54),
-    "commands": (2799, 20),
+    "analysis": (7432, 52),
+    "commands": (2810, 20),
     "driver": (991, 6),
     "launch": (1985, 17),
-    "machine": (1086, 8),
+    "machine": (1133, 8),
     "plan": (1126, 9),
-    "records": (1548, 11),
-    "report": (4952, 29),
-    "spec": (1718, 13),
-    "worker": (5663, 44),
-    "workloads": (2217, 22),
+    "records": (1538, 11),
+    "report": (4613, 28),
+    "spec": (1724, 13),
+    "worker": (5577, 43),
+    "workloads": (2204, 22),
 }
 ALONE = 14  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

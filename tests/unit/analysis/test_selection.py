@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.advice import better_settings
+from raybench.analysis.findings.diagnose import better_settings
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.stats.verdict import Verdict
 from tests.support.planted import FakeRunner, Noise, StepCosts

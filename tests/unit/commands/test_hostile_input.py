@@ -92,7 +92,6 @@ def test_many_faults_are_counted() -> None:
         ["predict", "a" * 5000],
         ["predict", "x.csv", "--output", "a" * 5000],
         ["predict", "x.csv", "--communication", "a" * 5000],
-        ["report", "x.csv", "--output", "a" * 5000],
         ["report", "x", "--communication", "a" * 5000],
         ["compare", "x", "y", "--output", "a" * 5000],
     ],

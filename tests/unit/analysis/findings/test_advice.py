@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.advice import better_settings
+from raybench.analysis.findings.diagnose import better_settings
 from tests.unit.studies import exactly, planted
 
 FOUR = {

@@ -12,8 +12,8 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.collectives import Link, LinkKey, SweptPlace
-from raybench.analysis.findings.advice import better_settings
 from raybench.analysis.findings.case import Around
+from raybench.analysis.findings.diagnose import better_settings
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
 from raybench.machine.environment import Environment

@@ -191,7 +191,9 @@ def test_the_simple_words() -> None:
     assert found.bus_bandwidth_bytes_per_s.value == pytest.approx(8_000_000 * 1.5 / 0.005)
     assert found.compute_to_communication is not None
     assert found.compute_to_communication.value == pytest.approx(2.0)
-    assert found.serial_fraction is None  # in weak scaling nothing is serial
+    # Karp and Flatt's: (1/S - 1/n) / (1 - 1/n)
+    assert found.serial_fraction is not None
+    assert found.serial_fraction.value == pytest.approx((1 / 3.2 - 1 / 4) / (1 - 1 / 4))
 
 
 def test_karp_flatt_of_amdahls_own_speedup_is_f() -> None:
