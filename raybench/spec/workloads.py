@@ -274,8 +274,8 @@ class ScriptSpec(Model):
     )
     samples_per_step: PositiveInt | None = Field(
         None,
-        description="samples of one device in an optimizer step, accumulated ones too, the same on each "
-        "device; unset: as many as torch's DataLoaders gave, else {batch_size}",
+        description="samples of one device in an optimizer step, accumulated ones too, on any number of "
+        "devices; unset: as many as torch's DataLoaders gave, else {batch_size}",
     )
     links: Annotated[tuple[str, ...], ListOrValue, AfterValidator(no_repeats)] = Field(
         (),
