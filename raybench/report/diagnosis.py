@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from raybench.analysis.findings.configurations import DiagnosedConfiguration
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import verification_of
-from raybench.analysis.labels import changes_words, devices_words
+from raybench.analysis.labels import changes_words, devices_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Status
 from raybench.analysis.waterfall import Waterfall
@@ -18,7 +18,7 @@ from raybench.report.render import markdown_code
 from raybench.report.render import markdown_text as _text
 from raybench.report.sections.trials import failures_table
 from raybench.report.sections.verification import advice_of, verification_table
-from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
+from raybench.report.sections.waterfall import lost_parts
 from raybench.report.table import Column, Table, make_table, without_constant
 from raybench.spec.knobs import KnobValue, Setting
 
@@ -45,7 +45,7 @@ def _first_lines(results: StudyResults) -> list[str]:
         return []
     of = ""
     if results.headline is not None:
-        of = f": {results.headline_label} on {devices_words(results.headline.config.world_size)}"
+        of = f": {results.headline_label} on {devices_of(results.headline.config)}"
     lines, verified = [f"## What to do first{of}", ""], results.verifications
     words = evidence_among(results.diagnosis)
     for number, each in enumerate(results.diagnosis, 1):
@@ -95,7 +95,7 @@ def _configuration_lines(results: StudyResults, each: DiagnosedConfiguration) ->
     record, scaling = each.record, results.scaling(each.record)
     if scaling.status is None or scaling.speedup is None:
         return []
-    many, label = devices_words(record.config.world_size), results.label(record)
+    many, label = devices_of(record.config), results.label(record)
     lines = [f"### {label}: {scaling.status}", "", f"- Speed-up {times(scaling.speedup)} on {many}."]
     lost = _lost_words(results.waterfalls[record.trial_id])
     lines += [f"- Where the time goes: {lost}."] if lost else []
@@ -107,10 +107,9 @@ def _lost_words(waterfall: Waterfall | None) -> str:
     """The ideal part of the step, and the parts that are certain, the largest first."""
     if waterfall is None or waterfall.parts.ideal is None:
         return ""
-    shares = shares_of_step(waterfall)
-    ideal = shares.pop(PART_WORDS["ideal"])
-    lost = [f"{percent(share)} {name}" for name, share in certain(shares, LEAST_SHARE)]
-    return ", ".join([f"{ideal.value:.0%} of the step is what one device needs", *lost])
+    ideal = waterfall.parts.ideal.value / waterfall.step_time_s.value
+    lost = [f"{percent(share)} {name}" for name, share in lost_parts(waterfall, LEAST_SHARE)]
+    return ", ".join([f"{ideal:.0%} of the step is what one device needs", *lost])
 
 
 def _advice(results: StudyResults, each: DiagnosedConfiguration) -> str:

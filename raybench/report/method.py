@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from raybench.analysis.cost import restart_time
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
 from raybench.analysis.stats.stopping import asked_half_width
@@ -229,7 +229,7 @@ def _input_words(results: StudyResults) -> list[str]:
     words = "Real input is read in an endless order: no step has a start of the loader in it."
     headline = results.headline
     if headline is not None and (restart_s := restart_time(headline)) is not None:
-        many = devices_words(headline.config.world_size)
+        many = devices_of(headline.config)
         words += (
             " In training it starts again in each epoch, which adds "
             f"{timing(restart_s)} to the epoch's "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raybench.analysis.attribution import Effect
-from raybench.analysis.labels import combination_words, devices_words
+from raybench.analysis.labels import combination_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
@@ -28,18 +28,16 @@ def settings_table(results: StudyResults) -> Table:
             return "the default"
         return known(gains.get(record.trial_id), lambda gain: str(gain.verdict))
 
+    def gained(record: TrialRecord) -> str:
+        return known(gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True))
+
+    def rate(record: TrialRecord) -> str:
+        return interval(results.scaling(record).throughput_samples_per_s)
+
     columns: list[Column[TrialRecord]] = [
         Column("setting", results.label, stays=True),
-        Column(
-            "samples/s",
-            lambda record: interval(results.scaling(record).throughput_samples_per_s),
-            right=True,
-        ),
-        Column(
-            "gain",
-            lambda record: known(gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True)),
-            right=True,
-        ),
+        Column("samples/s", rate, right=True),
+        Column("gain", gained, right=True),
         Column("verdict", verdict),
         Column("efficiency", lambda record: known(results.scaling(record).efficiency, percent), right=True),
         *(_of_objectives(results) or _of_effects(results)),
@@ -53,7 +51,7 @@ def settings_table(results: StudyResults) -> Table:
 
 
 def _caption(results: StudyResults) -> str:
-    words = f"On {devices_words(results.compared_at)}."
+    words = f"On {results.devices(results.compared_at)}."
     if results.gains:
         how = "across starts" if isinstance(results.study.workload, ScriptSpec) else "in the same rounds"
         words += (
@@ -111,7 +109,7 @@ def largest_table(results: StudyResults) -> Table:
     ]
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
     caption = (
-        f"On {devices_words(results.target_world_size)}, batch {counted}: at most {MEMORY_SHARE:.0%} of a "
+        f"On {results.devices(results.target_world_size)}, batch {counted}: at most {MEMORY_SHARE:.0%} of a "
         "rank's memory (on CPUs an equal share of the host's)."
     )
     return make_table("The largest batch that fits", caption, columns, results.largest)
