@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from raybench.analysis.choice import default_environment, default_setting, is_default
-from raybench.records.requests import Configuration, StudyRequest, TrialRequest
+from raybench.records.requests import Configuration, Place, StudyRequest, TrialRequest
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
@@ -85,7 +85,7 @@ def task_words(request: TrialRequest) -> str:
     Of the knobs the batch, and those that are not as torch has them.
     """
     config = request.config
-    words = [f"{request.role} on {devices_words(config.world_size)}"]
+    words = [f"{request.role} on {devices_of(config)}"]
     if request.kind == "collectives":
         words.append(", ".join(request.collectives))
     else:
@@ -108,7 +108,7 @@ def _named(study: Study, request: StudyRequest, words: str) -> str:
         start = f", start {request.start + 1}"
     if request.kind == "steps" and request.visit:
         start += f", visit {request.visit + 1}"
-    return f"{devices_words(config.world_size)}{place}, {words}{seed}{start}"
+    return f"{devices_of(config)}{place}, {words}{seed}{start}"
 
 
 def combination_words(study: Study, combination: Setting, always: Sequence[str] = ()) -> str:
@@ -182,9 +182,19 @@ def weights_words(study: Study) -> str:
     )
 
 
-def devices_words(number: int) -> str:
-    """1 device, 2 devices."""
-    return plural(number, "device")
+def devices_words(number: int, device: str = "cpu") -> str:
+    """1 device, 2 devices; of GPUs, where the ``device`` is said, 1 GPU, 2 GPUs."""
+    return plural(number, device_word(device))
+
+
+def devices_of(config: Place) -> str:
+    """The same of as many as a trial has."""
+    return devices_words(config.world_size, config.device)
+
+
+def device_word(device: str) -> str:
+    """What one of them is called in a report."""
+    return "GPU" if device == "cuda" else "device"
 
 
 def _always_shown(study: Study, *knobs: str) -> list[str]:

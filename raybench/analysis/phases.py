@@ -1,16 +1,17 @@
 """Phases of a step on one device and on several: the speed-up of each, and its share of the whole gain.
 
-Both columns do the same samples: those of one step of all devices. Phases are timed in blocks of their own,
-in which the marks cost time, so their shares are taken and the levels are those of the rounds: on one device
-the step time itself, on several the level without transfers; what waits for the slowest rank and the exposed
-communication come from the waterfall. So each column adds up to its step time.
+The base is that of the waterfall: what one device needs for its share of the samples. Phases are timed in
+blocks of their own, in which the marks cost time, so their shares are taken and the levels are those of the
+rounds: on one device the ideal part, on several the level without transfers; what waits for the slowest rank
+and the exposed communication come from the waterfall. So each column adds up, and their difference is what is
+lost. The gain is what one device needs for the samples of all, less the step.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raybench.analysis.scaling import Scaling, scaling
 from raybench.analysis.stats.rounds import level, mean_rank_s, series
@@ -30,17 +31,18 @@ from raybench.records.results import Phase, PhaseBlock, StepsResult
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer", "other")
 SYNCHRONIZATION = "gradient synchronization"
 SKEW = "waiting for the slowest rank"
-LEAST_GAIN = 0.1  # of the step on several devices, or loss, that is shared among the phases
+LEAST_GAIN = 0.1  # of the step on several devices, that is shared among the phases
 
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """One phase, in s for the samples of one step of all devices; None where it has none."""
+    """One phase of a step, in s; None where it has none."""
 
     name: str
-    one_s: Estimate | None  # one device alone
+    one_s: Estimate | None  # one device alone, for its share of the samples
     many_s: Estimate | None
-    speedup: Estimate | None
+    share_of_step: float | None  # of all devices
+    speedup: Estimate | None  # of all devices over one
     share_of_gain: Estimate | None  # negative: this phase takes time back; None: there is no gain to share
 
 
@@ -49,11 +51,10 @@ class PhaseTable:
     """Phases of one trial; the shares of the gain add up to 1."""
 
     world_size: int
-    samples: float  # that both columns do
+    samples: float  # of a step of all devices
     rows: tuple[PhaseRow, ...]
     backward_with_synchronization: PhaseRow
     total: PhaseRow
-    is_gain: bool | None  # False: more devices lose time; None: too little of either, or not known which
 
 
 def phase_table(
@@ -63,9 +64,9 @@ def phase_table(
 
     ``scaled`` and ``found``: how its setting scales, and its waterfall.
 
-    Weak scaling: one device takes world size steps for the same samples. Strong scaling: the phases of its
-    step at the global batch are in a trial of its own, among ``others``. None where phases, the level without
-    transfers or the step of one device are missing. Levels are those of all visits, shares the record's.
+    Strong scaling: the phases of one device at the global batch are in a trial of its own, among ``others``.
+    None where phases, the level without transfers or the step of one device are missing. Levels are those of
+    all visits, shares the record's.
     """
     measurement, size = record.steps, record.config.world_size
     if measurement is None or size == 1:
@@ -77,22 +78,24 @@ def phase_table(
     exposed, skew, ideal = found.parts.exposed_communication, found.parts.skew, found.parts.ideal
     if exposed is None or skew is None or ideal is None:
         return None
-    one_total_s = ideal.scaled(size)
-    one = {name: _times(share, one_total_s) for name, share in _shares(one_blocks).items()}
-    many = phase_times(record, found)
-    totals = (one_total_s, found.step_time_s)
-    gain = _gain(scaled.speedup, totals)
-    rows = [_row(name, one.get(name), many.get(name), totals, gain) for name in PHASES]
-    rows.insert(PHASES.index("backward") + 1, _row(SYNCHRONIZATION, None, exposed, totals, gain))
-    rows.append(_row(SKEW, None, skew, totals, gain))
+    one = {name: _times(share, ideal) for name, share in _shares(one_blocks).items()}
+    many, step_s = phase_times(record, found), found.step_time_s
+    gain = _gain(scaled.speedup, step_s)
+
+    def row(name: str, one_s: Estimate | None, many_s: Estimate | None) -> PhaseRow:
+        share = many_s.value / step_s.value if many_s else None
+        speedup, of_gain = _speedup(one_s, many_s, size), _share_of_gain(one_s, many_s, size, gain)
+        return PhaseRow(name, one_s, many_s, share, speedup, of_gain)
+
+    rows = [row(name, one.get(name), many.get(name)) for name in PHASES]
+    rows.insert(PHASES.index("backward") + 1, row(SYNCHRONIZATION, None, exposed))
     together = sum_of(many["backward"], exposed) if "backward" in many else None
     return PhaseTable(
         size,
         measurement.samples_per_step,
-        tuple(rows),
-        _row("backward with synchronization", one.get("backward"), together, totals, gain),
-        replace(_row("step", *totals, totals, gain), speedup=scaled.speedup),
-        None if gain is None else gain.value > 0,
+        (*rows, row(SKEW, None, skew)),
+        row("backward with synchronization", one.get("backward"), together),
+        PhaseRow("step", ideal, step_s, 1.0, scaled.speedup, gain and Estimate(1.0, 1.0, 1.0, gain.n)),
     )
 
 
@@ -161,49 +164,32 @@ def _shares(blocks: Sequence[PhaseBlock]) -> dict[Phase, Estimate]:
     return {name: within(share.scaled(1 / whole), SHARE) for name, share in found.items()}
 
 
-def _gain(speedup: Estimate | None, totals: tuple[Estimate, Estimate]) -> Estimate | None:
-    """The time gained, in s; None where the speed-up's interval, which is paired, has 1 in it, or nearly.
+def _gain(speedup: Estimate | None, step_s: Estimate) -> Estimate | None:
+    """The time gained over one device, in s; None where the speed-up's interval has 1 in it, or nearly.
 
     Of a small difference between large parts, that take and give, each would have several times the whole.
     """
-    one, many = totals
-    if speedup is None or not speedup.excludes(1.0):
+    if speedup is None or speedup.low <= 1 or speedup.value - 1 < LEAST_GAIN:
         return None
-    if abs(one.value - many.value) < LEAST_GAIN * many.value:
-        return None
-    low, high = (many.value * (end - 1) for end in (speedup.low, speedup.high))
-    return Estimate(one.value - many.value, low, high, speedup.n)
-
-
-def _row(
-    name: str,
-    one: Estimate | None,
-    many: Estimate | None,
-    totals: tuple[Estimate, Estimate],
-    gain: Estimate | None,
-) -> PhaseRow:
-    return PhaseRow(name, one, many, _ratio(one, many), _share_of_gain(one, many, totals, gain))
+    return speedup.plus(-1.0).scaled(step_s.value)
 
 
 def _share_of_gain(
-    one: Estimate | None, many: Estimate | None, totals: tuple[Estimate, Estimate], gain: Estimate | None
+    one: Estimate | None, many: Estimate | None, size: int, gain: Estimate | None
 ) -> Estimate | None:
-    """(one - many) / (all of one - all of many), with the interval of a ratio to first order."""
+    """(size x one - many) / (the same of the whole step), with the interval of a ratio to first order."""
     if gain is None or (one is None and many is None):
         return None
-    if (one, many) == totals:
-        return Estimate(1.0, 1.0, 1.0, gain.n)
-    known = [each for each in (one, many) if each is not None]
-    difference = (one.value if one else 0.0) - (many.value if many else 0.0)
-    share = difference / gain.value
-    half = math.hypot(*(each.half_width for each in known), share * gain.half_width) / abs(gain.value)
+    known = [each for each in (one and one.scaled(size), many and many.scaled(-1)) if each is not None]
+    share = sum(each.value for each in known) / gain.value
+    half = math.hypot(*(each.half_width for each in known), share * gain.half_width) / gain.value
     return Estimate(share, share - half, share + half, min(each.n for each in known))
 
 
-def _ratio(one: Estimate | None, many: Estimate | None) -> Estimate | None:
+def _speedup(one: Estimate | None, many: Estimate | None, size: int) -> Estimate | None:
     if one is None or many is None or min(one.low, many.low) <= 0:
         return None
-    return unpaired_ratio(one, many)
+    return unpaired_ratio(one, many).scaled(size)
 
 
 def _times(share: Estimate, whole_s: Estimate) -> Estimate:

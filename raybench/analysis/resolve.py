@@ -13,7 +13,7 @@ from typing import Any
 from raybench.analysis import choice
 from raybench.analysis.choice import Best
 from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
-from raybench.analysis.labels import label
+from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.reference import KnownBuckets, known_buckets, of_first_role
@@ -23,6 +23,7 @@ from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration, Role
+from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
@@ -105,6 +106,15 @@ class Facts:
     def label(self, record: TrialRecord) -> str:
         """The record's setting by the knobs and variables that the study explores."""
         return label(self.study, record.config)
+
+    @property
+    def device_word(self) -> str:
+        """What a report calls one of the study's devices."""
+        return device_word(self.headline.config.device if self.headline else "cpu")
+
+    def devices(self, number: int) -> str:
+        """So many of them: 2 devices, 2 GPUs."""
+        return plural(number, self.device_word)
 
     def by_role(self, *roles: Role) -> tuple[TrialRecord, ...]:
         """One record a setting, of the first of these roles of which there are any."""

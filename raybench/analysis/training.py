@@ -34,6 +34,7 @@ from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1
+GREW = 1.1  # times the loss of the first epoch: trainings that learn nothing vary by less
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,11 @@ class TrainedGroup:
     def stopped_by(self) -> Pruned | None:
         """Why the first run to be stopped early was; None: none was."""
         return next((run.stopped_by for run in self.runs if run.stopped_by is not None), None)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the training loss of any run grew from its first epoch to its last, by more than noise."""
+        return any(run.epochs[-1].train_loss > GREW * run.epochs[0].train_loss for run in self.runs)
 
     @property
     def final_accuracy(self) -> Estimate | None:

@@ -113,12 +113,8 @@ def _kernels(visible: Sequence[gpus.Gpu]) -> Iterator[Check]:
     for index, gpu in known:
         if architectures and not _is_among(str(gpu.compute_capability), architectures):
             text = f"GPU {index} has compute capability {gpu.compute_capability}, this torch is compiled for "
-            command = "python -m pip install --force-reinstall torch torchvision --index-url "
             yield Check(
-                "devices",
-                "missing",
-                text + ", ".join(architectures),
-                f"{command}https://download.pytorch.org/whl/cu126",
+                "devices", "missing", text + ", ".join(architectures), "torch's wheels for an older CUDA"
             )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
-from raybench.analysis.labels import weights_words
+from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.scaling import one_device
@@ -18,10 +18,10 @@ from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.more_devices import more_sentences
 from raybench.report.sections.cost import opposite
-from raybench.report.sections.training import changed_words, parity_words
+from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.verification import verdict_words
-from raybench.report.sections.waterfall import PART_WORDS, certain, shares_of_step
+from raybench.report.sections.waterfall import PART_WORDS, lost_parts, shares_of_step
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.analysis.stats.statistics import Estimate
-    from raybench.records.record import TrialRecord
-    from raybench.records.requests import Configuration
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
-USE_ONE = "use one device"
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
+COMMUNICATION = PART_WORDS["exposed_communication"]
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,6 @@ def _sentences(words: Sequence[str]) -> str:
     return " ".join(each if each[-1] in ".!?" else f"{each}." for each in map(sentence, words))
 
 
-def devices(number: int, config: Configuration) -> str:
-    """2 GPUs, 1 device."""
-    return plural(number, "GPU" if config.device == "cuda" else "device")
-
-
 # --- how well does it scale
 
 
@@ -106,11 +99,12 @@ def _scaling(results: StudyResults) -> list[str]:
         steps = [*steps, "workers share cores here, so the figures say nothing of devices of their own"]
     batch = f"{config.setting.batch_size:,}"
     at = f"at global batch {batch}" if config.scaling == "strong" else f"at batch {batch} per device"
-    many, size = devices(config.world_size, config), config.world_size
+    many, size = devices_of(config), config.world_size
     verb = "trains" if size == 1 else "train"
     rate = f"{many} {verb} {figures(scaling.throughput_samples_per_s.value)} samples/s {at}"
     if size == 1:
-        alone = [] if results.target_world_size > 1 else ["with one device there is nothing to scale over"]
+        several = results.target_world_size > 1
+        alone = [] if several else [f"with one {results.device_word} there is nothing to scale over"]
         return [*steps, rate, *alone]
     speedup, efficiency = scaling.speedup, scaling.efficiency
     if speedup is None or efficiency is None or scaling.baseline is None:
@@ -118,28 +112,31 @@ def _scaling(results: StudyResults) -> list[str]:
     base = scaling.baseline.world_size
     few = "one" if base == 1 else f"{base:,}"
     only = "only " if speedup.high < 1 else ""
-    fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few} {at}"
-    return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency", *_other_batches(results)]
+    fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few}"
+    more = ", which is superlinear" if efficiency.low > 1 else ""
+    others = _other_batches(results)
+    where = f"this is {at}{f', and {others}' if others else ''}"
+    return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency{more}", where]
 
 
-def _other_batches(results: StudyResults) -> list[str]:
-    """Below which batch more devices are slower than one."""
+def _other_batches(results: StudyResults) -> str:
+    """Below which batch more devices are slower than one; empty where that is not known."""
     scaling, curves = results.headline_scaling, results.batch_curves[:1]
     if not curves or scaling is None or scaling.baseline is None or scaling.baseline.world_size > 1:
-        return []
+        return ""
     curve, passage = curves[0], curves[0].crossover
-    with_what = "" if curve.is_headline else f" with {curve.label}"
+    slower = f"they are slower{'' if curve.is_headline else f' with {curve.label}'}"
     if passage is not None and passage.is_slower and passage.is_only:
         below, above = f"{passage.below:,}", f"{passage.above:,}"
         if not passage.is_wide:
-            return [f"below about batch {_rounded_batch(passage.batch)} they are slower than one{with_what}"]
+            return f"below about batch {_rounded_batch(passage.batch)} {slower}"
         if any(each.batch_size == passage.below and each.speedup.high < 1 for each in curve.points):
-            return [f"at batch {below} they are slower than one, at {above} they are not{with_what}"]
-        return [f"below a batch between {below} and {above} they are slower than one{with_what}"]
+            return f"{slower} at batch {below}, but not at {above}"
+        return f"below a batch between {below} and {above} {slower}"
     if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
         least, most = curve.points[0].batch_size, curve.points[-1].batch_size
-        return [f"they are slower at every batch from {least:,} to {most:,}{with_what}"]
-    return []
+        return f"{slower} from {least:,} to {most:,}"
+    return ""
 
 
 def _rounded_batch(batch: float) -> str:
@@ -152,31 +149,41 @@ def _rounded_batch(batch: float) -> str:
 
 
 def _why(results: StudyResults) -> list[str]:
-    """The share of the step that is lost, and the part of it that is certain."""
+    """The share of the step that is lost, the parts of it that are certain, and communication in any case."""
     waterfall = results.waterfall
     if waterfall is None or waterfall.world_size == 1:
         return []
     shares = shares_of_step(waterfall)
     shares.pop(PART_WORDS["ideal"], None)
-    total = sum(part.value for part in shares.values())
-    sure = [each for each in certain(shares, LEAST_SHARE) if each[0] != PART_WORDS["undivided"]]
+    total, communication = sum(part.value for part in shares.values()), shares.get(COMMUNICATION)
     if not shares or total < LEAST_SHARE:
-        return ["nothing is lost that could be measured"]
+        return ["nothing is lost that could be measured", *_communication_words(communication)]
+    sure = [each for each in lost_parts(waterfall, LEAST_SHARE) if each[0] != PART_WORDS["undivided"]]
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
-    more = _more_rounds(results, rest)
+    named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
+    more, parts = _more_rounds(results, rest), [f"{share.value:.0%} to {name}" for name, share in named]
+    if COMMUNICATION not in dict(named):
+        more = [*_communication_words(communication), *more]
+    also = [", and ".join(more)] if more else []
     if not sure:
-        return [f"{lost}, to causes that the measurement does not separate", *more]
-    (name, _), *others = sure
-    if not others and abs(rest) < LEAST_SHARE:
-        return [f"{lost}, all of it to {name}"]
-    parts = [f"{share.value:.0%} to {part}" for part, share in sure[:MOST_PARTS]]
-    if len(others) >= MOST_PARTS:
-        smaller = "smaller parts and unknown causes" if rest >= LEAST_SHARE else "smaller parts"
-        parts.append(f"the rest to {smaller}")
+        among = ", communication among them" if communication is None else ""
+        return [f"{lost}, to causes that the measurement does not separate{among}", *also]
+    if len(sure) == 1 and rest < LEAST_SHARE:
+        return [f"{lost}, all of it to {sure[0][0]}", *also]
+    if len(sure) > MOST_PARTS:
+        parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
         parts.append("the rest unexplained")
-    offset = ", partly offset by other parts" if rest <= -LEAST_SHARE else ""
-    return [f"{lost}: {', '.join(parts)}{offset}", *more]
+    return [f"{lost}: {', '.join(parts)}", *also]
+
+
+def _communication_words(share: Estimate | None) -> list[str]:
+    """Between what communication is, where it is not among the certain parts."""
+    if share is None:
+        return []
+    if share.high < LEAST_SHARE:
+        return [f"communication is less than {LEAST_SHARE:.0%}"]
+    return [f"communication is {100 * max(share.low, 0.0):.0f} to {share.high:.0%}"]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
@@ -186,7 +193,7 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
     is_busy = _load_of_headline(results) is not None  # then something else comes first
     if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script or is_busy:
         return []
-    return ["a larger --time-budget would separate them"]
+    return ["a larger --time-budget would separate the parts"]
 
 
 # --- what to change
@@ -203,7 +210,7 @@ def _to_change(results: StudyResults) -> list[str]:
 def _choice(results: StudyResults) -> list[str]:
     best, use = results.best, results.recommendation
     if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
-        many = devices(use.config.world_size, use.config)
+        many = devices_of(use.config)
         fast = f"use {use.label}: it makes {many} {1 + use.gain.gain.value:.2f} times as fast"
         trained = results.training.groups if results.training else ()
         is_trained = any(use.config.same_setting(each.config) for each in trained)
@@ -213,7 +220,7 @@ def _choice(results: StudyResults) -> list[str]:
     size = best.record.config.world_size
     among = _among(best)
     if size != results.target_world_size:
-        among += f" on {devices(size, best.record.config)}"
+        among += f" on {devices_of(best.record.config)}"
     if best.is_default:
         alone = best.num_suggestions - best.num_failed == 1
         return [f"keep the default: {'no other setting completed' if alone else f'it is the {among}'}"]
@@ -234,8 +241,10 @@ def one_device_words(results: StudyResults) -> list[str]:
     speedup = results.scaling(advice.record).speedup if advice else None
     if advice is None or speedup is None or speedup.high >= 1 or opposite(results, advice.record):
         return []
+    under_load = speedup.value > 1 - _shorter_share(results)
+    use_one = f"{'under this load ' if under_load else ''}use one {results.device_word}"
     if use is None or use.is_default:
-        return [USE_ONE]
+        return [f"{use_one}, and measure again without it" if under_load else use_one]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
     several = results.scaling(advice.record)
@@ -243,8 +252,7 @@ def one_device_words(results: StudyResults) -> list[str]:
     if alone is None:
         return []
     rate, rates = (figures(each.throughput_samples_per_s.value) for each in (alone, several))
-    many = devices(config.world_size, config)
-    return [f"{USE_ONE} with {use.label}: {rate} samples/s, where {many} reach {rates}"]
+    return [f"{use_one} with {use.label}: {rate} samples/s, where {config.world_size:,} reach {rates}"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -263,12 +271,7 @@ def _among(best: Best) -> str:
 def _proposal(results: StudyResults) -> list[str]:
     """What the first cause proposes that is neither ruled out nor part of the setting to use."""
     headline, use = results.headline, results.recommendation
-    # what others take is part of the trust
-    every = [
-        each
-        for each in results.diagnosis
-        if each.explains is not None and each.name != FindingName.OTHER_PROCESSES
-    ]
+    every = [each for each in results.diagnosis if each.explains is not None]
     sure = [each for each in every if each.explains is not None and each.explains.low > 0]
     gained = use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED)
     tests = [
@@ -306,7 +309,9 @@ def _trust(results: StudyResults) -> list[str]:
     if headline is None or scaling is None:
         return []
     again, words = scaling.efficiency.again if scaling.efficiency else None, []
-    run = "another run" if load is None else "another run under this load"
+    use = results.recommendation
+    of = "" if use is None or use.is_default else f" of {difference_words(results.study, headline.config)}"
+    run = f"another run{of}{'' if load is None else ' under this load'}"
     if again is not None:
         words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency in {run}"]
     elif scaling.throughput_samples_per_s.again is not None:
@@ -314,29 +319,34 @@ def _trust(results: StudyResults) -> list[str]:
         assert rate.again is not None
         _, low, high = aligned(rate.value, *rate.again)
         words = [f"expect {low} to {high} samples/s in {run}"]
-    return words if load is None else [*words, _load_words(headline, load, scaling.speedup)]
+    return words if load is None else [*words, _load_words(results, load)]
 
 
 def _load_of_headline(results: StudyResults) -> Finding | None:
     """That other processes took much from the headline."""
-    loads = (
-        each
-        for each in results.diagnosis
-        if each.name == FindingName.OTHER_PROCESSES and each.severity is Severity.WARNING
-    )
-    headline = results.headline
-    return next((each for each in loads if headline and each.trial_id == headline.trial_id), None)
+    of_headline = results.headline.trial_id if results.headline else ""
+    loads = (each for each in results.diagnosis if each.name == FindingName.OTHER_PROCESSES)
+    much = (each for each in loads if each.severity is Severity.WARNING)
+    return next((each for each in much if each.trial_id == of_headline), None)
 
 
-def _load_words(headline: TrialRecord, load: Finding, speedup: Estimate | None) -> str:
+def _shorter_share(results: StudyResults) -> float:
+    """How much of the headline's step other processes may be: no more than is lost; 0 without a load."""
+    load, scaling = _load_of_headline(results), results.headline_scaling
+    if load is None or scaling is None:
+        return 0.0
+    lost = max(1 - scaling.efficiency.value, 0.0) if scaling.efficiency else 1.0
+    return min(load.values["lost_ratio"], lost)
+
+
+def _load_words(results: StudyResults, load: Finding) -> str:
     """What other processes took, and whether that may turn the answer."""
     taken, cores = (load.values[name] for name in ("other_cores", "host_cores"))
-    share = load.values["lost_ratio"]
-    if load.explains is not None and load.step_s is not None:
-        share = load.explains.value / load.step_s
+    share, scaling = _shorter_share(results), results.headline_scaling
     without = f"a step may be up to {share:.0%} shorter" if share >= 0.005 else ""
+    speedup = scaling.speedup if scaling else None
     if speedup is not None and speedup.high < 1 and speedup.value > 1 - share:
-        without = f"{devices(headline.config.world_size, headline.config)} may beat one"
+        without = f"{results.devices(results.compared_at)} may beat one"
     less = f": without them {without}" if without else ""
     return f"other processes took {taken:.2f} of {cores:.0f} cores{less}"
 
@@ -361,13 +371,15 @@ def _training(results: StudyResults) -> list[str]:
     training = results.training
     if training is None:
         return []
+    grew = " and on ".join(named_group(each) for each in training.groups if each.diverged)
+    diverged = [f"training diverged on {grew}: its loss grew"] if grew else []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
         changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
         learned = [changed_words(each) for each in changed if each.group.stopped_by is None]
-        return [parity_words(most), *learned[: MOST_SENTENCES - 1]]
+        return [*diverged, parity_words(most), *learned][:MOST_SENTENCES]
     group = training.groups[0]
     accuracy = group.final_accuracy
-    many = devices(group.world_size, group.runs[0].record.config)
+    many = devices_of(group.config)
     words = f"{many} trained {plural(group.num_epochs, 'epoch')}"
-    return [words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
+    return [*diverged, words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]

@@ -22,6 +22,7 @@ from raybench.report.answer import Clause
 from raybench.report.format import (
     figures,
     gigabytes_per_s,
+    number_words,
     plus_minus,
     size_words,
     time_unit,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 LINES = f"time = latency + bytes over each link / bus bandwidth; 95% intervals. {NONE}: no message shows it."
-TIMES = "Of the slowest rank, with 95% intervals; n counts rounds."
 
 
 def links_table(results: SweepResults) -> Table:
@@ -103,9 +103,10 @@ def times_table(results: SweepResults) -> Table:
         *_place_columns(lambda row: row[0][0]),
         Column("message", lambda row: size_words(row[0][1]), right=True),
         *map(time_of, dict.fromkeys(each.collective for each in results.messages)),
-        Column("n", lambda row: str(min(each.time_s.n for each in row[1].values())), right=True),
     ]
-    return make_table("Times", TIMES, columns, rows)
+    rounds = number_words([each.time_s.n for each in results.messages], "round")
+    caption = f"Of the slowest rank, with 95% intervals, n = {rounds}."
+    return make_table("Times", caption, columns, rows)
 
 
 _Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import verification_of
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.finding_texts import cost, evidence, evidence_among, next_step
@@ -38,7 +38,7 @@ def _first_lines(results: StudyResults) -> list[str]:
         return []
     of = ""
     if results.headline is not None:
-        of = f": {results.headline_label} on {devices_words(results.headline.config.world_size)}"
+        of = f": {results.headline_label} on {devices_of(results.headline.config)}"
     lines, verified = [f"## What to do first{of}", ""], results.verifications
     words = evidence_among(results.diagnosis)
     for number, each in enumerate(results.diagnosis, 1):
@@ -95,5 +95,7 @@ def _status_lines(results: StudyResults) -> list[str]:
         if each.speedup is not None and each.status is not None
     ]
     ranked = sorted(known, key=lambda each: -each[0].value)[:MOST_CONFIGURATIONS]
-    head = f"## Configurations on {devices_words(results.compared_at)}"
-    return [head, "", *(line for _, line in ranked), ""] if ranked else []
+    if not ranked:
+        return []
+    head = f"## Configurations on {devices_of(results.compared[0].config)}"
+    return [head, "", *(line for _, line in ranked), ""]

@@ -42,6 +42,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.COSTLY_WRAPPER: "DDP's copies and hooks take this time without any transfer",
     Reason.SHARDS: "FSDP's copies and hooks take this time without any transfer",
     FindingName.CONTENTION: "all workers together compute slower than one, as they share caches and memory",
+    Reason.OTHERS: "all workers together compute slower than one",
     Reason.SHARED_NODE: "all GPUs together compute slower than one, as they share power and the host",
     Reason.CLOCKS: (
         "all GPUs together compute slower than one, and clocks that are {clock_drop_ratio} lower explain up "
@@ -133,6 +134,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.THREADS: "set num_threads to {new_num_threads}",
     Reason.WORKERS: "use no more workers than cores",
     Reason.ONE_NODE: "set scaling.placement to spread, which uses the other nodes",
+    Reason.OTHERS: "stop what else runs, which top shows, or leave a core free of workers",
     FindingName.OTHER_PROCESSES: STOP_IT,
     Reason.ONE_PROGRAM: "stop {program}, or measure when it is done",
     Reason.OURS: "leave a core free of workers",
@@ -180,7 +182,16 @@ FIX: Mapping[FindingName | Reason, str] = {
 
 def evidence(finding: Finding) -> str:
     """What shows the finding, but for the time that it explains."""
-    return _text(EVIDENCE, finding) + _little_compute(finding)
+    return _text(EVIDENCE, finding) + _of_others(finding) + _little_compute(finding)
+
+
+def _of_others(finding: Finding) -> str:
+    """How much of it other programs may be."""
+    share = finding.values.get("others_share")
+    if share is None:
+        return ""
+    shown, of_it = _shown(finding), "all" if share == 1 else f"up to {share:.0%}"
+    return f". Other programs, on {shown['other_cores']} of {shown['host_cores']} cores, may be {of_it} of it"
 
 
 def _little_compute(finding: Finding) -> str:
@@ -213,8 +224,7 @@ def cost(finding: Finding) -> str:
     if finding.explains is None or finding.step_s is None:
         return str(finding.severity)
     value_s = max(finding.explains.value, 0.0)
-    words = f"{duration_words(value_s)}, {value_s / finding.step_s:.0%} of a step"
-    return f"up to {words}" if finding.is_at_most else words
+    return f"{duration_words(value_s)}, {value_s / finding.step_s:.0%} of a step"
 
 
 def next_step(finding: Finding) -> str:
@@ -276,19 +286,19 @@ def _value(name: str, value: float) -> str:
 
 
 NEEDS = {
-    Need.VARIANTS: "a trial with all variants",
-    Need.PHASES: "the phases of a step",
-    Need.BATCHES: "a larger batch",
-    Need.CLOCKS: "the devices' clocks",
-    Need.LOAD: "the load by other programs",
+    Need.VARIANTS: "{names} (the trial has not all variants)",
+    Need.PHASES: "{names} (the phases of a step were not timed)",
+    Need.BATCHES: "whether the batch is too small (no larger one was measured)",
+    Need.CLOCKS: "{names} (the devices' clocks are not known)",
+    Need.LOAD: "{names} (the load by other programs is not known)",
 }
 
 
 def not_examined_words(missing: Sequence[tuple[FindingName, Need]]) -> str:
-    """What could not be looked at, and what it needs; empty where all was."""
+    """What could not be looked at, and why; empty where all was."""
     by_need = dict[Need, list[str]]()
     for name, need in missing:
         by_need.setdefault(need, []).append(name)
     return " ".join(
-        f"Not examined: {', '.join(names)}, which needs {NEEDS[need]}." for need, names in by_need.items()
+        f"Not examined: {NEEDS[need].format(names=', '.join(names))}." for need, names in by_need.items()
     )

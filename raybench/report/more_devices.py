@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from raybench.analysis.cost import Work, cost_of
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_of, devices_words
 from raybench.analysis.laws import ByLaw
 from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.as_if import (
@@ -41,7 +41,6 @@ from raybench.report.prediction import (
 )
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.knobs import KnobValue
-from raybench.spec.plural import plural
 from raybench.spec.study import MOST_AS_IF
 from raybench.spec.workloads import ScriptSpec
 
@@ -143,7 +142,7 @@ WIDTH_WORDS: dict[Input, str] = {
 
 def how_words(more: MoreDevices) -> str:
     """How the points were found, and what carries the width of their intervals."""
-    here, hows = devices_words(more.record.config.world_size), {each.how for each in more.points}
+    here, hows = devices_of(more.record.config), {each.how for each in more.points}
     found = [words.format(here=here) for how, words in HOW_WORDS.items() if how in hows]
     if more.law is not None:
         f = more.law.fraction
@@ -195,7 +194,7 @@ def required_table(more: MoreDevices | None) -> Table:
     columns: list[Column[Requirement]] = [
         Column("devices", lambda each: f"{each.world_size:,}", right=True),
         Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
-        Column("speed-up", lambda each: factor(each.ceiling.scaled(each.world_size)), right=True),
+        Column("speed-up", lambda each: times(each.ceiling.scaled(each.world_size)), right=True),
         Column(
             f"for {OF_CEILING:.0%} of it, GB/s",
             lambda each: known(each.bus_bytes_per_s, gigabytes_per_s),
@@ -206,11 +205,11 @@ def required_table(more: MoreDevices | None) -> Table:
     ]
     caption = (
         "Ceiling, and speed-up: over a network that takes no time; stragglers, DDP's copies and contention "
-        f"remain. Then what all links of a node must carry together for {OF_CEILING:.0%} of it, as "
-        "nccl-tests counts it; links of a node: as many of a preset as carry that."
+        f"remain. Then what all links of a node must carry for {OF_CEILING:.0%} of it at no latency, as "
+        "nccl-tests counts it. Links of a node: as many of a preset as carry that."
     )
     if today is not None:
-        here = devices_words(more.record.config.world_size)
+        here = devices_of(more.record.config)
         caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
     links = next((each.links for each in more.requirements if each.links), ())
     if links:
@@ -253,7 +252,7 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if surely and surely[0].how == "fit":
         return [_point_words(surely[0], more)]
     if required is not None:
-        speedup, many = required.ceiling.value * required.world_size, _many(required.world_size, more)
+        speedup, many = required.ceiling.high * required.world_size, more.devices(required.world_size)
         most = f"{many} train at most {speedup:.2f} times as fast as one, whatever the network"
         return [most, *_network_words(required, more.bus_bytes_per_s)]
     if surely:
@@ -273,11 +272,9 @@ def _network_words(required: Requirement, today: float | None) -> Iterator[str]:
         return
     if today is None or today < needed.low:
         reach = f", and these reach {bit_rate_words(today)}" if today else ""
-        yield f"for {OF_CEILING:.0%} of that each node needs {bit_rate_words(needed.value)}{reach}"
+        yield f"for {OF_CEILING:.0%} of that each node needs at least {bit_rate_words(needed.value)}{reach}"
     elif today > needed.high:
-        yield f"an interconnect as fast as this one brings {OF_CEILING:.0%} of that"
-    else:
-        yield "how much of that this interconnect brings is not known"
+        yield f"an interconnect as fast as this one brings {OF_CEILING:.0%} of that if its latency is small"
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
@@ -296,12 +293,8 @@ def _point_words(each: OnMore, more: MoreDevices) -> str:
     if each.how in ON_NETWORK:
         over = f" over {each.asked.network}" if each.asked.network else " joined like these"
         over += " (simulated)" if each.how == "simulated" else ""
-    return f"{law}{_many(each.asked.world_size, more)}{over} would train {low} to {high} times as fast as one"
-
-
-def _many(number: int, more: MoreDevices) -> str:
-    """4 GPUs, 4 devices."""
-    return plural(number, "GPU" if more.record.config.device == "cuda" else "device")
+    many = more.devices(each.asked.world_size)
+    return f"{law}{many}{over} would train {low} to {high} times as fast as one"
 
 
 def _refusal(more: MoreDevices) -> str:
@@ -325,13 +318,8 @@ def draw_required(more: MoreDevices) -> Figure:
     for index, each in enumerate(shown):
         color = COLORS[index % len(COLORS)]
         x, y = zip(*each.curve, strict=True)
-        axes.plot(
-            [rate / GIGA for rate in x],
-            [100 * value for value in y],
-            color=color,
-            linewidth=1.6,
-            label=f"{each.world_size:,} devices",
-        )
+        rates, shares = [rate / GIGA for rate in x], [100 * value for value in y]
+        axes.plot(rates, shares, color=color, linewidth=1.6, label=more.devices(each.world_size))
         needed = each.bus_bytes_per_s
         if needed and each.target:
             value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
@@ -350,7 +338,7 @@ def draw_required(more: MoreDevices) -> Figure:
     axes.set_ylabel("scaling efficiency (%)")
     last = shown[-1]
     rate = known(last.bus_bytes_per_s, lambda rate: rate_words(rate.value))
-    words = f"{last.world_size:,} devices need {rate} over each node's links"
+    words = f"{more.devices(last.world_size)} need {rate} over each node's links"
     write_title(figure, f"{words} for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
     return figure

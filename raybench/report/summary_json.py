@@ -45,7 +45,6 @@ class FoundCause(Model):
     trial_id: str
     values: dict[str, float] = Field(description="its figures, named with their units")
     explains_s: Interval | None = Field(description="of the step, in s; null: no time can be given")
-    is_at_most: bool = Field(description="whether that is a bound: perhaps none of it")
     evidence: str
     next_step: str
     change: dict[str, JsonValue] | None = Field(description="knobs and values that would be changed")
@@ -141,7 +140,6 @@ def _cause(found: Finding) -> FoundCause:
         trial_id=found.trial_id,
         values=dict(found.values),
         explains_s=_interval(found.explains) if found.explains else None,
-        is_at_most=found.is_at_most,
         evidence=evidence(found),
         next_step=next_step(found),
         change=dict(found.change) if found.change is not None else None,

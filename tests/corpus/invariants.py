@@ -99,7 +99,12 @@ class Shown:
 STEP, RATE, SPEEDUP, EFFICIENCY = "step time, ms", "samples/s", "speed-up", "efficiency"
 EXPOSED, EXPOSED_SHARE, SKEW = "communication, ms", "communication / T(n)", "skew, ms"
 KINDS = (STEP, RATE, SPEEDUP, EFFICIENCY, EXPOSED)  # what several tables have
-SAME_KIND = {"throughput, samples/s": RATE, "measured step, ms": STEP, "step time": STEP}
+SAME_KIND = {
+    "throughput, samples/s": RATE,
+    "of it communication, ms": EXPOSED,
+    "measured step, ms": STEP,
+    "step time": STEP,
+}
 SOURCES = re.compile(
     r" \((?:in the rounds of \d+|in the confirmation|beside the default|in the search)\)| \*$"
 )
@@ -135,7 +140,7 @@ def _of_settings(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
     asked = TARGET.search(table.caption)
     for row in table.rows:
         devices = cell_of(row, "devices") or (asked and (asked["devices"] or asked["more"]))
-        if "batch per device" in row or not devices or not devices.isdigit():
+        if not devices or not devices.isdigit():
             continue
         setting = SOURCES.sub("", cell_of(row, "setting") or "")
         for heading in (*KINDS, EXPOSED_SHARE, *SAME_KIND):
@@ -380,6 +385,29 @@ def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
         lost = 1 - waterfall.parts.ideal.value / waterfall.step_time_s.value if waterfall else 0.0
         if abs(100 * lost - float(whole)) > 0.51:  # rounded to a percent
             yield f"{whole}% is lost in the answer, {lost:.2%} in the parts"
+    share = waterfall.communication_fraction if waterfall else None
+    for ends in COMMUNICATION.findall(drawn.box):
+        known = [100 * max(end, 0.0) for end in (share.low, share.high)] if share else [0.0, 0.0]
+        if any(abs(float(end) - each) > 0.51 for end, each in zip(ends, known, strict=True)):
+            yield f"communication is {ends} in the answer, {known} in the parts"
+    others = waterfall.without_transfers_s if waterfall else None
+    for part in re.findall(r"(\d+)% to running side by side", drawn.box):
+        beside = 100 * others.value / waterfall.step_time_s.value if others and waterfall else 0.0
+        if abs(beside - float(part)) > 0.51:
+            yield f"{part}% side by side in the answer, {beside:.2f} in the parts"
+
+
+COMMUNICATION = re.compile(r"ommunication is (\d+) to (\d+)%")
+
+# --- tables
+
+MOST_COLUMNS = 8
+
+
+def tables_that_are_too_wide(drawn: Drawn) -> list[str]:
+    """Tables with more columns than a page can paste."""
+    every = [*drawn.tables, *html_tables(drawn.page)]
+    return [f"{each.title}: {each.width} columns" for each in every if each.width > MOST_COLUMNS]
 
 
 # --- intervals
@@ -433,6 +461,10 @@ IN_FINDINGS = {
 NOWHERE = {
     r"a step may be up to \d+% shorter": "a bound, by the load while a trial ran",
     r"\d+% of each step is lost": "a sum of parts of the waterfall, which is checked as a sum",
+    r"\d+% to running side by side": "a contrast of the waterfall, which is checked",
+    COMMUNICATION.pattern: "the ends of an interval, which are checked",
+    r"ommunication is less than 1%": "a bound",
+    r"train at most [\d.]+x": "the end of an interval",
     r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
     r"[\d.]+x \[[^]]*\] the default's": "a ratio of goodputs",

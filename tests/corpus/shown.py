@@ -81,6 +81,7 @@ class ShownTable:
     title: str
     caption: str
     rows: tuple[dict[str, str], ...]
+    width: int = 0  # columns, without what the caption says
 
     @property
     def figures(self) -> Iterator[Figure]:
@@ -124,7 +125,8 @@ def html_tables(page: str) -> list[ShownTable]:
 
 def _table(title: str, caption: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> ShownTable:
     constants = _constants(caption)
-    return ShownTable(title, caption, tuple(constants | dict(zip(heading, row, strict=True)) for row in rows))
+    shown = tuple(constants | dict(zip(heading, row, strict=True)) for row in rows)
+    return ShownTable(title, caption, shown, len(heading))
 
 
 def _constants(caption: str) -> dict[str, str]:

@@ -59,6 +59,14 @@ def test_what_is_no_number_is_not_printed(drawn: Drawn) -> None:
     assert invariants.not_numbers(drawn) == []
 
 
+def test_tables_are_eight_columns_wide_at_most(drawn: Drawn) -> None:
+    assert invariants.tables_that_are_too_wide(drawn) == []
+    cells = "| a " * 9 + "|"
+    planted = f"\n\n## Wide\n\n{cells}\n{cells.replace('a', '---')}\n{cells}\n\n9 columns.\n"
+    wide = invariants.tables_that_are_too_wide(replace(drawn, markdown=drawn.markdown + planted))
+    assert wide == ["Wide: 9 columns"]
+
+
 def test_what_is_advised_was_measured(drawn: Drawn) -> None:
     assert invariants.advice_that_was_not_measured(drawn) == []
 

@@ -11,14 +11,14 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (244, 4),
-    "analysis": (7432, 52),
+    "analysis": (7419, 52),
     "commands": (2810, 20),
     "driver": (991, 6),
     "launch": (1985, 17),
     "machine": (1133, 8),
     "plan": (1126, 9),
     "records": (1538, 11),
-    "report": (4613, 28),
+    "report": (4612, 28),
     "spec": (1724, 13),
     "worker": (5577, 43),
     "workloads": (2204, 22),

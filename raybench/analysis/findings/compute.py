@@ -9,7 +9,7 @@ from statistics import median
 from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, Severity
 from raybench.analysis.load import Load, load_of, loads_of
-from raybench.analysis.stats.statistics import Estimate, sum_of, trimmed_mean
+from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.records.results import StepsResult
 from raybench.spec.workloads import ScriptSpec
 
@@ -98,41 +98,6 @@ def _taken(case: Case) -> tuple[Load, Estimate] | None:
     return whole, trimmed_mean([each.lost for each in of_rounds]).scaled(case.step_s)
 
 
-def _of_contention(case: Case, lost_s: Estimate) -> Estimate:
-    """What others explain of computing side by side, in s; of the whole loss where that is not known.
-
-    No more than it costs, where it was measured: alone a rank leaves the other ranks' cores to them. Where
-    it may be all theirs the interval is its own; where it was not measured only the bound is known.
-    """
-    contention = case.parts.contention
-    if contention is None:
-        of_all = case.lost_s
-        most_s = lost_s.value if of_all is None else min(lost_s.value, max(of_all.value, 0.0))
-        return Estimate(most_s, 0.0, most_s, lost_s.n)
-    # what is not more than 0 is no contention: there is nothing of it that they explain
-    side_by_side = replace(contention, value=max(contention.value, 0.0), low=max(contention.low, 0.0))
-    if lost_s.high >= contention.value:
-        return replace(side_by_side, high=max(contention.high, 0.0))
-    low, high = min(lost_s.low, side_by_side.low), min(lost_s.high, contention.high)
-    return Estimate(lost_s.value, max(low, 0.0), high, lost_s.n)
-
-
-def _of_step(case: Case, lost_s: Estimate) -> Estimate:
-    """What others explain of the step, in s.
-
-    Of computing side by side, and beyond that of what waits: transfers on CPUs need cores too, and a rank
-    that was held up is waited for.
-    """
-    parts, of_computing = case.parts, _of_contention(case, lost_s)
-    if parts.contention is None:
-        return of_computing
-    waits = (parts.wrapper, parts.skew, parts.exposed_communication)
-    waits_s = sum(max(each.value, 0.0) for each in waits if each is not None)
-    more_s = min(max(lost_s.value - of_computing.value, 0.0), waits_s)
-    value, low, high = of_computing.value + more_s, of_computing.low, of_computing.high + more_s
-    return Estimate(value, low, high, of_computing.n)
-
-
 def other_processes(case: Case) -> Finding | Need | None:
     """Other processes took cores that the trial's workers needed: Ray's own are among them."""
     taken = _taken(case)
@@ -149,9 +114,7 @@ def other_processes(case: Case) -> Finding | Need | None:
             "lost_ratio": load.lost,
             "rounds": lost_s.n,
         },
-        explains=_of_step(case, lost_s),
-        is_at_most=True,  # the workers may have waited while they ran
-        reason=reason,
+        reason=reason,  # without a time that it explains: any part may have waited for these cores, or none
         named={"program": program},
     )
 
@@ -168,7 +131,7 @@ def _who(steps: StepsResult, others: float) -> tuple[Reason | None, str]:
 
 
 def contention(case: Case) -> Finding | Need | None:
-    """All devices at once compute slower than one alone, beyond what other processes explain.
+    """All devices at once compute slower than one alone, and how much of that may be other processes'.
 
     Ranks on CPUs share cores, caches and memory, GPUs the power and cooling that set their clocks, the host's
     memory, its PCIe lanes and its cores.
@@ -176,8 +139,7 @@ def contention(case: Case) -> Finding | Need | None:
     whole, others = case.parts.contention, _taken(case)
     if whole is None:
         return case.needs_variants
-    own = sum_of(whole, _of_contention(case, others[1]).scaled(-1)) if others else whole
-    if not case.is_notable(own):
+    if not case.is_notable(whole):
         return None
     steps = case.steps
     ranks = max((steps.hosts.count(host) for host in set(steps.hosts)), default=0)  # of the fullest host
@@ -190,22 +152,28 @@ def contention(case: Case) -> Finding | Need | None:
         "threads": threads,
         "cores": cores,
     }
+    if others is not None:
+        load, lost_s = others
+        of_it = 1.0 if lost_s.high >= whole.low else lost_s.value / whole.value
+        values |= {"other_cores": load.taken, "host_cores": load.cores, "others_share": of_it}
     has_too_many = 0 < cores < ranks * threads
     fitting = max(cores // ranks, 1) if ranks else 0
     change = {"num_threads": fitting} if not case.is_cuda and has_too_many and fitting < threads else None
     reason, clocks = None, _clocks_ratio(case) if case.is_cuda else None
     if clocks is not None:
         # as if a step took the time of so many cycles: what waits for memory slows down less
-        by_clocks_s = min(max(1 - clocks, 0.0) * _concurrent_s(case), own.value)
+        by_clocks_s = min(max(1 - clocks, 0.0) * _concurrent_s(case), whole.value)
         values |= {"clock_drop_ratio": max(1 - clocks, 0.0), "by_clocks_s": by_clocks_s}
-        reason = Reason.CLOCKS if by_clocks_s >= own.value / 2 else Reason.SHARED_HOST
+        reason = Reason.CLOCKS if by_clocks_s >= whole.value / 2 else Reason.SHARED_HOST
     elif case.is_cuda:
         reason = Reason.SHARED_NODE
     elif has_too_many:
         reason = Reason.THREADS if change else Reason.WORKERS
     elif (case.record.nodes or 1) == 1 and _num_nodes(case) > 1:
         reason = Reason.ONE_NODE
-    return case.part(FindingName.CONTENTION, own, values, reason=reason, change=change)
+    elif values.get("others_share") == 1.0:
+        reason = Reason.OTHERS
+    return case.part(FindingName.CONTENTION, whole, values, reason=reason, change=change)
 
 
 def _clocks_ratio(case: Case) -> float | None:

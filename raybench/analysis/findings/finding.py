@@ -25,11 +25,8 @@ class FindingName(StrEnum):
     INTERFERENCE = "interference"
     #: DDP's copies and hooks, or FSDP's
     COSTLY_WRAPPER = "costly wrapper"
-    #: all devices at once compute slower than one alone, beyond what other processes explain
+    #: all devices at once compute slower than one alone; on busy cores how much of it others may be
     CONTENTION = "contention"
-    #: other processes took 2% of the cores that the workers needed; its time is a bound: perhaps the workers
-    #: waited while they ran; the program that took a third of it at least is the one to stop
-    OTHER_PROCESSES = "other processes"
     #: one rank is slower than the others by 2%: in `local`, with an interval that holds for all ranks at
     #: once, or else alone (99% interval); it is called the device itself where it is slow alone in half of
     #: the study's other trials too and others took less than a tenth of a core
@@ -44,6 +41,9 @@ class FindingName(StrEnum):
     #: a loss of which only the whole was measured, with bounds of its communication
     UNATTRIBUTED_LOSS = "unattributed loss"
     # what makes the figures those of a slower machine
+    #: other processes took 2% of the cores that the workers needed, which may be in any part of the step; the
+    #: program that took a third of it at least is the one to stop
+    OTHER_PROCESSES = "other processes"
     #: more workers than cores, or in 5% of the scheduler's periods a rank's container had used up its quota
     #: of CPU time, and stood still
     TOO_FEW_CORES = "too few cores"
@@ -103,6 +103,7 @@ class Reason(StrEnum):
     THREADS = auto()  # more of them than cores
     WORKERS = auto()  # more of them than cores, whatever their threads
     ONE_NODE = auto()  # while others are free
+    OTHERS = auto()  # other processes may be all of it
     # costly wrapper
     VIEWS = auto()  # gradient_as_bucket_view is off
     COPIES = auto()  # batched_grad_copy is off
@@ -193,7 +194,6 @@ class Finding:
     )  # what shows it and is not a number, such as programs
     step_s: float | None = None  # the step that it is about
     explains: Estimate | None = None  # of the step, in s
-    is_at_most: bool = False  # ``explains`` is a bound: perhaps none of it
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
     is_measured: bool = False  # the change: it is a setting of this study
@@ -212,7 +212,7 @@ class Finding:
 
 def is_tie(one: Finding, other: Finding) -> bool:
     """Whether two findings, one right behind the other, explain about the same time."""
-    if one.explains is None or other.explains is None or one.is_at_most or other.is_at_most:
+    if one.explains is None or other.explains is None:
         return False
     difference_s = abs(one.explains.value - other.explains.value)
     return difference_s < math.hypot(one.explains.half_width, other.explains.half_width)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raybench.analysis.collectives import bus_factor
+from raybench.analysis.labels import devices_words
 from raybench.analysis.laws import DOUBLINGS, ByLaw, by_law
 from raybench.analysis.resolve import Facts
 from raybench.analysis.simulate.fit import expected_maximum
@@ -97,6 +98,10 @@ class MoreDevices:
     def devices_per_node(self) -> int:
         """Of the trial."""
         return -(-self.record.config.world_size // (self.record.nodes or 1))
+
+    def devices(self, number: int) -> str:
+        """So many of them, in words."""
+        return devices_words(number, self.record.config.device)
 
 
 def more_devices(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raybench.analysis.cost import CostPoint
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_of
 from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
@@ -106,7 +106,7 @@ def when_to_use(results: StudyResults) -> str:
     record, unit = advice.record, "device time"
     if results.study.cost.price_per_node_hour is not None:
         unit = "money"
-    many, here = devices_words(record.config.world_size), f"({results.label(record)})"
+    many, here = devices_of(record.config), f"({results.label(record)})"
     fast = f"{times(speedup)} as fast over all steps"
     extra = f"at {percent(advice.extra, sign=True)} {unit} a sample"
     if (trained := opposite(results, record)) is not None:
@@ -116,19 +116,19 @@ def when_to_use(results: StudyResults) -> str:
         )
     if speedup.low <= 1:
         slower = "slower" if speedup.high < 1 else "not measurably faster"
-        return f"Use one device: {many} {here} are {slower}, {fast}, {extra}."
+        return f"Use one {results.device_word}: {many} {here} are {slower}, {fast}, {extra}."
     cheap = ""
     if advice.cheapest is None and advice.extra.low > 0:
         cheap = " Use one where cost counts."
     elif advice.cheapest is not None and advice.cheapest[0] is not record:
-        few, least = devices_words(advice.cheapest[0].config.world_size), advice.cheapest[1]
+        few, least = results.devices(advice.cheapest[0].config.world_size), advice.cheapest[1]
         cheap = f" Use {few} where cost counts, at {percent(least, sign=True)}."
     where = " where time counts" if cheap else ""
     words = f"Use {many} {here}{where}: {fast}, {extra}.{cheap}{_no_faster_words(results, advice)}"
     use = results.recommendation
     if use is None or advice.asked.config.same_question(use.config):
         return words
-    return f"{words} One device was not measured with {use.label}."
+    return f"{words} One {results.device_word} was not measured with {use.label}."
 
 
 def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
@@ -136,7 +136,7 @@ def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
     speedup = results.scaling(advice.asked).mean_speedup
     if advice.asked is advice.record or speedup is None:
         return ""
-    return f" {devices_words(advice.asked.config.world_size)} are no faster: {times(speedup)}."
+    return f" {devices_of(advice.asked.config)} are no faster: {times(speedup)}."
 
 
 def opposite(results: StudyResults, record: TrialRecord) -> Estimate | None:

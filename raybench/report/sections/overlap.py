@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from raybench.analysis.labels import bucket_words, devices_words, knob_words
+from raybench.analysis.labels import bucket_words, devices_of, knob_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.timeline import BucketCap
@@ -60,9 +61,7 @@ def buckets_words(results: StudyResults) -> str:
     chosen = study_what_if(results)
     if chosen is None or not any(each.gain.low or each.gain.high for each in chosen.points):
         return ""  # or all of them are the same buckets
-    unknown = [each for each in chosen.points if not _decides(each) and each.gain.low < each.gain.high]
-    more = f" {plural(len(unknown), 'size')} left out: faster or slower is not known." if unknown else ""
-    return f"{sentence(choice_words(chosen))}{more}{list_words(chosen)}"
+    return f"{sentence(choice_words(chosen))}{list_words(chosen)}"
 
 
 def what_if_table(results: Facts, found: WhatIf) -> Table:
@@ -76,7 +75,7 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
         else ""
     )
     caption = (
-        f"From trial {record.trial_id} ({results.label(record)}, {devices_words(record.config.world_size)}): "
+        f"From trial {record.trial_id} ({results.label(record)}, {devices_of(record.config)}): "
         f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated; predictions are "
         f"corrected by the difference.{beside} {RESTS_ON}"
     )
@@ -84,20 +83,27 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
 
 
 def choice_words(chosen: WhatIf) -> str:
-    """What bucket the study would choose: a sentence."""
-    first, best, own = chosen.first, chosen.best, chosen.record.config.setting
-    head = f"what if, on {devices_words(chosen.record.config.world_size)}"
+    """What bucket the study would choose, which are slower, and of which that is not known."""
+    best, own = chosen.best, chosen.record.config.setting
+    # the default's buckets under another size gain exactly nothing
+    others = [each for each in chosen.points if each.setting != own and each.gain.low < each.gain.high]
+    slower = [each for each in others if each.gain.high < 0]
+    unknown = [each for each in others if not _decides(each)]
+    found = [] if others else ["no buckets but the default's are asked for"]
     if best.setting != own:
-        return f"{head}: {best.words} would be {percent(best.gain)} faster than the default."
-    asked = [each.setting.bucket_cap_mb for each in chosen.points if each.setting != own]
-    if not asked:
-        return f"{head}: no buckets but the default's are asked for."
-    caps = ", ".join(map(bucket_words, asked))
-    none = f"none of {caps} MiB is" if len(asked) > 1 else f"{caps} MiB is not"
-    if first.setting != own:  # a further trial may have them the other way round
-        nearest = f"{first.words}: {percent(first.gain, sign=True)}"
-        return f"{head}: {none} predicted to be certainly faster than the default ({nearest})."
-    return f"{head}: {none} predicted to be faster than the default."
+        found.append(f"{best.words} would be {percent(best.gain)} faster than the default")
+    if slower:
+        found.append(f"{_caps_words(slower)} would be slower than the default")
+    if unknown:
+        found.append(f"for {_caps_words(unknown)} the prediction cannot tell")
+    head = f"what if, on {devices_of(chosen.record.config)}"
+    return f"{head}: {'. '.join([found[0], *map(sentence, found[1:])])}."
+
+
+def _caps_words(points: Sequence[Predicted]) -> str:
+    """5, 25 and 100 MiB."""
+    *first, last = (bucket_words(each.setting.bucket_cap_mb) for each in points)
+    return f"{', '.join(first)} and {last} MiB" if first else f"{last} MiB"
 
 
 def list_words(chosen: WhatIf) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raybench.analysis.labels import devices_words, label
+from raybench.analysis.labels import devices_of, label
 from raybench.analysis.published import (
     UNITS,
     Figure,
@@ -128,7 +128,7 @@ def _here_words(row: PublishedRow) -> str:
     if value.low < value.high:
         number, low, high = aligned(scaled.value, scaled.low, scaled.high)
         words = f"{_in_unit(number, unit)} [{low}, {high}]"
-    others = [devices_words(config.world_size)] if config.world_size != figure.world_size else []
+    others = [devices_of(config)] if config.world_size != figure.world_size else []
     if figure.batch_size not in (None, config.batch_size):
         others.append(f"batch {config.batch_size:,}")
     words += BY_STEPS if row.is_by_steps else ""

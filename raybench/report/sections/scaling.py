@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.labels import devices_words, label, short_labels
+from raybench.analysis.labels import devices_of, devices_words, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
 from raybench.analysis.settings import SettingPoint, ShownSetting
@@ -172,7 +172,7 @@ def _status_cell(scaling: Scaling) -> str:
 
 
 def overheads_table(results: StudyResults) -> Table:
-    """T_comm and the exposed part, and Amdahl's f, of every row on several devices."""
+    """What is lost and its communication, and Amdahl's f, of every row on several devices."""
     is_strong = results.study.scaling.mode == "strong"
     rows = [
         (row.label, waterfall)
@@ -180,7 +180,7 @@ def overheads_table(results: StudyResults) -> Table:
         if row.point.world_size > 1
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
-    caption = "T_comm: all that more devices add to a step; communication: transfers that no compute hides"
+    caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
     caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), whose law allows at most 1/f. "
     caption += f"{_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
@@ -193,9 +193,9 @@ def overheads_table(results: StudyResults) -> Table:
     columns: list[_OverheadColumn] = [
         Column("devices", lambda row: str(row[1].world_size), right=True),
         Column("setting", lambda row: row[0]),
-        column(f"T_comm = T(n) - {one}, ms", lambda each: each.t_comm_s, milliseconds),
-        column("T_comm / T(n)", lambda each: each.t_comm_fraction, percent),
-        column("communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
+        column(f"lost = T(n) - {one}, ms", lambda each: each.t_comm_s, milliseconds),
+        column("lost / T(n)", lambda each: each.t_comm_fraction, percent),
+        column("of it communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
         column("communication / T(n)", lambda each: each.communication_fraction, percent),
         column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words),
         column("1/f", lambda each: each.serial_fraction, _limit),
@@ -221,6 +221,7 @@ class PlottedSetting:
     throughput: tuple[Estimate, ...]
     speedup: tuple[Estimate | None, ...]  # over one device
     main: int  # the number of devices at which settings are compared
+    device: str  # cpu, cuda
 
     @property
     def main_speedup(self) -> Estimate | None:
@@ -268,7 +269,7 @@ def scaling_plot(results: StudyResults, name: str = "") -> ScalingPlot | None:
         return None
     labels = short_labels(results.study, [each.main.config for each in drawable])
     settings = tuple(
-        _plotted(each, f"{name}, {devices_words(each.main.world_size)}" if name else words)
+        _plotted(each, f"{name}, {devices_of(each.main.config)}" if name else words)
         for each, words in zip(drawable, labels, strict=True)
     )
     return ScalingPlot(seen_words(settings), settings)
@@ -285,13 +286,14 @@ def _plotted(setting: ShownSetting, words: str) -> PlottedSetting:
         tuple(point.scaling.throughput_samples_per_s for point in points),
         tuple(over_one(point.scaling) for point in points),
         setting.main.world_size,
+        setting.main.config.device,
     )
 
 
 def seen_words(settings: Sequence[PlottedSetting]) -> str:
     """Where more devices are faster than one, and where slower."""
     sizes = {each.main for each in settings}
-    many = devices_words(max(sizes))
+    many = devices_words(max(sizes), settings[0].device)
     if len(sizes) > 1 or sizes == {1} or all(each.main_speedup is None for each in settings):
         return "Throughput over the devices"
     faster = [each for each in settings if each.is_faster]
@@ -362,15 +364,8 @@ def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float)
 
 
 def _write_after(axes: Axes, at: float, end: float, words: str, weight: str = "normal") -> None:
-    axes.annotate(
-        words,
-        (end, at),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=9,
-        fontweight=weight,
-    )
+    axes.annotate(words, (end, at), xytext=(4, 0), textcoords="offset points", va="center",
+                  fontsize=9, fontweight=weight)  # fmt: skip
 
 
 def _line(setting: PlottedSetting, values: Sequence[Estimate | None]) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raybench.analysis.labels import combination_words, devices_words
+from raybench.analysis.labels import combination_words, devices_of
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
@@ -26,18 +26,16 @@ def settings_table(results: StudyResults) -> Table:
             return "the default"
         return known(gains.get(record.trial_id), lambda gain: str(gain.verdict))
 
+    def gained(record: TrialRecord) -> str:
+        return known(gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True))
+
+    def rate(record: TrialRecord) -> str:
+        return interval(results.scaling(record).throughput_samples_per_s)
+
     columns: list[Column[TrialRecord]] = [
         Column("setting", results.label, stays=True),
-        Column(
-            "samples/s",
-            lambda record: interval(results.scaling(record).throughput_samples_per_s),
-            right=True,
-        ),
-        Column(
-            "gain",
-            lambda record: known(gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True)),
-            right=True,
-        ),
+        Column("samples/s", rate, right=True),
+        Column("gain", gained, right=True),
         Column("verdict", verdict),
         Column("efficiency", lambda record: known(results.scaling(record).efficiency, percent), right=True),
         *_of_objectives(results),
@@ -51,7 +49,7 @@ def settings_table(results: StudyResults) -> Table:
 
 
 def _caption(results: StudyResults) -> str:
-    words = f"On {devices_words(results.compared_at)}."
+    words = f"On {results.devices(results.compared_at)}."
     if results.gains:
         how = "across starts" if isinstance(results.study.workload, ScriptSpec) else "in the same rounds"
         words += (
@@ -91,7 +89,7 @@ def largest_table(results: StudyResults) -> Table:
     ]
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
     caption = (
-        f"On {devices_words(results.target_world_size)}, batch {counted}: at most {MEMORY_SHARE:.0%} of a "
+        f"On {results.devices(results.target_world_size)}, batch {counted}: at most {MEMORY_SHARE:.0%} of a "
         "rank's memory (on CPUs an equal share of the host's)."
     )
     return make_table("The largest batch that fits", caption, columns, results.largest)
@@ -156,7 +154,7 @@ def _data_parallel_words(results: StudyResults, rows: Sequence[StrategyRow]) -> 
     return (
         "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
         "to every device, and gathers outputs and gradients on the first. DDP sends gradients alone. On "
-        f"{devices_words(dp.config.world_size)} DataParallel's step takes {ratio:.2f} times DDP's."
+        f"{devices_of(dp.config)} DataParallel's step takes {ratio:.2f} times DDP's."
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raybench.analysis.cost import TrainedTime
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_of
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def parity_words(comparison: Comparison) -> str:
     """Whether several devices are as accurate as one: the verdict, or by how much they differ."""
     group = comparison.group
-    return _parity_of(comparison, f"on {devices_words(group.world_size)} ({group.strategy})", "on one")
+    return _parity_of(comparison, f"on {devices_of(group.config)} ({group.strategy})", "on one")
 
 
 def changed_words(comparison: Comparison) -> str:
@@ -63,16 +63,15 @@ LEAST_SHOWN_POINTS = 0.005
 
 
 def _parity_of(comparison: Comparison, where: str, other: str) -> str:
-    difference, group = comparison.difference_points, comparison.group
+    difference = comparison.difference_points
     if difference is None:
         return f"no accuracy {where} can be compared with that {other}"
-    after, within = plural(group.num_epochs, "epoch"), f"{comparison.tolerance_points:g} points"
     if comparison.parity is Verdict.AS_GOOD:
-        return f"after {after} accuracy {where} equals that {other} within {within}"
+        return f"accuracy {where} equals that {other} within {comparison.tolerance_points:g} points"
     side = "below" if difference.value < 0 else "above"
-    found = f"after {after} accuracy {where} is {abs(difference.value):.2f} points {side} that {other}"
+    found = f"accuracy {where} is {abs(difference.value):.2f} points {side} that {other}"
     if abs(difference.value) < LEAST_SHOWN_POINTS:
-        found = f"after {after} accuracy {where} equals that {other}"
+        found = f"accuracy {where} equals that {other}"
     if comparison.parity is not Verdict.UNKNOWN:
         return found
     seeds, noise = plural(comparison.num_seeds, "seed"), comparison.noise_points
@@ -94,7 +93,7 @@ def points_words(difference: Estimate) -> str:
 
 def trained_words(results: Facts, found: TrainedTime) -> str:
     """An epoch of one setting, as trained and by its steps."""
-    where = f"{results.label(found.record)} on {devices_words(found.record.config.world_size)}"
+    where = f"{results.label(found.record)} on {devices_of(found.record.config)}"
     took = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained"
     return f"{took} ({plural(found.epoch_s.n, 'seed')}), {plain_lasting(found.by_steps_s)} by its steps"
 
@@ -146,7 +145,7 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
 
 def _columns(name: str, training: TrainingResults, epoch_samples: int | None) -> Iterator[_Trained]:
     for group in _in_order(training):
-        heading = f"{name}: {_named(group)}" if name else _named(group)
+        heading = f"{name}: {named_group(group)}" if name else named_group(group)
         yield _Trained(heading, group, training.comparison(group), training.change(group), epoch_samples)
 
 
@@ -155,9 +154,9 @@ def _in_order(training: TrainingResults) -> list[TrainedGroup]:
     return sorted(training.groups, key=lambda each: (bool(each.changes), each.stopped_by is not None))
 
 
-def _named(group: TrainedGroup) -> str:
-    many = plural(group.world_size, "GPU" if group.config.device == "cuda" else "device")
-    words = [many, "" if group.world_size == 1 else group.strategy, group.changes]
+def named_group(group: TrainedGroup) -> str:
+    """2 devices, ddp, batch 32."""
+    words = [devices_of(group.config), "" if group.world_size == 1 else group.strategy, group.changes]
     return ", ".join(filter(None, words))
 
 
@@ -289,7 +288,7 @@ def epochs_table(results: StudyResults) -> Table:
     groups = _in_order(results.training)[:MOST_GROUPS] if results.training else ()
     if all(len(group.epochs) < 2 for group in groups):
         return empty_table("Epochs")
-    rows = [(_named(group), means) for group in groups for means in group.epochs]
+    rows = [(named_group(group), means) for group in groups for means in group.epochs]
     caption = "Mean over the seeds, without evaluation; epochs.csv has every seed."
     return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
 
@@ -376,7 +375,7 @@ def training_plot(results: StudyResults) -> TrainingPlot | None:
     panels = []
     for name, scale, value in values:
         every = [
-            make_line(_named(group), [(float(means.epoch), value(means)) for means in group.epochs])
+            make_line(named_group(group), [(float(means.epoch), value(means)) for means in group.epochs])
             for group in groups
         ]
         lines = tuple(line for line in every if len(line.points) > 1)
@@ -395,7 +394,7 @@ def _seen_words(training: TrainingResults) -> str:
     said = [f"train an epoch {speedup.value:.2f} times as fast as one"] if speedup else []
     if here and one:
         said.append(f"reach {here.value:.1%} accuracy against {one.value:.1%}")
-    many = devices_words(last.group.world_size)
+    many = devices_of(last.group.config)
     return f"{many} {' and '.join(said)}" if said else "Training, epoch by epoch"
 
 

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from textwrap import shorten
 
-from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role
-from raybench.report.format import duration_words, interval, milliseconds, percent
+from raybench.report.format import interval, milliseconds, percent
 from raybench.report.table import Column, Table, devices, known, make_table
 
-LONGEST_CELL, LONGEST_REASON = 160, 300  # characters
+LONGEST_REASON = 300  # characters
 MOST_TRIALS = 2000  # in a document; all are in summary.csv
 
 
@@ -43,7 +42,7 @@ def missing_target(results: StudyResults) -> list[str]:
         return []
     there = [record for record in results.failed if record.config.world_size == target]
     why = f": {failures_words(there)}" if there else ""
-    return [f"no trial completed on {devices_words(target)}{why}"]
+    return [f"no trial completed on {results.devices(target)}{why}"]
 
 
 def _first_line(reason: str | None) -> str:
@@ -57,7 +56,7 @@ def every_trial_table(results: StudyResults) -> Table:
     total = len(results.records)
     caption = (
         "Times and rates of one step by each trial's own rounds, with 95% intervals; the other tables have a "
-        "setting's, over all of its visits."
+        "setting's, over all of its visits. How long a trial took is in trials.csv."
     )
     if total > len(shown):
         caption += f" The first {len(shown):,} of {total:,} trials; all are in trials.csv."
@@ -67,22 +66,16 @@ def every_trial_table(results: StudyResults) -> Table:
     def of_own(words: Callable[[Scaling], str]) -> Callable[[TrialRecord], str]:
         return lambda record: known(own[record.trial_id], words, "")
 
+    efficiency = of_own(lambda found: "" if found.is_baseline else known(found.efficiency, percent, ""))
     columns: list[Column[TrialRecord]] = [
         Column("trial", lambda record: record.trial_id),
         Column("role", lambda record: record.request.role),
         Column("state", lambda record: record.state),
         Column("devices", devices, right=True),
         Column("setting", lambda record: label_and_mark(results, record)),
-        Column("batch per device", lambda record: f"{record.config.batch_size:,}", right=True),
         Column("step time, ms", of_own(lambda found: milliseconds(found.step_time_s)), right=True),
         Column("samples/s", of_own(lambda found: interval(found.throughput_samples_per_s)), right=True),
-        Column(
-            "efficiency",
-            of_own(lambda found: "" if found.is_baseline else known(found.efficiency, percent, "")),
-            right=True,
-        ),
-        Column("took", lambda record: duration_words(record.wall_time_s), right=True),
-        Column("reason", lambda record: " ".join((record.reason or "").split())[:LONGEST_CELL]),
+        Column("efficiency", efficiency, right=True),
     ]
     return make_table("Every trial", caption, columns, shown)
 

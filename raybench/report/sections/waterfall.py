@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.labels import devices_words, short_labels
+from raybench.analysis.labels import short_labels
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling, one_device
@@ -50,6 +50,7 @@ IN_LEGEND = {
     "skew": "skew (waiting for the slowest)",
     "communication": "communication (not hidden)",
 }
+SIDE_BY_SIDE = "running side by side"  # small batch, contention, wrapper and skew together
 WHOLE = 0.995  # of a step: what is lost is no percent
 LEAST_WRITTEN = 0.035  # of a bar: less has no room for its number
 
@@ -66,6 +67,23 @@ def certain(shares: dict[str, Estimate], least: float) -> list[tuple[str, Estima
     return sorted(known, key=lambda item: -item[1].value)
 
 
+def lost_parts(waterfall: Waterfall, least: float) -> list[tuple[str, Estimate]]:
+    """The certain parts of what is lost, as shares of the step, the largest first.
+
+    Where parts below 0 offset others these are more than all that is lost: then two contrasts that add up.
+    """
+    shares = shares_of_step(waterfall)
+    shares.pop(PART_WORDS["ideal"], None)
+    sure = certain(shares, least)
+    exposed, others = waterfall.parts.exposed_communication, waterfall.without_transfers_s
+    more = sum(share.value for _, share in sure) - sum(share.value for share in shares.values())
+    is_noise = len(sure) < 2 and all(share.high >= 0 for share in shares.values())
+    if exposed is None or others is None or more < least or is_noise:
+        return sure
+    two = {PART_WORDS["exposed_communication"]: exposed, SIDE_BY_SIDE: others}
+    return certain({name: part.scaled(1 / waterfall.step_time_s.value) for name, part in two.items()}, least)
+
+
 def waterfall_table(results: StudyResults) -> Table:
     """The parts of a step of the headline trial; empty on one device."""
     waterfall, title = results.waterfall, "Where the time goes"
@@ -79,7 +97,7 @@ def waterfall_table(results: StudyResults) -> Table:
         Column("n", lambda row: count(row[1]), right=True),
     ]
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
-    many = devices_words(waterfall.world_size)
+    many = results.devices(waterfall.world_size)
     words = [
         f"One step on {many} ({results.headline_label}), n rounds. Ideal: what one device needs for its "
         "share of the samples; the other parts are differences, also below 0.",
@@ -118,7 +136,7 @@ def communication_table(results: StudyResults) -> Table:
         ),
     )
     rows = [(name, words(value), count(value), what) for name, value, words, what in quantities if value]
-    many = devices_words(waterfall.world_size)
+    many = results.devices(waterfall.world_size)
     caption = f"Transfers of one step on {many} ({results.headline_label}), n rounds."
     columns = Heading("quantity"), Heading("value", True), Heading("n", True), Heading("what it is")
     return Table(title, caption, columns, tuple(rows))
@@ -129,41 +147,35 @@ def phases_table(results: StudyResults) -> Table:
     phases = results.phases
     if phases is None:
         return empty_table("Phases")
-    many = devices_words(phases.world_size)
-    is_weak = results.study.scaling.mode == "weak"  # one device takes several steps for the same samples
-    one = f"one device, {phases.world_size} steps" if is_weak else "one device"
-    gain = "share of the loss" if phases.is_gain is False else "share of the gain"
+    many = results.devices(phases.world_size)
     columns: list[Column[PhaseRow]] = [
         Column("phase", lambda row: row.name),
-        Column(f"{one}, ms", lambda row: known(row.one_s, milliseconds), right=True),
+        Column(f"one {results.device_word}, ms", lambda row: known(row.one_s, milliseconds), right=True),
         Column(f"{many}, ms", lambda row: known(row.many_s, milliseconds), right=True),
+        Column("share of step", lambda row: known(row.share_of_step, plain_share), right=True),
         Column("speed-up", lambda row: known(row.speedup, times), right=True),
-        Column(gain, lambda row: known(row.share_of_gain, percent), right=True),
+        Column("share of the gain", lambda row: known(row.share_of_gain, percent), right=True),
     ]
     caption = (
-        f"Both columns do the {phases.samples:,.0f} samples of one step on {many} ({results.headline_label})"
-        f"{'' if phases.is_gain is not None else '; no gain is certain'}."
+        f"A step of {phases.samples:,.0f} samples on {many} ({results.headline_label}), and what one "
+        f"needs for its share of them. Gain: {phases.world_size} times that, less the step"
+        f"{'' if phases.total.share_of_gain else '; none is certain'}."
     )
     if results.epoch_samples and results.headline:
         steps = results.epoch_samples / phases.samples
+        of_one = steps * phases.world_size
         several = results.scaling(results.headline)
         alone = one_device(results.headline, several) or several
 
-        def an_epoch(step_s: Estimate, by: Scaling) -> str:
+        def an_epoch(step_s: Estimate | None, steps: float, by: Scaling) -> str:
             """A total is made of the mean step, not of the typical one."""
-            return interval(step_s.scaled(steps * by.mean_step_s.value / by.step_time_s.value))
+            of_steps = steps * by.mean_step_s.value / by.step_time_s.value
+            return known(step_s, lambda s: interval(s.scaled(of_steps)))
 
+        one_an_epoch, an_epoch_of_all = f"one {results.device_word}, s an epoch", f"{many}, s an epoch"
         columns += [
-            Column(
-                "one device, s an epoch",
-                lambda row: known(row.one_s, lambda s: an_epoch(s, alone)),
-                right=True,
-            ),
-            Column(
-                f"{many}, s an epoch",
-                lambda row: known(row.many_s, lambda s: an_epoch(s, several)),
-                right=True,
-            ),
+            Column(one_an_epoch, lambda row: an_epoch(row.one_s, of_one, alone), right=True),
+            Column(an_epoch_of_all, lambda row: an_epoch(row.many_s, steps, several), right=True),
         ]
         caption += f" An epoch: {results.epoch_samples:,.0f} samples."
     rows = [*phases.rows, phases.total, phases.backward_with_synchronization]
@@ -212,14 +224,14 @@ def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | Non
     labels = short_labels(results.study, [config for config, _ in shown])
     bars = tuple(
         Bar(
-            f"{name}, {devices_words(found.world_size)}" if name else words,
+            f"{name}, {results.devices(found.world_size)}" if name else words,
             found.step_time_s.value,
             tuple(_shares(found)),
         )
         for words, (_, found) in zip(labels, shown, strict=True)
     )
     sizes = {found.world_size for _, found in shown}
-    where = f"on {devices_words(*sizes)}" if len(sizes) == 1 else "on the most devices"
+    where = f"on {results.devices(*sizes)}" if len(sizes) == 1 else "on the most devices"
     return WaterfallPlot(_seen_words(bars, where), bars)
 
 

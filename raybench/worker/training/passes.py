@@ -196,7 +196,7 @@ def mean_loss(sums: Sequence[Sums]) -> float:
     """Over the samples of all ranks. Raises ``InvalidTrialError`` where it is not finite."""
     loss = sum(of_rank.loss for of_rank in sums) / sum(of_rank.samples for of_rank in sums)
     if not math.isfinite(loss):
-        raise InvalidTrialError("the loss is not finite")
+        raise InvalidTrialError("the loss is not finite: the training diverged")
     return loss
 
 

@@ -94,7 +94,7 @@ def _of_study(store: ResultsDirectory) -> Sections:
 
 
 def _finding(finding: Finding) -> tuple[str, Row]:
-    names = ("severity", "values", "explains", "predicted", "change", "is_at_most", "reason")
+    names = ("severity", "values", "explains", "predicted", "change", "reason")
     return f"{finding.name} {finding.trial_id}", {name: getattr(finding, name) for name in names}
 
 

@@ -282,7 +282,9 @@ CAUSES: tuple[PlantedCause, ...] = (
     ),
     PlantedCause(FindingName.CONTENTION, _contention),
     PlantedCause(FindingName.CONTENTION, _on_gpus, pairs=False, kind="GPUs"),
-    PlantedCause(FindingName.OTHER_PROCESSES, _other_processes, pairs=False),
+    PlantedCause(
+        FindingName.CONTENTION, _other_processes, pairs=False, kind="by others", reason=Reason.OTHERS
+    ),
     PlantedCause(FindingName.COSTLY_WRAPPER, _wrapper),
     PlantedCause(FindingName.UNATTRIBUTED_LOSS, _step_times_alone, pairs=False),
     PlantedCause(FindingName.UNATTRIBUTED_LOSS, _negative, pairs=False, kind="slower than one"),

@@ -110,20 +110,27 @@ def test_what_was_not_asked_is_not_denied() -> None:
     assert found is not None
     own = found.points[0]
     slower = replace(own, setting=own.setting.model_copy(update={"bucket_cap_mb": 1.0}))
-    slower = replace(slower, step_time_s=own.step_time_s.scaled(2))
+    slower = replace(slower, step_time_s=own.step_time_s.scaled(2), gain=Estimate(-0.5, -0.6, -0.4, 10))
+    head = "what if, on 2 devices: "
     words = choice_words(replace(found, points=(own, slower)))
-    assert words == "what if, on 2 devices: 1 MiB is not predicted to be faster than the default."
-    unsure = replace(
-        slower,
-        step_time_s=own.step_time_s.scaled(0.99),
-        gain=Estimate(0.01, -0.14, 0.19, 10),
-        words="1 MiB buckets",
+    assert words == f"{head}1 MiB would be slower than the default."
+    unsure = [
+        replace(
+            slower,
+            setting=own.setting.model_copy(update={"bucket_cap_mb": cap}),
+            step_time_s=own.step_time_s.scaled(0.99),
+            gain=Estimate(0.01, -0.14, 0.19, 10),
+        )
+        for cap in (5.0, 25.0, 100.0)
+    ]
+    words = choice_words(replace(found, points=(own, slower, *unsure)))
+    unknown = "or 5, 25 and 100 MiB the prediction cannot tell."
+    assert words == f"{head}1 MiB would be slower than the default. F{unknown}"
+    equal = [replace(each, gain=own.gain) for each in unsure]  # other sizes with the same buckets
+    assert choice_words(replace(found, points=(own, *equal))) == (
+        f"{head}no buckets but the default's are asked for."
     )
-    words = choice_words(replace(found, points=(own, unsure)))
-    assert words == (
-        "what if, on 2 devices: 1 MiB is not predicted to be certainly faster than the default "
-        "(1 MiB buckets: +1% [-14, 19])."
-    )
+    assert choice_words(replace(found, points=(own, *unsure))) == f"{head}f{unknown}"
 
 
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:

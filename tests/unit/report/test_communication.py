@@ -76,7 +76,7 @@ def test_tables_have_a_row_for_each_message_line_and_gap(results: SweepResults) 
     times = times_table(results)
     named = [column.heading for column in times.columns]
     assert named == [
-        "devices", "nodes", "placement", "message", "all_reduce", "reduce_scatter", "all_gather", "n",
+        "devices", "nodes", "placement", "message", "all_reduce", "reduce_scatter", "all_gather",
     ]  # fmt: skip
     assert len(times.rows) == 2 * 9
 

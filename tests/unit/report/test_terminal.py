@@ -43,7 +43,7 @@ def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
     text = printed(results)
     use = results.recommendation
     assert use is not None
-    assert text.rindex(" times as fast as one at batch ") > text.rindex("\u2500")
+    assert text.rindex(" times as fast as one, with ") > text.rindex("\u2500")
     assert "times as fast." in " ".join(text.split()).rpartition("% of each step is lost")[2]
 
 

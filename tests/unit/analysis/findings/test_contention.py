@@ -8,9 +8,10 @@ from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
+from raybench.report.format import figures
 from raybench.spec import Setting
-from tests.support.alone import case_of, findings, waterfall
-from tests.support.planted import QUIET, Noise, StepCosts
+from tests.support.alone import case_of, findings
+from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured, with_others
 
 
@@ -26,30 +27,31 @@ def found(contention_s: float, others: float) -> dict[FindingName, Finding]:
     }
 
 
-@pytest.mark.parametrize("theirs_s", [0.004, 0.0051, 0.006])
-def test_contention_is_told_without_what_other_processes_explain_of_it(theirs_s: float) -> None:
-    """10 ms of a step of 50: the rest of it is the devices' own, however much of it is others'."""
-    named = found(0.010, 2 * theirs_s / 0.050)
-    others, own = named[FindingName.OTHER_PROCESSES].explains, named[FindingName.CONTENTION].explains
-    assert others is not None
-    assert own is not None
-    assert others.value == pytest.approx(theirs_s)
-    assert own.value == pytest.approx(0.010 - theirs_s)
-    assert named[FindingName.CONTENTION].values["contention_s"] == pytest.approx(0.010)
-
-
-def test_a_rest_that_is_not_worth_telling_is_none() -> None:
-    named = found(0.010, 2 * 0.009 / 0.050)  # 1 ms of 50 is left
-    assert FindingName.OTHER_PROCESSES in named
-    assert FindingName.CONTENTION not in named
+@pytest.mark.parametrize(
+    ("theirs_s", "reason", "words"),
+    [(0.004, None, "up to 40% of it"), (0.0275, Reason.OTHERS, "all of it")],
+)
+def test_no_time_is_explained_by_contention_and_by_other_processes(
+    theirs_s: float, reason: Reason | None, words: str
+) -> None:
+    """10 ms of a step of 50 are contention, whoever it is with; how much may be others' is its evidence."""
+    cores = 2 * theirs_s / 0.050
+    named = found(0.010, cores)
+    assert named[FindingName.OTHER_PROCESSES].explains is None
+    whole = named[FindingName.CONTENTION]
+    assert whole.explains is not None
+    assert whole.explains.value == pytest.approx(0.010)
+    assert whole.reason is reason
+    assert evidence(whole).endswith(f". Other programs, on {figures(cores)} of 2 cores, may be {words}")
 
 
 def test_contention_without_other_processes_is_whole() -> None:
     named = found(0.010, 0.0)
     assert FindingName.OTHER_PROCESSES not in named
-    own = named[FindingName.CONTENTION].explains
-    assert own is not None
-    assert own.value == pytest.approx(0.010)
+    own = named[FindingName.CONTENTION]
+    assert own.explains is not None
+    assert own.explains.value == pytest.approx(0.010)
+    assert "Other programs" not in evidence(own)
 
 
 def test_threads_beyond_the_cores_are_told_with_how_many_fit() -> None:
@@ -69,49 +71,6 @@ def of(
 ) -> dict[FindingName, Finding]:
     """The findings on the record where others took so many of two cores."""
     return {each.name: each for each in findings(with_others(record, others, programs))}
-
-
-def test_other_processes_explain_no_more_than_is_lost_and_stand_behind_what_is_sure() -> None:
-    """They took half of the cores, 25 ms of a step of 50; no more than 10 ms are lost."""
-    costs = StepCosts(plain_s=0.040, exposed_s=0.010)
-    record = measured(costs, QUIET, variants=("plain", "ddp"))
-    named = of(record, 1.0)
-    explains = named[FindingName.OTHER_PROCESSES].explains
-    assert explains is not None
-    assert (explains.value, explains.low) == (pytest.approx(0.010), 0.0)
-    assert explains.high == pytest.approx(0.010)
-    assert named[FindingName.OTHER_PROCESSES].is_at_most
-    assert list(named)[:2] == [FindingName.UNATTRIBUTED_LOSS, FindingName.OTHER_PROCESSES]
-
-
-def test_contention_that_may_be_all_theirs_has_the_interval_of_the_waterfall() -> None:
-    """And what waits beside it, of which there is no more here than noise."""
-    record = measured(StepCosts(plain_s=0.040, contention_s=0.010), Noise(block=0.03, step=0.01))
-    explains = of(record, 1.4)[FindingName.OTHER_PROCESSES].explains
-    found = waterfall(record)
-    assert explains is not None
-    assert found is not None
-    parts = found.parts
-    assert parts.contention is not None
-    waits = (parts.wrapper, parts.skew, parts.exposed_communication)
-    more_s = sum(max(each.value, 0.0) for each in waits if each is not None)
-    assert explains.value == pytest.approx(parts.contention.value + more_s)
-    assert explains.low == parts.contention.low
-    assert explains.high == pytest.approx(parts.contention.high + more_s)
-
-
-def test_others_that_hold_up_transfers_may_explain_these() -> None:
-    """Computing side by side costs nothing; 8 of 48 ms are transfers, a third of the cores was others'."""
-    record = measured(StepCosts(plain_s=0.040, exposed_s=0.008), QUIET)
-    for others, most_s in ((0.66, 0.008), (0.1, 0.05 * 0.048)):
-        named = of(record, others)
-        explains = named[FindingName.OTHER_PROCESSES].explains
-        assert explains is not None
-        assert explains.value == pytest.approx(most_s, rel=0.01)
-        assert explains.low == 0.0
-        communication = named[FindingName.INTERFERENCE]
-        assert communication.explains is not None
-        assert communication.explains.value == pytest.approx(0.008, rel=0.01)
 
 
 def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -> None:

@@ -6,13 +6,13 @@ from raybench.report.sections.waterfall import phases_table
 from tests.unit.studies import SIXTEEN_TENTHS, planted, without_intervals
 
 
-def test_both_columns_do_the_samples_of_one_step_of_all_devices() -> None:
+def test_each_phase_has_its_share_of_the_step_and_of_the_gain() -> None:
     table = phases_table(planted({(32,): SIXTEEN_TENTHS}, "batch_size"))
     forward = next(row for row in table.rows if row[0] == "forward")
-    assert [without_intervals(each) for each in forward[1:3]] == ["6.00", "3.45"]
-    assert table.columns[1].heading == "one device, 2 steps, ms"
-    assert "the 64 samples of one step on 2 devices" in table.caption
-    assert len(table.columns) == 5
+    assert [without_intervals(each) for each in forward[1:4]] == ["3.00", "3.45", "27.6%"]
+    headings = ["phase", "one device, ms", "2 devices, ms", "share of step", "speed-up", "share of the gain"]
+    assert [each.heading for each in table.columns] == headings
+    assert "A step of 64 samples on 2 devices" in table.caption
 
 
 def test_phases_per_epoch_where_its_samples_are_known() -> None:

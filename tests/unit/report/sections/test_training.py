@@ -134,7 +134,7 @@ def test_a_cure_stands_beside_the_default_in_tables_plots_and_answer():
     assert default["accuracy over the default"] == NONE
     assert changed["accuracy over the default"].startswith("+1.0")
     assert changed["speed-up over the default"].startswith("2.82x")  # 160 steps of 15 ms against 10 of 85
-    said = f"After 3 epochs accuracy with {words} is 1.00 points above that of the default"
+    said = f"Accuracy with {words} is 1.00 points above that of the default"
     assert said in answer_of(results)
 
 
