@@ -80,7 +80,7 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
         return f"{found}, but {seeds} cannot show a difference{tell}"
     if abs(difference.value) > noise:
         return f"{found} ({seeds}; three give an interval)"
-    return f"{found}: {seeds} cannot tell that from the noise of the test samples ({noise:.2f} points)"
+    return f"{found}, within the noise of the test samples ({noise:.2f} points)"
 
 
 def points_words(difference: Estimate) -> str:

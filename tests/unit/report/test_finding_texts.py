@@ -2,32 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from raybench.analysis.findings.finding import Basis, Finding, FindingName, Need, Severity
-from raybench.analysis.stats.statistics import Estimate
-from raybench.report.finding_texts import next_step, not_examined_words
-
-
-@pytest.mark.parametrize(
-    ("low", "words"),
-    [
-        (0.7, "measure batch 2,048, whose gain is not known"),
-        (1.2, "use batch 2,048, predicted to be 1.2 to 4.3 times as fast"),
-    ],
-)
-def test_what_may_be_slower_is_to_be_measured_not_used(low: float, words: str) -> None:
-    """As "use batch 2,048, predicted to be 0.7 to 4.3 times as fast"."""
-    finding = Finding(
-        FindingName.COMMUNICATION_BOUND,
-        Severity.WARNING,
-        "trial",
-        {},
-        change={"batch_size": 2048},
-        predicted=Estimate(2.0, low, 4.3, 10),
-        basis=Basis.PREDICTED,
-    )
-    assert next_step(finding) == words
+from raybench.analysis.findings.finding import FindingName, Need
+from raybench.report.finding_texts import not_examined_words
 
 
 def test_what_was_not_examined_is_no_advice() -> None:

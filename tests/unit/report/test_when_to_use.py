@@ -90,7 +90,7 @@ def test_a_batch_between_two_is_rounded_as_its_interval_allows(results: StudyRes
     passage = results.batch_curves[0].crossover
     assert passage is not None
     assert 32 < passage.batch < 128
-    words = f"elow about batch {_rounded_batch(passage.batch)} they are slower than one"
+    words = f"elow about batch {_rounded_batch(passage.batch)} they are slower"
     assert words in answer_of(results)
     assert _rounded_batch(104.4) == "100"
     assert _rounded_batch(1_849) == "1,800"
