@@ -15,7 +15,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "commands": (2810, 20),
     "driver": (991, 6),
     "launch": (1985, 17),
-    "machine": (1133, 8),
+    "machine": (1129, 8),
     "plan": (1126, 9),
     "records": (1538, 11),
     "report": (4612, 28),
