@@ -443,7 +443,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         base=base,
         num_seeds=len(pairs),
         difference_points=difference,
-        noise_points=_noise_points(accuracies, group.runs[0].epochs[-1].test_samples),
+        noise_points=_noise_points(accuracies, group.runs[0].epochs[-1].test_samples) / sqrt(len(pairs) or 1),
         tolerance_points=tolerance,
         parity=(said := parity(difference, tolerance)),
         seeds_to_tell=(
@@ -457,7 +457,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
 
 
 def _noise_points(accuracies: Sequence[float], test_samples: int | None) -> float:
-    """Half of the 95% interval of a difference of two accuracies, each a share p of n test samples."""
+    """Half of the 95% interval of a difference of two accuracies of one seed, each a share p of n samples."""
     if not accuracies or not test_samples:
         return 0.0
     p = fmean(accuracies)

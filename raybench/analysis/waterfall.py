@@ -100,18 +100,18 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         t_comm_s=t_comm,
         t_comm_fraction=t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
-        serial_fraction=_serial_fraction(pool, config, step),
+        serial_fraction=_serial_fraction(pool, config, step, over),
         compute_to_communication=(
             pool.contrast({concurrent: 1.0, replay: -1.0}).ratio() if pool.has(replay, concurrent) else None
         ),
     )
 
 
-def _serial_fraction(pool: Pool, config: Configuration, step: Unit) -> Estimate | None:
+def _serial_fraction(pool: Pool, config: Configuration, step: Unit, over: float) -> Estimate | None:
     base, size = baseline_unit(config), config.world_size
     if not pool.has(base):
         return None
-    speedup = pool.contrast({base: 1.0, step: -1.0}).ratio(size if config.scaling == "weak" else 1.0)
+    speedup = pool.contrast({base: 1.0, step: -1.0}).ratio(size / over)
     return serial_fraction(speedup, size)
 
 

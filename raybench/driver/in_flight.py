@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -64,13 +64,15 @@ class InFlight:
         budget: TimeBudget,
         plan: GroupPlan,
         on_group: OnGroup = lambda num_workers, seconds: None,
+        served: Iterable[TrialRequest] = (),  # what worker groups served before, in a run that goes on
     ) -> None:
         self._runner, self._budget, self._plan, self._on_group = runner, budget, plan, on_group
         self._fitting: int | None = None  # workers, since nodes were lost
         self._variables: _Variables | None = None  # of the last worker group
         self._begun: list[Begun] = []
         self._start_of: dict[int, int | None] = {}  # what each worker group serves, by number
-        self._served: dict[_Variables, TrialRequest] = {}  # the last in each environment that had workers
+        # the last in each environment that had workers
+        self._served: dict[_Variables, TrialRequest] = {_variables(each): each for each in served}
         self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and what is recorded
 
     def __len__(self) -> int:

@@ -145,7 +145,8 @@ class Session:
 
     def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
         self.ledger = Ledger(plan, store, retry)
-        self.in_flight = InFlight(self.runner, self.budget, plan, self.watcher.group)
+        served = [record.study_request for record in self.ledger.records() if record.group]
+        self.in_flight = InFlight(self.runner, self.budget, plan, self.watcher.group, served)
         self.forecast = Forecast(self.ledger, self.budget, self.in_flight, self.verify)
         # a runner counts its own groups: what is resumed goes on where the session before it ended
         self._groups_before = max((record.group for record in self.ledger.records()), default=0)

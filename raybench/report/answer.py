@@ -157,7 +157,9 @@ def _why(results: StudyResults) -> list[str]:
     shares.pop(PART_WORDS["ideal"], None)
     total, communication = sum(part.value for part in shares.values()), shares.get(COMMUNICATION)
     if not shares or total < LEAST_SHARE:
-        return ["nothing is lost that could be measured", *_communication_words(communication)]
+        is_offset = communication is not None and communication.low >= LEAST_SHARE
+        words = "as parts offset each other" if is_offset else "that could be measured"
+        return [f"nothing is lost {words}", *_communication_words(communication)]
     sure = [each for each in lost_parts(waterfall, LEAST_SHARE) if each[0] != PART_WORDS["undivided"]]
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]

@@ -200,9 +200,9 @@ def _little_compute(finding: Finding) -> str:
     if "flops_per_byte" not in values:
         return ""
     per_byte, enough = (figures(values[name]) for name in ("flops_per_byte", "hiding_flops_per_byte"))
-    small = "the model or the batch is too small"
+    small = "the batch is too small"
     if (tokens := values.get("sequence_tokens")) is not None:
-        small = f"the model, the batch or sequences of {tokens:.0f} tokens are too small"
+        small = f"the batch or sequences of {tokens:.0f} tokens are too small"
     return f". Each byte of gradient has {per_byte} FLOP of compute, and {enough} would hide it: {small}"
 
 

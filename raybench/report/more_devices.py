@@ -272,9 +272,11 @@ def _network_words(required: Requirement, today: float | None) -> Iterator[str]:
         return
     if today is None or today < needed.low:
         reach = f", and these reach {bit_rate_words(today)}" if today else ""
-        yield f"for {OF_CEILING:.0%} of that each node needs at least {bit_rate_words(needed.value)}{reach}"
+        least = bit_rate_words(needed.value)
+        yield f"for {OF_CEILING:.0%} of what is expected each node needs at least {least}{reach}"
     elif today > needed.high:
-        yield f"an interconnect as fast as this one brings {OF_CEILING:.0%} of that if its latency is small"
+        share = f"{OF_CEILING:.0%} of what is expected"
+        yield f"an interconnect as fast as this one brings {share} if its latency is small"
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:

@@ -94,7 +94,9 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
         first, bus_bytes_per_s=replace(first.bus_bytes_per_s, low=today / 4, value=today / 3, high=today / 2)
     )
     said = more_sentences(replace(more, points=(), requirements=(enough,)))[1]
-    assert said == "an interconnect as fast as this one brings 95% of that if its latency is small"
+    assert (
+        said == "an interconnect as fast as this one brings 95% of what is expected if its latency is small"
+    )
     table = drawn.table("What the network must bring")
     assert table is not None
     assert table.rows[0]["in bits"].startswith(bit_rate_words(first.bus_bytes_per_s.value))

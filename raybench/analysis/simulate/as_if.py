@@ -285,7 +285,9 @@ class _Seen:
 
     def by_law(self, size: int, speedup: Estimate) -> OnMore:
         """What a law says."""
-        of_all = size if self._config.scaling == "weak" else 1
+        baseline = self._results.scaling(self._visits[0]).baseline
+        ratio = baseline.sample_ratio if baseline else 1.0
+        of_all = size * ratio if self._config.scaling == "weak" else 1
         step_s = None
         if self._pool.has(self._base) and speedup.low > 0:
             step_s = inverse(speedup).scaled(of_all * self._pool.time(self._base).value)

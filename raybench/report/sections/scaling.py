@@ -181,8 +181,10 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), whose law allows at most 1/f. "
-    caption += f"{_n_words(scaling_rows(results))}."
+    caption += (
+        "; f: Amdahl's serial fraction (Karp and Flatt 1990). With one fixed total batch his law allows "
+    )
+    caption += f"at most 1/f. {_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one

@@ -68,6 +68,8 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
         return f"no accuracy {where} can be compared with that {other}"
     if comparison.parity is Verdict.AS_GOOD:
         return f"accuracy {where} equals that {other} within {comparison.tolerance_points:g} points"
+    if len(comparison.group.epochs) < comparison.group.runs[0].spec.epochs:  # one of them was stopped early
+        where = f"{where} after {plural(len(comparison.group.epochs), 'epoch')}"
     side = "below" if difference.value < 0 else "above"
     found = f"accuracy {where} is {abs(difference.value):.2f} points {side} that {other}"
     if abs(difference.value) < LEAST_SHOWN_POINTS:

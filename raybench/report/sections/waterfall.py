@@ -50,7 +50,8 @@ IN_LEGEND = {
     "skew": "skew (waiting for the slowest)",
     "communication": "communication (not hidden)",
 }
-SIDE_BY_SIDE = "running side by side"  # small batch, contention, wrapper and skew together
+SIDE_BY_SIDE = "running side by side"  # contention, wrapper and skew together
+SMALLER_TOO = f"smaller batches and {SIDE_BY_SIDE}"  # under strong scaling
 WHOLE = 0.995  # of a step: what is lost is no percent
 LEAST_WRITTEN = 0.035  # of a bar: less has no room for its number
 
@@ -80,7 +81,8 @@ def lost_parts(waterfall: Waterfall, least: float) -> list[tuple[str, Estimate]]
     is_noise = len(sure) < 2 and all(share.high >= 0 for share in shares.values())
     if exposed is None or others is None or more < least or is_noise:
         return sure
-    two = {PART_WORDS["exposed_communication"]: exposed, SIDE_BY_SIDE: others}
+    together = SIDE_BY_SIDE if waterfall.parts.small_batch is None else SMALLER_TOO
+    two = {PART_WORDS["exposed_communication"]: exposed, together: others}
     return certain({name: part.scaled(1 / waterfall.step_time_s.value) for name, part in two.items()}, least)
 
 

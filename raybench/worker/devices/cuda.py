@@ -166,7 +166,8 @@ class CUDADevice(Device):
     def host_waits(self, step: Callable[[], None]) -> dict[str, int] | None:
         """By torch's own warnings: of ``.item()``, ``.cpu()``, ``nonzero`` and their like.
 
-        Not of torch's own lines, such as SyncBatchNorm's and those of fp16's scaler: they have to wait.
+        Not of SyncBatchNorm's and those of fp16's scaler, which have to wait. What a tensor waits for that is
+        printed or formatted stands in torch's own files, and is the user's.
         """
         before = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as caught:
@@ -178,7 +179,8 @@ class CUDADevice(Device):
                 torch.cuda.set_sync_debug_mode(before)
         waits = [each for each in caught if _SYNCHRONIZES in str(each.message)]
         places = [(Path(each.filename), each.lineno) for each in waits]
-        return dict(Counter(f"{file.name}:{line}" for file, line in places if not file.is_relative_to(TORCH)))
+        named = (place for place in places if not any(place[0].is_relative_to(each) for each in HAVE_TO_WAIT))
+        return dict(Counter(f"{file.name}:{line}" for file, line in named))
 
     def throttled(self) -> bool | None:
         """Whether heat, a power brake or the hardware holds the clock down."""
@@ -229,6 +231,7 @@ class CUDADevice(Device):
 
 _SYNCHRONIZES = "synchronizing CUDA operation"  # in torch's warning, which names the line that runs
 TORCH = Path(torch.__file__).parent
+HAVE_TO_WAIT = (TORCH / "nn" / "modules" / "_functions.py", TORCH / "amp")
 
 
 def have_nccl_log() -> int | None:

@@ -376,6 +376,7 @@ class ScriptTrial:
                 (max(median(each.times) for each in reports), monotonic() - began)
             )
             self._collectives = [_most_collectives(reports)]
+            self._steps_ahead = max(report.steps_ahead for report in reports)
             is_steady = before > 0 and abs(now / before - 1) <= STEADY
             if measure.warmup_steps is not None or is_steady or spent_s > WARM_UP_SHARE * measure.max_seconds:
                 return float(now)

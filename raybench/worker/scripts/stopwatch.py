@@ -388,7 +388,7 @@ class Stopwatch:
             torch.cuda.synchronize(self._gpu)
         block = self._block
         if block is None:
-            return BlockDone(np.array([]), {}, 0.0, 0, self._about(self._samples))
+            return BlockDone(np.array([]), {}, 0.0, 0, self._about())
         ends = block.ends[block.order.discarded :]
         times = [
             self._seconds(block.moments[first][1], block.moments[last][1])
@@ -402,16 +402,17 @@ class Stopwatch:
             phases=phases,
             collectives=(_num_collectives() - block.collectives) / (len(block.ends) - 1),
             steps_ahead=min(self._prefetched, math.ceil(block.paused_s / median(times))),
-            about=self._about(self._samples[-len(times) :]),
+            about=self._about(),
         )
 
-    def _about(self, samples: Sequence[tuple[int, int]]) -> About:
+    def _about(self) -> About:
+        samples = self._samples  # of all steps: the last batches of epochs are smaller
         modules = [each.ddp for each in self._switches if each.ddp is not None]
         reports = [report for ddp in modules if (report := ddp_report(ddp, self._launch.compression))]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
-        drawn, of_first = median(each for each, _ in samples), self._samples[0][0]
-        is_drawn_once = not any(each for each, _ in self._samples[1:])  # and used in every step
+        drawn, of_first = median(each for each, _ in samples), samples[0][0]
+        is_drawn_once = not any(each for each, _ in samples[1:])  # and used in every step
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,

@@ -221,8 +221,10 @@ class Variants:
             failure, _ = self._tried(lambda: self._step_alone(twin))
         models = self._models
         layers = [each for each in models.copies.model.modules() if isinstance(each, nn.SyncBatchNorm)]
-        # alone it calls none; with others it gathers its statistics, and adds up their gradients
-        of_layers = 2 * sum(each.training for each in layers) * models.setting.gradient_accumulation
+        # alone it calls none; with others it gathers its statistics, in a pass done again too, and adds up
+        # their gradients
+        calls = 3 if models.setting.activation_checkpointing else 2
+        of_layers = calls * sum(each.training for each in layers) * models.setting.gradient_accumulation
         self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT + of_layers
         return None if failure else twin
 

@@ -98,3 +98,11 @@ def test_what_need_not_be_the_variables_ends_the_study(runner: Unfit, interfaces
         run(planned(*interfaces), runner, store)
     assert runner.tries == MAX_LOST_STARTS
     assert all(record.state == "complete" for record in store.records)
+
+
+def test_a_run_that_goes_on_knows_which_variables_have_served() -> None:
+    plan, store = planned("eth77", "eth0"), MemoryStore()
+    run(plan, FakeRunner(noise=QUIET_ENOUGH), store)
+    store.records = [each for each in store.records if each.config.environment[NAME] == "eth0"]
+    run(plan, Unfit(), store)
+    assert states(store) == {"eth0": {"complete"}, "eth77": {"crashed"}}
