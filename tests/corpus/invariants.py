@@ -390,7 +390,7 @@ def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
         known = [100 * max(end, 0.0) for end in (share.low, share.high)] if share else [0.0, 0.0]
         if any(abs(float(end) - each) > 0.51 for end, each in zip(ends, known, strict=True)):
             yield f"communication is {ends} in the answer, {known} in the parts"
-    others = waterfall.without_transfers_s if waterfall else None
+    others = waterfall.lost_without_transfers_s if waterfall else None
     for part in re.findall(r"(\d+)% to running side by side", drawn.box):
         beside = 100 * others.value / waterfall.step_time_s.value if others and waterfall else 0.0
         if abs(beside - float(part)) > 0.51:

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (244, 4),
-    "analysis": (7425, 52),
+    "analysis": (7424, 52),
     "commands": (2810, 20),
     "driver": (993, 6),
     "launch": (1985, 17),

@@ -174,7 +174,7 @@ class _Seen:
         self._config, self._buckets = headline.config, results.fit.buckets
         self._visits = self._fit.visits(headline)
         self._base = baseline_unit(self._config)
-        found = results.scaling(headline)
+        self._scaling = found = results.scaling(headline)
         # slow steps are at least as frequent on more devices, any of which may be the slow one
         self._mean_over_typical = found.mean_step_s.value / found.step_time_s.value
 
@@ -276,7 +276,7 @@ class _Seen:
 
     def law(self, sizes: Sequence[int]) -> ByLaw | None:
         """What a law makes of the speed-up over one device; None without one."""
-        found, setting = self._results.scaling(self._visits[0]), self._config.setting
+        found, setting = self._scaling, self._config.setting
         if found.speedup is None or found.baseline is None or found.baseline.world_size > 1:
             return None
         is_strong = self._config.scaling == "strong"
@@ -285,12 +285,12 @@ class _Seen:
 
     def by_law(self, size: int, speedup: Estimate) -> OnMore:
         """What a law says."""
-        baseline = self._results.scaling(self._visits[0]).baseline
-        ratio = baseline.sample_ratio if baseline else 1.0
-        of_all = size * ratio if self._config.scaling == "weak" else 1
-        step_s = None
-        if self._pool.has(self._base) and speedup.low > 0:
-            step_s = inverse(speedup).scaled(of_all * self._pool.time(self._base).value)
+        base, step_s = self._scaling.baseline, None
+        if base is not None and self._pool.has(self._base) and speedup.low > 0:
+            # steps of one device for the samples of all
+            times = self._samples(size) / self._samples(self._config.world_size)
+            times *= self._config.world_size * base.sample_ratio
+            step_s = inverse(speedup).scaled(times * self._pool.time(self._base).value)
         return OnMore(
             AsIf(world_size=size),
             "law",

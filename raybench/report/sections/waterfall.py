@@ -76,7 +76,7 @@ def lost_parts(waterfall: Waterfall, least: float) -> list[tuple[str, Estimate]]
     shares = shares_of_step(waterfall)
     shares.pop(PART_WORDS["ideal"], None)
     sure = certain(shares, least)
-    exposed, others = waterfall.parts.exposed_communication, waterfall.without_transfers_s
+    exposed, others = waterfall.parts.exposed_communication, waterfall.lost_without_transfers_s
     more = sum(share.value for _, share in sure) - sum(share.value for share in shares.values())
     is_noise = len(sure) < 2 and all(share.high >= 0 for share in shares.values())
     if exposed is None or others is None or more < least or is_noise:
