@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +19,6 @@ from raybench.driver.session import Session
 from raybench.driver.stages import run_study
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.launch.runner import Submitted
 from raybench.machine import environment
 from raybench.machine.host import WorkerNeeds
 from raybench.plan.resolve import make_plan
@@ -55,18 +53,12 @@ class Timed:
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         return self._runner.start(world_size, environment, anew=anew)
 
-    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
-        return self._runner.capacity(kind, world_size, spread=spread)
-
-    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
         self.starts.append(time.perf_counter())
-        return self._runner.submit(request, on_progress)
-
-    def wait(self, submitted: Sequence[Submitted]) -> Submitted:
-        ended = self._runner.wait(submitted)
-        if ended.request.role == "search":
-            self.ends.append((time.perf_counter(), ended.outcome()))
-        return ended
+        outcome = self._runner.run(request, on_progress)
+        if request.role == "search":
+            self.ends.append((time.perf_counter(), outcome))
+        return outcome
 
     def close(self) -> None:
         self._runner.close()

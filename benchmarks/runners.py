@@ -91,7 +91,7 @@ def measured(
             began = time.perf_counter()
             if anew:
                 runner.start(options.world_size, {}, anew=True)
-            outcome = runner.wait([runner.submit(request, lambda progress: None)]).outcome()
+            outcome = runner.run(request, lambda progress: None)
             elapsed_s = time.perf_counter() - began
             assert isinstance(outcome.result, StepsResult), outcome.reason
             costs.append(elapsed_s - outcome.result.warmup_s - outcome.result.measure_s)

@@ -113,7 +113,7 @@ def timed(script: Path, options: argparse.Namespace, runner: WorkerGroupRunner) 
         variants=("plain",) if options.world_size == 1 else ("local", "ddp"),
         measure=MeasureSpec(steps=options.steps // (2 * rounds), min_rounds=rounds, half_width=0.5),
     )
-    outcome = runner.wait([runner.submit(request, lambda progress: None)]).outcome()
+    outcome = runner.run(request, lambda progress: None)
     assert isinstance(outcome.result, StepsResult), outcome.reason
     blocks = (block for each in outcome.result.rounds for block in each.blocks)
     return statistics.median(block.slowest_s for block in blocks if block.variant in ("plain", "ddp"))

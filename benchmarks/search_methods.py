@@ -195,7 +195,7 @@ class Case:
                 break
             request = plan.search(suggestion)
             record = to_record(request, runner.run(request, lambda _: None), suggestion=suggestion.number)
-            search.tell(suggestion, record)
+            search.tell(record)
             found = objective_values(plan.study, record, scaling(record))
             measured.append((found[0].value if found else 0.0, suggestion.setting))
         chosen = max(measured, key=lambda each: each[0])[1]

@@ -122,7 +122,7 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
 
 def trial(runner: WorkerGroupRunner, request: StepsRequest) -> float:
     """Median over rounds of the slowest rank's step time, in s."""
-    outcome = runner.wait([runner.submit(request, lambda progress: None)]).outcome()
+    outcome = runner.run(request, lambda progress: None)
     assert isinstance(outcome.result, StepsResult), outcome.reason
     blocks = [round_.block("ddp") for round_ in outcome.result.rounds]
     return statistics.median(max(block.step_time_s) for block in blocks if block is not None)

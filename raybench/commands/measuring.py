@@ -24,7 +24,7 @@ from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED,
 from raybench.commands.progress import NOT_READ, Display
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling import Runner, ScalingOptions
-from raybench.driver.in_flight import GroupPlan
+from raybench.driver.groups import GroupPlan
 from raybench.errors import (
     GroupLostError,
     Interrupted,

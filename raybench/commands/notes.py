@@ -13,7 +13,6 @@ from raybench.spec.study import Study
 BEGINS = {
     Stage.LARGEST_BATCH: "Finding the largest batch that fits on {target}{combinations}",
     Stage.CURVES: "Measuring {trials} at world sizes {sizes}",
-    Stage.RETRY: "Trying {suggestions} again",
     Stage.SEARCH: "Searching for the best of {suggestions} at {target}",
     Stage.VISITS: "Visiting the default and the best again: {trials}{starts}",
     Stage.TRAINING: "Training {trials} to the last epoch",
@@ -22,7 +21,6 @@ BEGINS = {
 WHOLE = {
     Stage.LARGEST_BATCH: "the largest batch",
     Stage.CURVES: "the scaling curves",
-    Stage.RETRY: "the rest of the search",
     Stage.SEARCH: "the rest of the search",
     Stage.VISITS: "further visits of the default and the best",
     Stage.TRAINING: "trainings",
@@ -53,8 +51,6 @@ PLAIN = {
     NoteKind.NO_DIAGNOSIS: "nothing to verify: no trial on which a diagnosis could stand",
     NoteKind.OVERSUBSCRIBED: "not verified: with more workers than cores nothing is recommended",
     NoteKind.NOTHING_PROPOSED: "nothing to verify: no finding proposes a change that was not tested yet",
-    NoteKind.SIDE_BY_SIDE: "up to {note.number} trainings ran side by side: that changes nothing of what "
-    "they learned, but their times are those of a machine that is shared",
 }
 
 
@@ -82,8 +78,6 @@ def left_out_words(study: Study, note: Note) -> str:
         case Stage.LARGEST_BATCH:
             named = "; ".join(combination_words(study, each) for each in note.combinations)
             return f"the largest batch, exactly ({named})"
-        case Stage.RETRY:
-            return f"{plural(note.number, 'suggestion')} to try again"
         case Stage.SEARCH:
             return f"{note.number} of {plural(note.total, 'suggestion')}"
         case Stage.VERIFICATION:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
 from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import Scaling, scaling
-from raybench.driver.in_flight import InFlight
+from raybench.driver.groups import Groups
 from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
@@ -22,7 +22,7 @@ from raybench.plan.notes import Note, NoteKind, Stage, not_reached
 from raybench.plan.trials import Plan, Trial, searched
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import COMPARED_ROLES, StudyRequest, TrialRequest
+from raybench.records.requests import COMPARED_ROLES, StudyRequest
 from raybench.spec.study import Study
 
 
@@ -40,9 +40,9 @@ class Ledger:
 
     plan: Plan  # what "max" stands for is in it once that is found
     store: Store
-    retry: frozenset[State] = frozenset()  # trials that ended so are measured again, once
+    retry: frozenset[State] = frozenset()  # trials that ended so are measured again, once in a run
     cut: set[str] = field(default_factory=set)  # ids of trials that the time budget ended
-    _begun: set[str] = field(default_factory=set)
+    _measured: set[str] = field(default_factory=set)  # ids, in this run
 
     def __post_init__(self) -> None:
         self._buckets = known_buckets(self.plan.study, self.store.latest().values())
@@ -72,7 +72,7 @@ class Ledger:
     def is_open(self, request: StudyRequest) -> bool:
         """Whether the trial is to be measured: it is not known, or ended in a state to try again."""
         known = self.record_of(request)
-        return known is None or (known.state in self.retry and known.trial_id not in self._begun)
+        return known is None or (known.state in self.retry and known.trial_id not in self._measured)
 
     def stand_in(self, request: StudyRequest) -> StudyRequest | None:
         """The trial of equal buckets that is measured in the place of ``request``, or to be measured."""
@@ -87,13 +87,10 @@ class Ledger:
             return request
         return request.model_copy(update={"anchor_failure": f"{default.state}: {default.reason}"})
 
-    def begin(self, request: StudyRequest) -> None:
-        """A trial begins: it is tried once in a run."""
-        self._begun.add(request.trial_id)
-        self.cut.discard(request.trial_id)
-
     def add(self, record: TrialRecord, step_times: Sequence[BlockStepTimes]) -> None:
         """Keep a record."""
+        self._measured.add(record.trial_id)
+        self.cut.discard(record.trial_id)
         self.store.append(record, step_times)
         self._buckets.learn(record)
 
@@ -110,10 +107,9 @@ class Ledger:
 class Watcher(Protocol):
     """What follows a run: ``commands.progress.StudyProgress``, or nothing.
 
-    ``trial``: it begins; of one that finds no workers nothing more follows. ``progress``: of several in
-    flight the epochs only. ``scaling`` is there for a complete trial of steps. ``group``: the trial that has
-    begun is to be served by a worker group of so many, which starts where it does not run yet (None), then
-    has started in ``seconds`` (0: it ran already).
+    ``trial``: it begins; of one that finds no workers nothing more follows. ``scaling`` is there for a
+    complete trial of steps. ``group``: the trial that has begun is to be served by a worker group of so many,
+    which starts where it does not run yet (None), then has started in ``seconds`` (0: it ran already).
     """
 
     def stage(self, stage: Stage, number: int) -> None: ...
@@ -125,10 +121,10 @@ class Watcher(Protocol):
 
 @dataclass
 class Session:
-    """One run of a plan: begins trials, keeps their records, collects notes stage by stage.
+    """One run of a plan: measures trials, keeps their records, collects notes stage by stage.
 
     The stages read and ask: ``ledger`` (the plan, what is known and what is open), ``forecast`` (which trial
-    fits into the time), ``measure`` or ``begin`` and ``next_ended``, ``note``.
+    fits into the time), ``measure``, ``note``.
     """
 
     plan: InitVar[Plan]
@@ -145,11 +141,12 @@ class Session:
 
     def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
         self.ledger = Ledger(plan, store, retry)
-        served = [record.study_request for record in self.ledger.records() if record.group]
-        self.in_flight = InFlight(self.runner, self.budget, plan, self.watcher.group, served)
-        self.forecast = Forecast(self.ledger, self.budget, self.in_flight, self.verify)
+        served = [record for record in self.ledger.records() if record.group]
+        requests = (record.study_request for record in served)
+        self.groups = Groups(self.runner, self.budget, plan, self.watcher.group, requests)
+        self.forecast = Forecast(self.ledger, self.budget, self.groups, self.verify)
         # a runner counts its own groups: what is resumed goes on where the session before it ended
-        self._groups_before = max((record.group for record in self.ledger.records()), default=0)
+        self._groups_before = max((record.group for record in served), default=0)
 
     @property
     def study(self) -> Study:
@@ -191,51 +188,33 @@ class Session:
     # --- from a trial to its record
 
     def measure(self, trial: Trial[StudyRequest], *, done: int, total: int | None) -> TrialRecord:
-        """Measure an open trial while nothing else is in flight; its record.
+        """Measure an open trial; its record.
 
         That of a trial which the time budget has ended is not on disk, but in ``ledger.cut``. ``done`` of
         ``total`` trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError`` when no
-        worker group starts, ``RequestError`` for what cannot be placed or written, ``AllFailError`` where the
-        default has crashed wherever it was tried.
+        worker group starts, ``NoRoomError`` where none fits, ``RequestError`` for what cannot be placed or
+        written, ``AllFailError`` where the default has crashed wherever it was tried.
         """
-        assert not self.in_flight
-        self.begin(trial, done=done, total=total)
-        return self.next_ended()
-
-    def begin(self, trial: Trial[StudyRequest], *, done: int, total: int | None) -> None:
-        """Begin an open trial alongside those in flight, for ``next_ended``. Raises as ``measure``."""
         request = self.ledger.without_failing_anchor(trial.request)
         signals.check()
-        self.ledger.begin(request)
         left_s = self.forecast.left_s(self._stage, request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s)
 
         def on_progress(progress: Progress) -> None:
-            if progress.phase == "epoch" or len(self.in_flight) <= 1:
-                self.watcher.progress(request, progress)
+            self.watcher.progress(request, progress)
 
-        self.in_flight.begin(
-            request,
-            on_progress,
-            suggestion=trial.suggestion,
-            expected_s=self.forecast.cost_of(request),
-        )
-
-    def next_ended(self) -> TrialRecord:
-        """The record of the trial in flight that ends first, on disk as for ``measure``. Raises as it."""
-        ended, outcome = self.in_flight.next_ended()
-        request = ended.request
-        assert request.kind != "collectives"
+        expected_s = self.forecast.cost_of(request)
+        outcome, started_at, was_cut = self.groups.run(request, on_progress, expected_s=expected_s)
         if outcome.group:  # 0: no group served it
             outcome = replace(outcome, group=self._groups_before + outcome.group)
         record = outcome.to_record(
-            request, study=self.study.name, suggestion=ended.suggestion, started_at=ended.started_at
+            request, study=self.study.name, suggestion=trial.suggestion, started_at=started_at
         )
-        if ended.was_cut(outcome):
+        if was_cut:
             return self._not_reached_in_time(record)
         self.ledger.add(record, outcome.step_times)
-        if ended.submitted.processes_s:
-            self.budget.each_processes_s.append(ended.submitted.processes_s)
+        if outcome.processes_s:
+            self.budget.each_processes_s.append(outcome.processes_s)
         if outcome.files:
             self.ledger.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:
@@ -243,7 +222,7 @@ class Session:
             longest_s = self.study.measure.max_seconds
             self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.ledger.records()) if record.steps else None)
-        if not self.in_flight and self._default_fails:
+        if self._default_fails:
             crash = self.ledger.record_of(self.ledger.plan.default_curve()[0].request)
             self.note(NoteKind.ALL_FAIL, reason=crash.reason if crash else "")
             raise AllFailError
@@ -262,18 +241,13 @@ class Session:
 
     @property
     def _default_fails(self) -> bool:
-        """Whether the default has crashed wherever it was tried, and nothing has completed.
-
-        What is in flight then may complete yet; no more begins until it is known.
-        """
+        """Whether the default has crashed wherever it was tried, and nothing has completed."""
         if any(each.state == "complete" for each in self.ledger.records()):
             return False
         curve = [trial.request for trial in self.ledger.plan.default_curve()]
         ended = [self.ledger.record_of(request) for request in curve if not self.ledger.is_open(request)]
         crashed = [record for record in ended if record is not None and record.state == "crashed"]
         return len(crashed) == len(curve)
-
-    # --- several in flight, and nodes that are gone
 
     @contextmanager
     def leaving_out_what_has_no_room(self, **of: Any) -> Iterator[None]:
@@ -282,32 +256,3 @@ class Session:
             yield
         except NoRoomError as lost:
             self.note(NoteKind.NO_ROOM, reason=str(lost), **of)
-
-    def _hear(self) -> None:
-        """Wait for the trial in flight that ends first; one that does not fit any more is left out."""
-        before = self.in_flight.requests
-        try:
-            self.next_ended()
-        except NoRoomError as lost:
-            left = self.in_flight.requests
-            for request in (each for each in before if each not in left):
-                self.note(NoteKind.NO_ROOM, reason=str(lost), requests=(request,))
-
-    def has_room(self, request: StudyRequest) -> bool:
-        """Whether ``request`` may begin alongside the trials in flight."""
-        is_in_doubt = bool(self.in_flight) and self._default_fails
-        return not is_in_doubt and self.in_flight.has_room(request)
-
-    def make_room(self, request: StudyRequest) -> None:
-        """Wait for trials in flight until ``request`` may begin. Raises as ``measure``."""
-        while not self.has_room(request):
-            self._hear()
-
-    def wait_while(self, waits: Callable[[Sequence[TrialRequest]], bool]) -> None:
-        """Wait for trials in flight while ``waits`` says so of them. Raises as ``measure``."""
-        while waits(self.in_flight.requests):
-            self._hear()
-
-    def finish(self) -> None:
-        """Wait for every trial in flight. Raises as ``measure``."""
-        self.wait_while(bool)

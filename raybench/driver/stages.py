@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
@@ -13,8 +12,8 @@ from raybench.analysis.resolve import Facts, resolve
 from raybench.driver.session import Session
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, Stage
-from raybench.plan.training import training_requests, waits_for_a_peer, with_peers
-from raybench.plan.trials import Suggestion, Trial, further_visits
+from raybench.plan.training import training_requests, with_peers
+from raybench.plan.trials import Trial, further_visits
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
 from raybench.spec.knobs import KnobValue, Setting
@@ -100,69 +99,35 @@ def _probes(session: Session, combination: Setting) -> list[TrialRecord]:
 def search(session: Session) -> None:
     """All suggestions that the study asks for and there is time for, earlier ones included.
 
-    The first is the default, whose curve has been measured. Several are in flight at once where the runner
-    has room for them. The next is then suggested before these have ended: the search knows of them, so that
-    none is measured twice, but not yet what they bring.
+    The first is the default, whose curve has been measured. Those that --retry names come next, since Optuna
+    does not suggest what it knows.
     """
     from raybench.plan.search import Search  # brings Optuna
 
     ledger, plan, trials = session.ledger, session.ledger.plan, session.study.search.trials
-    optimizer = Search(plan, session.journal)
-    _retry(session)
-    known = ledger.searched()
-    optimizer.restore(known)
     session.enter(Stage.SEARCH)
     session.announce(trials)
-    num_tried, asked = len(known), dict[str, Suggestion]()
-    is_whole = False
-
-    def hear() -> None:
-        nonlocal num_tried
-        record = session.next_ended()
-        suggestion = asked.pop(record.trial_id)
-        if record.trial_id in ledger.cut:  # as one that was interrupted: what comes of it is not known
-            return
-        optimizer.tell(suggestion, record)
-        num_tried += 1
-
-    while (left := trials - num_tried - len(asked)) > 0:
-        expected = plan.search(plan.default())
-        if asked and not session.has_room(expected):
-            hear()
-            continue
-        in_time = session.forecast.fit(Stage.SEARCH, [expected] * left)
+    optimizer, known, again = Search(plan, session.journal), list[TrialRecord](), list[TrialRecord]()
+    for record in ledger.searched():
+        is_again = record.request.role == "search" and ledger.is_open(record.study_request)
+        (again if is_again else known).append(record)
+    optimizer.restore(known)
+    for done in range(len(known), trials):
+        in_time = session.forecast.fit(Stage.SEARCH, [plan.search(plan.default())] * (trials - done))
         if in_time is None:
             break
-        suggestion = optimizer.ask()
-        if suggestion is None:  # all that are not known are in flight
-            is_whole = True
+        suggestion = plan.suggestion_of(again[0]) if again else optimizer.ask()
+        if suggestion is None:
+            session.note(NoteKind.SPACE_EXHAUSTED, number=done, total=trials)
             break
+        # requested from the plan, of what is tried again too: time-outs may be longer now
         request = plan.search(suggestion).model_copy(update={"measure": in_time[1].measure})
-        asked[request.trial_id] = suggestion
-        session.begin(Trial(request, suggestion.number), done=num_tried + len(asked) - 1, total=trials)
-    while asked:
-        hear()
-    if is_whole and num_tried < trials:
-        session.note(NoteKind.SPACE_EXHAUSTED, number=num_tried, total=trials)
-
-
-def _retry(session: Session) -> None:
-    """The suggestions that --retry names: Optuna does not suggest what it knows."""
-    session.enter(Stage.RETRY)
-    ledger, plan = session.ledger, session.ledger.plan
-    suggested = [record for record in ledger.searched() if record.request.role == "search"]
-    again = [record for record in suggested if ledger.is_open(record.study_request)]
-    if again:
-        session.announce(len(again))
-    for done, record in enumerate(again):
-        # requested from the plan: time-outs may be longer now
-        request = plan.search(plan.suggestion_of(record))
-        has_time = session.budget.has(session.forecast.cost_of(request))
-        if has_time:
-            session.measure(Trial(request, record.suggestion), done=done, total=len(again))
-        if not has_time or request.trial_id in ledger.cut:
-            session.note(NoteKind.NOT_REACHED, number=len(again) - done)
-            return
+        record = session.measure(Trial(request, suggestion.number), done=done, total=trials)
+        if record.trial_id in ledger.cut:  # as one that was interrupted: what comes of it is not known
+            break
+        optimizer.tell(record)
+        del again[:1]
+    optimizer.restore(again)
 
 
 # --- visits of settings at world sizes: the first of the default, or of a grid; those that follow of the best
@@ -191,7 +156,6 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
     if still:
         session.announce(len(trials))
     while still:
-        session.make_room(still[0][1].request)
         another = ledger.stand_in(still[0][1].request)
         if another is not None and ledger.record_of(another) is not None:  # of equal buckets
             still.pop(0)
@@ -202,8 +166,7 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
         place, request = found
         done, trial = still.pop(place)
         with session.leaving_out_what_has_no_room(requests=(request,)):
-            session.begin(replace(trial, request=request), done=done, total=len(trials))
-    session.finish()
+            session.measure(replace(trial, request=request), done=done, total=len(trials))
 
 
 def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) -> None:
@@ -227,23 +190,17 @@ def train(session: Session) -> None:
     requests = training_requests(plan, ledger.records())
     if any(map(ledger.is_open, requests)):
         session.announce(len(requests))
-    at_once = 0
     for done, request in enumerate(requests):
         if not ledger.is_open(request):
             continue
-        session.make_room(request)
-        session.wait_while(partial(waits_for_a_peer, plan, request, ledger.records))
-        if request not in training_requests(plan, ledger.records()):
+        records = ledger.records()
+        if request not in training_requests(plan, records):
             continue  # its setting was stopped in the meantime: it gets no further seed
         if not session.budget.has(session.forecast.cost_of(request)):
             continue
         with session.leaving_out_what_has_no_room(requests=(request,)):
-            asked = with_peers(plan, request, ledger.records())
-            session.begin(Trial(asked), done=done, total=len(requests))
-        at_once = max(at_once, len(session.in_flight))
-    session.finish()
-    if at_once > 1:
-        session.note(NoteKind.SIDE_BY_SIDE, number=at_once)
+            asked = with_peers(plan, request, records)
+            session.measure(Trial(asked), done=done, total=len(requests))
 
 
 # --- the verification: the changes that a diagnosis proposes, tested (``--verify``)

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, cast
 
 from raybench.analysis.collectives import seconds_left
 from raybench.analysis.labels import devices_words
-from raybench.driver.in_flight import InFlight
+from raybench.driver.groups import Groups
 from raybench.driver.session import Store
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import NoRoomError, RequestError
@@ -136,7 +136,7 @@ class SweepSession:
     lost: list[tuple[Place, str]] = field(default_factory=list)  # not measured since nodes are gone, and why
 
     def __post_init__(self) -> None:
-        self._in_flight = InFlight(self.runner, TimeBudget(), self.plan)
+        self._groups = Groups(self.runner, TimeBudget(), self.plan)
 
     def run(self) -> None:
         """Every place that is not measured yet.
@@ -158,8 +158,7 @@ class SweepSession:
             after_s = sum(self._left_s(self._known(each)) for each in self.plan.places[done + 1 :])
             self.watcher.part(request, done=done, total=len(self.plan.places), left_s=left_s + after_s)
             signals.check()
-            ended, outcome = self._in_flight.run(request, self.watcher.progress)
-            at = ended.started_at
+            outcome, at, _ = self._groups.run(request, self.watcher.progress)
             record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
             self.store.append(record)
             known.append(record)

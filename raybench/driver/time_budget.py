@@ -24,7 +24,7 @@ from raybench.records.results import StepsResult
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
-    from raybench.driver.in_flight import InFlight
+    from raybench.driver.groups import Groups
     from raybench.driver.session import Ledger
 
 # Of a trial's time, until one was seen; the rest is set-up, warm-up and what is measured outside the rounds.
@@ -174,22 +174,19 @@ class TimeBudget:
         least_s = rounds_s if is_fixed else min(of_one.least_rounds_s, rounds_s)
         return Cost(of_one.overhead_s + self.processes_s, rounds_s, least_s)
 
-    def fit(self, request: StepsRequest, after: Cost, left_s: float, at_once: int = 1) -> StepsRequest | None:
+    def fit(self, request: StepsRequest, after: Cost, left_s: float) -> StepsRequest | None:
         """``request`` with the time for its rounds that it may take of ``left_s``; None: there is too little.
 
-        ``after``: what else is to be measured, ``at_once`` trials of it at a time: where time is short all
-        rounds are cut by the same share of what can be cut.
+        ``after``: what else is to be measured. Where time is short all rounds are cut by the same share of
+        what can be cut.
         """
         own = self.cost(request)
-        wanted_s, least_s = (
-            max(mine, (mine + others) / at_once)
-            for mine, others in ((own.seconds, after.seconds), (own.least_s, after.least_s))
-        )
+        wanted_s, least_s = (own + after).seconds, (own + after).least_s
         if wanted_s <= left_s:
             return request
-        share = max((left_s - least_s) / (wanted_s - least_s), 0.0) if wanted_s > least_s else 0.0
         if own.least_s > left_s:
             return None
+        share = max((left_s - least_s) / (wanted_s - least_s), 0.0) if wanted_s > least_s else 0.0
         rounds_s = own.least_rounds_s + share * (own.rounds_s - own.least_rounds_s)
         cut = {"max_seconds": min(max(rounds_s, LEAST_ROUNDS_S), request.measure.max_seconds)}
         return request.model_copy(update={"measure": request.measure.model_copy(update=cut)})
@@ -244,7 +241,7 @@ class Forecast:
 
     ledger: Ledger
     budget: TimeBudget
-    in_flight: InFlight
+    groups: Groups
     verify: bool  # whether proposed changes are tested in the end
 
     @property
@@ -274,7 +271,7 @@ class Forecast:
         open_ = [place for place, each in enumerate(queue) if not place or self.ledger.stand_in(each) is None]
         groups, in_time = set[Hashable](), list[int]()
         for place in sorted(open_, key=lambda place: queue[place].visit):
-            least_s += self.budget.cost(queue[place]).least_s / self.in_flight.capacity(queue[place])
+            least_s += self.budget.cost(queue[place]).least_s
             groups.add(_group(queue[place]))
             if least_s + (len(groups) - 1) * self.budget.start_s > left_s:
                 break
@@ -284,10 +281,9 @@ class Forecast:
         first = min(in_time)
         plan = self.ledger.plan  # no round is shortened for what nobody asked for
         rest = [queue[place] for place in open_ if place != first and not plan.is_extra(queue[place])]
-        in_flight = [each for each in self.in_flight.requests if each.kind == "steps"]
         starts = self._starts([queue[first], *rest, *later])
-        after = self._all([*rest, *in_flight, *later]) + starts
-        request = self.budget.fit(queue[first], after, left_s, self.in_flight.capacity(queue[first]))
+        after = self._all([*rest, *later]) + starts
+        request = self.budget.fit(queue[first], after, left_s)
         return None if request is None else (first, request)
 
     def _left_s(self, stage: Stage, request: StepsRequest) -> float:
@@ -299,7 +295,7 @@ class Forecast:
             config = self._plan.search(default).config
             changed = self._plan.verification(config, default.setting, default.environment)
             left_s -= self.budget.cost(changed).least_s
-        return left_s - self._training_reserve_s() - self.in_flight.start_cost_s(request)
+        return left_s - self._training_reserve_s() - self.groups.start_cost_s(request)
 
     def _all(self, requests: Iterable[StepsRequest]) -> Cost:
         return sum(map(self.budget.cost, requests), Cost())
@@ -330,14 +326,12 @@ class Forecast:
         if left_s is None:
             return 0.0
         requests = training_requests(self._plan, self.ledger.records())
-        open_ = [each for each in requests if self.ledger.is_open(each)]
-        costs_s = [self.cost_of(each) for each in open_]
-        at_once = min(map(self.in_flight.capacity, open_), default=1)
-        return min(max(sum(costs_s) / at_once, max(costs_s, default=0.0)), left_s / 2)
+        needed_s = math.fsum(self.cost_of(each) for each in requests if self.ledger.is_open(each))
+        return min(needed_s, left_s / 2)
 
     def left_s(self, stage: Stage, request: StudyRequest, trials: int) -> float | None:
         """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""
-        left_s = trials * self.cost_of(request) / self.in_flight.capacity(request)
+        left_s = trials * self.cost_of(request)
         if request.kind == "training":
             return left_s or None
         if not self.budget.knows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
 import socket
@@ -179,7 +180,7 @@ class Cluster:
         self._needs: WorkerNeeds | None = None
         self._oversubscribed = 0
         self._waited_in_vain = False  # for nodes
-        self._used_by_others = 0  # places, when none of our own were used
+        self._used_by_others = math.inf  # places, when none of our own were used; at first none of them are
         self._tell: Callable[[str], None] = lambda words: None
         self._connected = False
         self._dashboard = ""
@@ -268,46 +269,32 @@ class Cluster:
             sleep(LOOK_AGAIN_S)
         self._waited_in_vain = self._waited_in_vain or there < wanted
 
-    def await_free(self, wanted: int, needs: WorkerNeeds, limit_s: float) -> None:
-        """Wait until ``wanted`` workers can start beside what others run on a cluster that was joined.
-
-        Ray would wait in silence. Raises ``ClusterBusyError`` after ``limit_s``, the moment apart that a
-        group of our own takes to give its places back; ``GroupLostError`` where a node is gone meanwhile.
-        """
-        if self.is_local:
-            return
-        began, told = monotonic(), False
-        while (free := sum(node.places(needs) for node in self._free())) < wanted:
-            there, waited_s = sum(self.places(needs).values()), monotonic() - began
-            if there < wanted:
-                raise GroupLostError(f"nodes are gone: {there} of {wanted} places for workers of {needs}")
-            words = f"free places for workers of {needs}: {free} of {wanted} are free, others use the rest"
-            told = self._busy(needs, waited_s, limit_s, words, told=told)
-            signals.check()
-            sleep(LOOK_AGAIN_S)
-
-    def free_places(
+    def await_free(
         self, wanted: int, needs: WorkerNeeds, limit_s: float, suffice: Suffice = lambda free, there: True
     ) -> dict[str, int]:
-        """The workers that fit on each node beside what others run, at least ``wanted``.
+        """The workers that fit on each node beside what others run, once ``wanted`` can start.
 
-        ``suffice``: whether those that are free, of those that there are, are on the right nodes. For when
-        none of our own run: what they had is waited for, a moment long. Raises as ``await_free``.
+        Ray would wait in silence. ``suffice``: whether those that are free, of those that there are, are on
+        the right nodes. What a group of our own had is waited for, a moment long. Raises ``ClusterBusyError``
+        after ``limit_s``, that moment apart; ``GroupLostError`` where a node is gone meanwhile.
         """
         if self.is_local:
             return self.places(needs)
         began, told = monotonic(), False
-        words = f"{wanted} free places for workers of {needs} on a trial's nodes, others use some"
         while True:
-            self.await_free(wanted, needs, limit_s)
-            there = self.places(needs)
             free = {node.node_id: node.places(needs) for node in self._free()}
-            places, number, waited_s = sum(there.values()), sum(free.values()), monotonic() - began
-            is_all_back = number >= places - self._used_by_others
-            if number >= wanted and (is_all_back or waited_s >= GIVEN_BACK_S):
-                if suffice(free, there):
-                    self._used_by_others = places - number
+            there, waited_s = self.places(needs), monotonic() - began
+            num_free, num_there = sum(free.values()), sum(there.values())
+            if num_there < wanted:
+                raise GroupLostError(f"nodes are gone: {num_there} of {wanted} places for workers of {needs}")
+            if num_free >= wanted and suffice(free, there):
+                others = num_there - num_free
+                if others <= self._used_by_others or waited_s >= GIVEN_BACK_S:
+                    self._used_by_others = others
                     return free
+            else:
+                words = f"{wanted} free places for workers of {needs} on the nodes of a trial"
+                words += f": {num_free} of {num_there} are free, others use the rest"
                 told = self._busy(needs, waited_s, limit_s, words, told=told)
             signals.check()
             sleep(GIVEN_BACK_LOOK_S)

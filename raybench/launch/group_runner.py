@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -10,7 +9,6 @@ from time import monotonic
 from raybench.errors import GroupLostError, Interrupted
 from raybench.launch import signals
 from raybench.launch.cluster import NAME, Cluster
-from raybench.launch.runner import Submitted
 from raybench.launch.worker_group import WorkerGroup
 from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
@@ -72,41 +70,24 @@ class WorkerGroupRunner:
         assert self._group is not None
         return sum(self._cluster.places(self._needs).values()) >= self._group.wants[0]
 
-    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
-        """One: the workers of the group serve one trial after the other."""
-        return 1
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
+        """Have the group measure a trial; one that dies under it is an outcome, and is replaced by ``start``.
 
-    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
-        """Hand a trial to the group; one that dies under it is an outcome, and is replaced by ``start``.
-
-        Raises ``GroupLostError`` where none is running.
+        Raises ``GroupLostError`` where none is running, or it dies before the trial began.
         """
-        group, submitted = self._group, Submitted(request, on_progress)
+        group = self._group
         if group is None or not group.alive:
             raise GroupLostError("no worker group is running")
         try:
             ranks = group.info.ranks_for(request.config.world_size, request.config.placement)
         except ValueError as error:
-            submitted.ended = Outcome("invalid", 0.0, str(error), group=group.info.number)
-        else:
-            group.post(request, ranks, self.results, on_progress)
-        return submitted
-
-    def wait(self, submitted: Sequence[Submitted]) -> Submitted:
-        """Wait for the trial under way."""
-        (trial,) = submitted
-        if trial.ended is None:
-            trial.ended = self._outcome(trial.request)
-        return trial
-
-    def _outcome(self, request: TrialRequest) -> Outcome | GroupLostError:
-        group = self._group
-        assert group is not None
+            return Outcome("invalid", 0.0, str(error), group=group.info.number)
+        group.post(request, ranks, self.results, on_progress)
         try:
             outcome = group.outcome()
-        except GroupLostError as lost:  # before the trial began
+        except GroupLostError:
             self._stop_group(at_once=True)
-            return lost
+            raise
         if outcome.ends_group or self._stays_profiled(request):  # before anything else is asked of it
             try:
                 self._stop_group(at_once=outcome.ends_group)

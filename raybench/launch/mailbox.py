@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raybench.records.messages import Begun, Kept, Message, Outcome, Progress, Task
+from raybench.records.messages import Begun, Kept, Lost, Message, Outcome, Progress, Task
 from raybench.records.results import StepsResult, TrainingResult
 from raybench.worker.failures import first_cause
 
@@ -22,7 +22,6 @@ class Mailbox:
     def __init__(self) -> None:
         self._tasks: asyncio.Queue[Task | None] = asyncio.Queue()
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
-        self._left: dict[int, Task] = {}
         self._workers: dict[int, Any] = {}
         self._over: dict[int, asyncio.Event] = {}
 
@@ -41,14 +40,6 @@ class Mailbox:
         """The next trial, None: no more; waits for it."""
         return await self._tasks.get()
 
-    async def leave(self, task: Task) -> None:
-        """A trial for whoever is told its number."""
-        self._left[task.number] = task
-
-    async def pick_up(self, number: int) -> Task:
-        """The trial that was left with this number."""
-        return self._left.pop(number)
-
     async def register(self, rank: int, worker: Any) -> None:
         """Keep the handle of a worker, for the driver to end it by."""
         self._workers[rank] = worker
@@ -60,7 +51,7 @@ class Mailbox:
     async def tell(self, message: Message) -> None:
         """A worker's message to the driver."""
         await self._messages.put(message)
-        if isinstance(message.content, Outcome) and message.task in self._over:
+        if isinstance(message.content, Outcome | Lost) and message.task in self._over:
             self._over[message.task].set()
 
     async def message(self) -> Message:

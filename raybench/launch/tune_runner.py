@@ -1,43 +1,143 @@
 """The second runner: one ``Tuner.fit()`` of Ray Tune, with a TorchTrainer inside each of its trials.
 
-Tune starts, counts and ends the trials, several at once; which they are, how long they may take and what is
-made of them is decided where it is for the other runner. Tune's placement group does not count the Train
-workers inside it (with Train V2; ray issues 47440, 54305), so as many trials as Tune likes would wait for
-each other's places for ever: a trial is handed out when its places are free, and not before.
+Tune starts and ends the trials, one after the other; which they are, how long they may take and what is made
+of them is decided where it is for the other runner. Tune's placement group does not count the Train workers
+inside it (with Train V2; ray issues 47440, 54305): a trial is handed out when its places are free.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import ray
+from ray.tune.search import Searcher
 
+from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch import worker_group
 from raybench.launch.cluster import NAME, Cluster
 from raybench.launch.liveness import DEATH_NOTICE_S
 from raybench.launch.mailbox import new_mailbox
-from raybench.launch.runner import Submitted
 from raybench.launch.runtime_env import import_path
-from raybench.launch.tune_submission import Places, Submission, TuneRequests, alone_on_nodes, taken_for
 from raybench.launch.tune_trial import measure
 from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, POLL_S, START_TIMEOUT_S
 from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, OnProgress, Outcome, Progress, Started, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
+from raybench.spec.placement import workers_on
 
 # A Tune trial needs something to be placed by, and none of the cores that its workers will take.
 SHARE_OF_DRIVER_NODE = 1e-4
 CLOSE_S = 20.0
 QUICK_POLL_S = 0.02  # between a trial's outcome and Tune's word that it is over
+LATE_MESSAGE_S = 2.0  # a trial tells its outcome before it ends: the message is on its way
+
+Config = dict[str, Any]
+
+
+class TuneRequests(Searcher):  # type: ignore[misc]
+    """Tune's thread asks (``suggest``), the study's thread hands it one trial after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+        self._waiting: TuneTrial | None = None
+        self._running: TuneTrial | None = None
+        self._closed = self._parked = False
+
+    def hand(self, trial: TuneTrial) -> None:
+        """The next trial."""
+        with self._changed:
+            self._waiting = trial
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """No more trials: Tune ends with the one that runs."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def park(self) -> None:
+        """Hold Tune's thread for ever when it asks next: Ray is about to be ended under it."""
+        with self._changed:
+            self._parked = True
+
+    def suggest(self, trial_id: str) -> Config | str | None:
+        """The trial that waits; sleeps while there is nothing that Tune could do."""
+        with self._changed:
+            while True:
+                if not self._parked:
+                    if self._closed:
+                        return str(self.FINISHED)
+                    if self._waiting is not None:
+                        self._running, self._waiting = self._waiting, None
+                        return self._running.config
+                    if self._running is not None:
+                        return None  # Tune looks for its events, and asks again
+                self._changed.wait()
+
+    def on_trial_complete(self, trial_id: str, result: Config | None = None, error: bool = False) -> None:
+        """The trial is over, well or with an error of its process."""
+        with self._changed:
+            assert self._running is not None
+            self._running.over, self._running = monotonic(), None
+
+    def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+        """Nothing: what a study goes on from are its records."""
+
+    def __getstate__(self) -> Config:
+        return {}  # Tune pickles it for a run that is restored; none ever is
+
+
+@dataclass(eq=False)
+class TuneTrial:
+    """A trial that Tune was handed."""
+
+    task: Task
+    on_progress: OnProgress
+    began: float
+    over: float | None = None  # when Tune has seen its end
+    has_begun: bool = False  # its workers have told of it
+    ended: Outcome | GroupLostError | None = None  # by its own word
+    process: Any = None  # Ray's handle of its process in Tune, once that has started
+
+    @property
+    def config(self) -> Config:
+        """What Tune shows of it."""
+        request, config = self.task.request, self.task.request.config
+        knobs = {} if request.kind == "collectives" else request.config.setting.model_dump(mode="json")
+        about = {"trial": request.trial_id, "role": request.role, "world_size": config.world_size}
+        return {"number": self.task.number, **about, **knobs, **config.environment}
+
+    def hear(self, content: Started | Progress | Lost | Outcome) -> None:
+        """Take in what it tells of itself."""
+        if isinstance(content, Started):
+            self.process = content.process
+        elif isinstance(content, Progress):
+            self.has_begun = True
+            self.on_progress(content)
+        else:
+            self.ended = GroupLostError(content.reason) if isinstance(content, Lost) else content
+
+    def lost(self, state: State, reason: str) -> Outcome | GroupLostError:
+        """How it ends without a word of its own: its own failure once its workers have begun it."""
+        seconds = (self.over or monotonic()) - self.began
+        return Outcome(state, seconds, reason) if self.has_begun else GroupLostError(reason)
+
+    def kill(self) -> bool:
+        """End its process, its workers with it; whether it was known to have one."""
+        if self.process is not None:
+            ray.kill(self.process)
+        return self.process is not None
 
 
 class TuneRunner:
@@ -53,75 +153,63 @@ class TuneRunner:
         wait_s: float = 0.0,  # for places that others use
         results: Path | None = None,  # the results directory, where rank 0 can write
     ) -> None:
-        self._cluster, self._needs = cluster, needs
+        self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
         self._storage, self.results, self._name = storage, results, name
-        self._wait_s, self.places = wait_s, Places({})
         self.mailbox: Any = None
         self._requests = TuneRequests()
         self._tuning: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._trials: dict[int, Submission] = {}  # under way, by number
+        self._trial: TuneTrial | None = None  # under way
         self._number = self._num_tuners = 0
         self._waiting: Any = None
-        self._is_stuck = False  # a trial did not end, and has its places for Tune
-
-    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
-        """As many as there are free places for; of steps, as many as there are nodes for."""
-        if self._tuning is None:
-            self._cluster.connect()
-            self.places = Places(self._cluster.places(self._needs))
-        return self.places.most(world_size, alone=alone_on_nodes(kind), spread=spread)
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
-        """Tune, ready for trials, each of which has new processes anyway; its workers are not known yet.
+        """Tune, ready for a trial, which has new processes anyway; its workers are not known yet.
 
         Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
         """
         self._cluster.connect()
         asked = monotonic()
-        if not self._trials:  # else nobody would hear of those meanwhile
-            self._cluster.await_places(world_size, self._needs, self._wait_s)
+        self._cluster.await_places(world_size, self._needs, self._wait_s)
         waited_s = monotonic() - asked
         self._cluster.refuse_unplaceable(world_size, self._needs)
-        is_over = self._tuning is None or not self._tuning.is_alive()
-        if is_over or (self._is_stuck and not self._trials):
+        if self._tuning is None or not self._tuning.is_alive():
             self._leave_tune()
             self._start_tune()
         return GroupInfo((), self._number + 1, waited_s)
 
-    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
-        """Hand a trial to Tune, which begins it when its places are free.
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
+        """Have Tune measure a trial, once its places are free; until Tune too says that it is over.
 
         Raises ``ClusterBusyError`` where others use them: its own, and not those of the largest group.
         """
-        if not self._trials:  # else some of the places are ours; nodes, and what others use, may have changed
-            free = self._cluster.free_places(
-                request.config.world_size,
-                self._needs,
-                self._wait_s,
-                lambda free, cluster: taken_for(request, Places(free, cluster)) is not None,
-            )
-            self.places = Places(free, self._cluster.places(self._needs))
-        else:
-            self.places.keep(self._cluster.places(self._needs))
+        free = self._cluster.await_free(
+            request.config.world_size,
+            self._needs,
+            self._wait_s,
+            lambda free, there: nodes_of(request, free, there) is not None,
+        )
+        nodes = nodes_of(request, free, free) or ()
         self._number += 1
-        submitted = Submitted(request, on_progress)
-        task = Task(self._number, request, (), str(self.results) if self.results else None)
-        trial = self._trials[self._number] = Submission(task, submitted, self.places, self.mailbox)
+        task = Task(self._number, request, (), str(self.results) if self.results else None, nodes)
+        trial = self._trial = TuneTrial(task, on_progress, monotonic())
+        self.mailbox.trial.options(name=task_words(request)).remote(task)
         self._requests.hand(trial)
-        return submitted
-
-    def wait(self, submitted: Sequence[Submitted]) -> Submitted:
-        """Wait until one of these has ended, and Tune with it: its processes are gone, its places free."""
-        while True:
-            for trial in list(self._trials.values()):
-                self._see(trial)
-            ended = next((each for each in submitted if each.ended is not None), None)
-            if ended is not None:
-                return ended
-            interrupt.check()
-            nearly = any(trial.ended is not None for trial in self._trials.values())
-            self._hear(QUICK_POLL_S if nearly else POLL_S)
+        try:
+            while (ended := self._ended(trial)) is None:
+                interrupt.check()
+                self._hear(QUICK_POLL_S if trial.ended is not None else POLL_S)
+        except ray.exceptions.RayError as error:
+            interrupt.check()  # where Ray itself has died nothing more is asked of it
+            # the mailbox is gone, as after Ray's memory monitor took it: the trial cannot tell its outcome
+            state: State = "oom" if worker_group.ran_out_of_memory(error) else "crashed"
+            ended = trial.lost(state, f"the mailbox of the trials died: {worker_group.reason(error)}")
+            self._leave_tune()
+        self._trial = None
+        if isinstance(ended, GroupLostError):
+            raise ended
+        processes_s = 0.0 if trial.over is None else trial.over - trial.began - ended.wall_time_s
+        return replace(ended, group=task.number, processes_s=max(processes_s, 0.0))
 
     def close(self) -> None:
         """End Tune, whatever of it still runs, and what this process started of Ray."""
@@ -133,86 +221,49 @@ class TuneRunner:
         self._requests.park()
         if self.mailbox is not None and not self._cluster.is_local:
             # else they would hold a joined cluster's devices until this process is gone
-            killing = threading.Thread(target=self._kill_all, daemon=True, name="raybench-kill")
+            killing = threading.Thread(target=self._kill, daemon=True, name="raybench-kill")
             killing.start()
             killing.join(KILL_S)
         self._cluster.abandon()
 
-    def _see(self, trial: Submission) -> None:
-        """Whether ``trial`` has ended, by its word and by Tune's."""
+    def _ended(self, trial: TuneTrial) -> Outcome | GroupLostError | None:
+        """How ``trial`` has ended, by its word and by Tune's; None while that is open."""
         if trial.over is not None:
-            ended = trial.end(monotonic())
-            if ended is not None:
-                self._end(trial, ended)
-        elif self._tuning is not None and not self._tuning.is_alive():
+            if trial.ended is None and monotonic() >= trial.over + LATE_MESSAGE_S:
+                return trial.lost("crashed", "the process of its Tune trial died")
+            return trial.ended
+        assert self._tuning is not None
+        if not self._tuning.is_alive():
             interrupt.check()
-            self._kill([trial])
-            lost = GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
-            self._end(trial, trial.ended or lost)
-        elif trial.began is None:
-            self._see_waiting(trial)
-        else:
-            self._see_late(trial, monotonic() - trial.began)
-
-    def _see_waiting(self, trial: Submission) -> None:
-        """Whether ``trial`` waits for places that none under way will give back: then it is asked again."""
-        if any(each.began is not None for each in self._trials.values()):
-            return
-        if (self._is_stuck or not trial.fits) and self._requests.withdraw(trial):
-            self._end(trial, GroupLostError("its places are not free: nodes are gone, or others use them"))
-
-    def _see_late(self, trial: Submission, seconds: float) -> None:
-        """Whether ``trial``, begun so long ago, has kept no deadline: it is ended, and soon given up."""
+            trial.kill()
+            return trial.ended or GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
         timeout_s = trial.task.request.timeout_s
-        late_s = seconds - (START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S)
+        limit_s = START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S
+        late_s = monotonic() - trial.began - limit_s
         if late_s <= 0:
-            return
+            return None
         while self._hear(POLL_S):  # this process may have been stopped, and the mailbox has the outcome
             pass
         trial.ended = trial.ended or Outcome("timeout", timeout_s, f"not done after {timeout_s:g} s")
-        trial.killed = trial.killed or self._kill([trial])
-        if late_s > CLOSE_S:
-            self._is_stuck = True
-            self._end(trial, trial.ended)
-
-    def _end(self, trial: Submission, ended: Outcome | GroupLostError) -> None:
-        submitted = trial.submitted
-        if isinstance(ended, Outcome):
-            ended = replace(ended, group=trial.task.number)
-            if trial.began is not None and trial.over is not None:
-                submitted.processes_s = max(trial.over - trial.began - ended.wall_time_s, 0.0)
-        submitted.ended = ended
-        del self._trials[trial.task.number]
+        trial.kill()
+        if late_s <= CLOSE_S:
+            return None
+        self._leave_tune()  # which would keep the trial's places
+        return trial.ended
 
     def _hear(self, timeout_s: float) -> bool:
-        """Tell a trial its next message; whether there was one of any within ``timeout_s``."""
+        """Tell the trial its next message; whether there was one of any within ``timeout_s``."""
         if self._waiting is None:
             self._waiting = self.mailbox.message.remote()
         ready, _ = ray.wait([self._waiting], timeout=timeout_s)
         if not ready:
             return False
         waiting, self._waiting = self._waiting, None
-        try:
-            message: Message = ray.get(waiting)
-        except ray.exceptions.RayError as error:
-            interrupt.check()  # where Ray itself has died nothing more is asked of it
-            self._lose_all(error)
-            return False
-        if message.task in self._trials:
+        message: Message = ray.get(waiting)
+        if self._trial is not None and message.task == self._trial.task.number:
             assert isinstance(message.content, Started | Progress | Lost | Outcome)
-            self._trials[message.task].hear(message.content)
+            self._trial.hear(message.content)
         return True
-
-    def _lose_all(self, error: BaseException) -> None:
-        """The mailbox is gone, as after Ray's memory monitor took it: no trial can tell its outcome."""
-        state: State = "oom" if worker_group.ran_out_of_memory(error) else "crashed"
-        self._kill([*self._trials.values()])  # they measure on, each with a mailbox of its group
-        for trial in list(self._trials.values()):
-            reason = f"the mailbox of the trials died: {worker_group.reason(error)}"
-            has_begun, began = trial.has_begun, trial.began or monotonic()
-            lost = Outcome(state, monotonic() - began, reason) if has_begun else GroupLostError(reason)
-            self._end(trial, lost)
-        self._leave_tune()
 
     def _leave_tune(self) -> None:
         """End Tune and whatever of it still runs."""
@@ -220,32 +271,24 @@ class TuneRunner:
         if tuning is None:
             return
         self._requests.close()
-        self._kill_all()
+        self._kill()
         tuning.join(CLOSE_S)
-        for trial in list(self._trials.values()):  # nobody will tell of them any more
-            self._end(trial, trial.ended or GroupLostError(f"Ray Tune has ended: {self._error or 'by us'}"))
 
-    def _kill_all(self) -> None:
-        """End the processes of every trial; one that starts yet ends for want of a mailbox."""
-        while self._trials and self._hear(POLL_S):
-            pass
-        self._kill([*self._trials.values()])
+    def _kill(self) -> None:
+        """End the trial's processes; one that starts yet ends for want of a mailbox."""
+        if self._trial is not None:
+            with suppress(ray.exceptions.RayError):
+                while self._hear(POLL_S):
+                    pass
+            self._trial.kill()
         ray.kill(self.mailbox)
-
-    def _kill(self, trials: Sequence[Submission]) -> bool:
-        """End the processes of Tune trials, their workers with them; whether any was known to have one."""
-        known = [trial.process for trial in trials if trial.process is not None]
-        for process in known:
-            ray.kill(process)
-        return bool(known)
 
     def _start_tune(self) -> None:
         from ray import tune
 
         self._num_tuners += 1
-        self._error, self._waiting, self._is_stuck = None, None, False
+        self._error, self._waiting = None, None
         self._requests = TuneRequests()
-        self.places = Places(self._cluster.places(self._needs))
         self.mailbox = new_mailbox(f"{self._name}-tune-{self._num_tuners}-mailbox")
         # files of each trial beside ours; its results are in Tune's table, which goes to ray.log
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -280,6 +323,21 @@ class TuneRunner:
             tuner.fit()
         except BaseException as error:
             self._error = error
+
+
+def nodes_of(
+    request: TrialRequest, free: Mapping[str, int], there: Mapping[str, int]
+) -> tuple[str, ...] | None:
+    """The node of each worker, on the places that are ``free`` on each.
+
+    As with the whole cluster, all places that are ``there``, to itself; None where others use too many. Over
+    more or fewer nodes it would measure other links, and Ray itself would begin with the fullest node.
+    """
+    config = request.config
+    used, meant = (
+        workers_on(places, config.world_size, spread=config.placement == "spread") for places in (free, there)
+    )
+    return tuple(sorted(used.elements())) if sorted(used.values()) == sorted(meant.values()) else None
 
 
 def _name(trial: Any) -> str:

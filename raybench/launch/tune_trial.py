@@ -44,7 +44,9 @@ def measure(
         return mailbox.tell.remote(Message(number, content))
 
     ray.get(tell(Started(ray.get_runtime_context().current_actor)))
-    task: Task = ray.get(mailbox.pick_up.remote(number))
+    task: Task = ray.get(mailbox.take.remote())
+    while task.number != number:  # of a process that died before it took its own
+        task = ray.get(mailbox.take.remote())
     try:
         outcome = _outcome(task, tell, needs=needs, storage=Path(storage), name=name)
     except GroupLostError as lost:
@@ -66,7 +68,6 @@ def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path, name: 
             name=name,
             needs=needs,
             storage=storage,
-            strategy="SPREAD" if config.placement == "spread" else "PACK",
             nodes=task.nodes,
         )
         info = group.await_ready(lambda: _are_there(task.nodes))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ray
 
@@ -94,7 +94,6 @@ def _line(error: BaseException) -> str:
     return line[:LONGEST_REASON]
 
 
-PlacementStrategy = Literal["PACK", "SPREAD"]
 NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
 POLL_S = 0.25
 START_TIMEOUT_S = 180.0  # from an empty machine to workers that answer
@@ -118,13 +117,11 @@ class WorkerGroup:
         name: str,
         needs: WorkerNeeds,
         storage: Path,
-        strategy: PlacementStrategy = "PACK",
         nodes: Sequence[str] = (),
     ) -> None:
         """Start ``world_size`` workers with the variables of ``environment``; the ``number``-th of ``name``.
 
-        ``nodes``: on which each worker is to stand, by Ray's ids; empty: as ``strategy`` says. Raises
-        ``Interrupted``.
+        ``nodes``: on which each worker is to stand, by Ray's ids; empty: packed. Raises ``Interrupted``.
         """
         self._needs, self._storage = needs, storage
         self.wants = (world_size, dict(environment))
@@ -133,7 +130,7 @@ class WorkerGroup:
         self._info: GroupInfo | None = None
         self._error: BaseException | None = None
         self._deaths = Deaths({})
-        self._strategy, self._nodes = strategy, nodes
+        self._nodes = nodes
         self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
         self._mailbox: Any = new_mailbox(f"{self._name}-mailbox")
         self._waiting: Any = None
@@ -331,7 +328,6 @@ class WorkerGroup:
                 num_workers=world_size,
                 use_gpu=cuda,
                 resources_per_worker=per_worker,
-                placement_strategy=self._strategy,
                 label_selector=[{NODE_LABEL: node} for node in self._nodes] or None,
             ),
             run_config=RunConfig(

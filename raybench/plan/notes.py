@@ -26,7 +26,6 @@ class Stage(Enum):
 
     LARGEST_BATCH = auto()
     CURVES = auto()  # of the default; without a search every first visit
-    RETRY = auto()  # of the suggestions that --retry names
     SEARCH = auto()
     VISITS = auto()  # of default and winner
     TRAINING = auto()
@@ -46,7 +45,6 @@ class NoteKind(Enum):
     NO_DIAGNOSIS = auto()  # nothing to verify
     OVERSUBSCRIBED = auto()  # not verified
     NOTHING_PROPOSED = auto()  # nothing to verify
-    SIDE_BY_SIDE = auto()  # trainings ran ``number`` at once
 
 
 @dataclass(frozen=True)

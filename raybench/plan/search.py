@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -48,7 +47,7 @@ class Search:
         self._study = plan.study
         self._plan, self._space = plan, SearchSpace(plan)
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
-        self._pending: dict[tuple[Any, ...], list[optuna.Trial]] = {}  # in flight, by point of the space
+        self._asked: optuna.Trial | None = None  # of the suggestion that is measured now
         self._default: TrialRecord | None = None  # the trial whose speed the others are multiples of
         self._first_row = list(self._space.first_row())
         objectives = plan.study.search.objectives
@@ -70,10 +69,7 @@ class Search:
         return MainEffectsSampler(self._space, self._is_open, seed)
 
     def ask(self) -> Suggestion | None:
-        """The next suggestion that is not known and may fit; None when every other one is known or in flight.
-
-        It may be called before earlier ones have ended: these are not suggested again.
-        """
+        """The next suggestion that is not known and may fit; None when every other one is known."""
         attempts = 0
         while (unseen := next(filter(self._is_open, self._space.points()), None)) is not None:
             attempts += 1
@@ -89,39 +85,35 @@ class Search:
             key = self._space.key(parameters)
             if key in self._known:
                 self._tell(trial, self._known[key])
-            elif key in self._pending:
-                self._pending[key].append(trial)  # ends with the one that is in flight
             elif not self._space.may_fit(parameters, self._known.values()):
                 self._optuna.tell(trial, state=TrialState.PRUNED)
             else:
-                self._pending[key] = [trial]
+                self._asked = trial
                 return self._space.suggestion(trial.number, parameters)
         return None
 
-    def tell(self, suggestion: Suggestion, record: TrialRecord) -> None:
-        """What became of a suggestion."""
-        self._learn(record)
-        key = self._space.key(self._space.parameters(suggestion))
-        self._known[key] = record
-        ended = self._pending.pop(key, [])
-        for trial in ended:
-            self._tell(trial, record)
-        if ended:  # what was suggested repeatedly is one trial
-            self._write_down(ended[0].number)
+    def tell(self, record: TrialRecord) -> None:
+        """What became of the suggestion that was asked for last, or of one of an earlier run."""
+        if self._asked is None:
+            self.restore([record])
+            return
+        self._keep(record)
+        trial, self._asked = self._asked, None
+        self._tell(trial, record)
+        self._write_down(trial.number)
 
-    def _learn(self, record: TrialRecord) -> None:
-        """Keep the default's trial; merge points of which a trial shows that their buckets are equal."""
+    def _keep(self, record: TrialRecord) -> None:
+        """Know a trial; merge points of which it shows that their buckets are equal."""
         if self._default is None and choice.is_default(self._plan.study_in_numbers, record.config):
             self._default = record
-        if not self._space.learn(record):
-            return
-        records, in_flight = list(self._known.values()), [*itertools.chain(*self._pending.values())]
-        self._known, self._pending = {}, {}
-        for each in records:
-            point = self._space.parameters(self._plan.suggestion_of(each))
-            self._known.setdefault(self._space.key(point), each)
-        for trial in in_flight:
-            self._pending.setdefault(self._space.key(dict(trial.params)), []).append(trial)
+        if self._space.learn(record):
+            records, self._known = list(self._known.values()), {}
+            for each in records:
+                self._known.setdefault(self._key(each), each)
+        self._known[self._key(record)] = record
+
+    def _key(self, record: TrialRecord) -> tuple[Any, ...]:
+        return self._space.key(self._space.parameters(self._plan.suggestion_of(record)))
 
     def _tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
         for name, value in attributes(record).items():
@@ -142,17 +134,15 @@ class Search:
             self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
     def _is_open(self, parameters: Parameters) -> bool:
-        """Whether a combination is neither known nor in flight, and may fit."""
-        key = self._space.key(parameters)
-        is_new = key not in self._known and key not in self._pending
+        """Whether a combination is not known, and may fit."""
+        is_new = self._space.key(parameters) not in self._known
         return is_new and self._space.may_fit(parameters, self._known.values())
 
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what is known, in its order: the default's trial, and what an earlier run suggested."""
         for record in records:
             parameters = self._space.parameters(self._plan.suggestion_of(record))
-            self._known[self._space.key(parameters)] = record
-            self._learn(record)
+            self._keep(record)
             trial = optuna.trial.create_trial(
                 params=self._space.categories(parameters),
                 distributions=distributions(self._space),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from raybench.analysis import choice
 from raybench.analysis.scaling import alongside
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, TrainingRequest, TrialRequest
+from raybench.records.requests import TrainingRequest
 from raybench.records.results import learning_curve
 from raybench.spec.training import TrainingSpec
 
@@ -92,35 +92,15 @@ def with_peers(plan: Plan, request: TrainingRequest, records: Sequence[TrialReco
 
     Never stopped is whatever is trained without having been measured: the default, and an ablation's changes.
     """
-    if not _may_be_pruned(plan, request):
+    always, pruner = {each.trial_id for each in training_requests(plan)}, plan.study.search.pruner
+    if pruner == "none" or request.trial_id in always:
         return request
+    config = request.config
     peers = tuple(
         learning_curve(each.training.epochs)
         for each in records
-        if each.training is not None and each.trial_id != request.trial_id and _is_peer(request, each.config)
+        if each.training is not None
+        and each.trial_id != request.trial_id
+        and (each.config.world_size, each.config.seed) == (config.world_size, config.seed)
     )
-    return request.model_copy(update={"pruner": plan.study.search.pruner, "peers": peers})
-
-
-def waits_for_a_peer(
-    plan: Plan,
-    request: TrainingRequest,
-    records: Callable[[], Iterable[TrialRecord]],
-    in_flight: Iterable[TrialRequest],
-) -> bool:
-    """Whether nothing has ended that ``request`` may be compared with, but a training in flight will."""
-    if not _may_be_pruned(plan, request):
-        return False
-    ended = (each.config for each in records() if each.training is not None)
-    if any(_is_peer(request, config) for config in ended):
-        return False
-    return any(_is_peer(request, each.config) for each in in_flight if each.kind == "training")
-
-
-def _may_be_pruned(plan: Plan, request: TrainingRequest) -> bool:
-    always = {each.trial_id for each in training_requests(plan)}
-    return plan.study.search.pruner != "none" and request.trial_id not in always
-
-
-def _is_peer(request: TrainingRequest, other: Configuration) -> bool:
-    return (request.config.world_size, request.config.seed) == (other.world_size, other.seed)
+    return request.model_copy(update={"pruner": pruner, "peers": peers})

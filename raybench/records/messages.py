@@ -93,6 +93,8 @@ class Outcome:
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
     device_name: str | None = None
     group: int = 0
+    # to start and end processes of its own, beside its own time; 0 where a running group served it
+    processes_s: float = 0.0
     broken: bool = False  # failed where other ranks may still wait: the team's groups are dead
     ends_group: bool = False  # the worker group ends with this trial, or is gone already
 

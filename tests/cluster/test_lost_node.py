@@ -12,13 +12,20 @@ from tests.support.local_nodes import LocalNodes
 
 pytestmark = pytest.mark.timeout(1200)
 
-WITHIN_S = 240.0
+WITHIN_S = {"group": 240.0, "tune": 400.0}
 
 
 @pytest.mark.promise("lost node")
-@pytest.mark.parametrize("lost", ["power", pytest.param("link", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("runner", "lost"),
+    [
+        ("group", "power"),
+        pytest.param("group", "link", marks=pytest.mark.long),
+        pytest.param("tune", "power", marks=pytest.mark.long),
+    ],
+)
 def test_its_trial_fails_and_the_others_go_on_where_they_fit(
-    can_have_nodes: None, tmp_path: Path, lost: str
+    can_have_nodes: None, tmp_path: Path, runner: str, lost: str
 ) -> None:
     write_study(tmp_path, "waiting.toml", batches=[8, 16, 24, 32])
     with nodes_of(2) as nodes:
@@ -29,7 +36,9 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(
             else:
                 nodes.set_link(nodes.nodes[1], up=False)
 
-        study = run_until_broken(nodes, tmp_path, breaks=breaks, within_s=WITHIN_S)
+        study = run_until_broken(
+            nodes, tmp_path, "--runner", runner, breaks=breaks, within_s=WITHIN_S[runner]
+        )
         if lost == "power":
             _goes_on_with_one_node(nodes, tmp_path)
     assert study.code == 0, study.words

@@ -38,9 +38,7 @@ def steps(batch: int = faulty.FINE, **fields: Any) -> StepsRequest:
 def run(runner: TrialRunner, request: StepsRequest) -> tuple[Outcome, list[Progress]]:
     """How the trial ended, and what was heard of it."""
     heard = list[Progress]()
-    submitted = runner.submit(request, heard.append)
-    assert runner.wait([submitted]) is submitted
-    return submitted.outcome(), heard
+    return runner.run(request, heard.append), heard
 
 
 class ContractOfARunner:
@@ -51,9 +49,6 @@ class ContractOfARunner:
 
     def test_the_group_that_runs_is_taken_again(self, runner: TrialRunner) -> None:
         assert runner.start(SIZE, {}).number == runner.start(SIZE, {}).number
-
-    def test_it_has_room_for_a_trial(self, runner: TrialRunner) -> None:
-        assert runner.capacity("steps", SIZE) >= 1
 
     def test_a_trial_of_steps_has_what_its_record_needs(self, runner: TrialRunner) -> None:
         number, request = runner.start(SIZE, {}).number, steps()

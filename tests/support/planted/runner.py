@@ -8,11 +8,10 @@ clock is simulated. ``truth`` gives back what a good analysis must find.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from raybench.launch.runner import Submitted
 from raybench.machine.host import DeviceKind, Resources
 from raybench.records.messages import BlockStepTimes, GroupInfo, Member, OnProgress, Outcome, Progress
 from raybench.records.record import State, TrialRecord, TrialResult
@@ -51,7 +50,6 @@ class FakeRunner:
         fail: FailureModel | None = None,
         max_block_steps: int = 20,
         learning: FakeLearning | None = None,
-        capacity: int = 1,
         link: FakeLink | None = None,
     ) -> None:
         self.costs = costs or FakeHardware().costs
@@ -69,10 +67,6 @@ class FakeRunner:
         self._group: GroupInfo | None = None
         self._group_of: tuple[int, dict[str, str]] | None = None
         self.slowness = 1.0  # of this start of the workers, where the noise has some
-        self.most_at_once = 0
-        self._capacity = capacity
-        self._now_s = 0.0
-        self._under_way: dict[Submitted, tuple[float, Outcome]] = {}  # and when it ends
 
     def start(self, world_size: int, environment: dict[str, str], *, anew: bool = False) -> GroupInfo:
         """A group of ``world_size`` simulated workers on one node."""
@@ -89,27 +83,6 @@ class FakeRunner:
         if not self.noise.start:
             return 1.0
         return math.exp(self.noise.start * self.random.standard_normal())
-
-    def capacity(self, kind: str, world_size: int, *, spread: bool = False) -> int:
-        """As planted, whatever is asked."""
-        return self._capacity
-
-    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
-        """Begin a trial at the simulated moment; more than ``capacity`` at once is an error."""
-        submitted = Submitted(request, on_progress)
-        outcome = self.run(request, on_progress)
-        self._under_way[submitted] = (self._now_s + outcome.wall_time_s, outcome)
-        self.most_at_once = max(self.most_at_once, len(self._under_way))
-        assert len(self._under_way) <= self._capacity
-        return submitted
-
-    def wait(self, submitted: Sequence[Submitted]) -> Submitted:
-        """Let simulated time pass until the first of these has ended."""
-        ended = next((each for each in submitted if each.ended is not None), None)
-        if ended is None:
-            ended = min(submitted, key=lambda each: self._under_way[each][0])
-            self._now_s, ended.ended = self._under_way.pop(ended)
-        return ended
 
     def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
         """Measure ``request`` in simulated time; failures are outcomes."""

@@ -21,7 +21,6 @@ BATCH = {"batch_size": 128}
     ("note", "words"),
     [
         (Note(NoteKind.NOT_REACHED, Stage.SEARCH, 2, 6), "not reached: 2 of 6 suggestions"),
-        (Note(NoteKind.NOT_REACHED, Stage.RETRY, 1), "not reached: 1 suggestion to try again"),
         (
             Note(NoteKind.NOT_REACHED, Stage.CURVES, total=4, requests=TRIALS[:2]),
             "not reached: 2 of 4 trials of the curves (1 device: 1, 2 devices: 1)",
@@ -78,7 +77,6 @@ def test_every_kind_and_every_stage_has_words():
             2,
             "Finding the largest batch that fits on 2 devices, for each of 2 combinations",
         ),
-        (Stage.RETRY, 1, "Trying 1 suggestion again"),
         (Stage.SEARCH, 6, "Searching for the best of 6 suggestions at 2 devices"),
         (Stage.CURVES, 4, "Measuring 4 trials at world sizes 1, 2"),
         (Stage.VISITS, 4, "Visiting the default and the best again: 4 trials, in 2 starts of the workers"),

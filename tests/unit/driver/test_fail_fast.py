@@ -30,8 +30,8 @@ Fails = Callable[[TrialRequest], bool]
 class Failing(FakeRunner):
     """Trials of which ``fails`` says so end in the user's code."""
 
-    def __init__(self, fails: Fails = lambda _: True, state: State = "crashed", *, capacity: int = 1) -> None:
-        super().__init__(noise=QUIET_ENOUGH, capacity=capacity)
+    def __init__(self, fails: Fails = lambda _: True, state: State = "crashed") -> None:
+        super().__init__(noise=QUIET_ENOUGH)
         self._fails, self._state = fails, state
 
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
@@ -55,30 +55,6 @@ def test_a_bug_costs_the_default_at_every_world_size(search: dict[str, object]) 
     assert {each.config.setting.batch_size for each in store.records} == {512}
     assert len(runner.requests) == 2
     assert [(note.kind, note.reason) for note in executed.notes] == [(NoteKind.ALL_FAIL, BUG)]
-
-
-@pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
-def test_side_by_side_a_bug_costs_the_trials_that_had_begun(search: dict[str, object]) -> None:
-    executed, store, runner = run(planned(search=search), Failing(capacity=3))
-    num_begun = 4 if search["method"] == "grid" else 2  # the default's curve
-    assert len(runner.requests) == len(store.latest()) == num_begun
-    assert [note.kind for note in executed.notes] == [NoteKind.ALL_FAIL]
-
-
-@pytest.mark.parametrize("search", METHODS, ids=["grid", "optuna"])
-def test_side_by_side_a_failure_among_others_is_its_own(search: dict[str, object]) -> None:
-    runner = Failing(lambda request: request.config.setting.precision == "bf16", capacity=3)
-    executed, store, _ = run(planned(search=search), runner)
-    assert {r.config.setting.precision for r in store.records if r.state == "complete"} == {"fp32"}
-    assert runner.most_at_once == 3
-    assert NoteKind.ALL_FAIL not in [note.kind for note in executed.notes]
-
-
-def test_side_by_side_what_had_begun_may_complete_yet() -> None:
-    runner = Failing(lambda request: request.config.setting.bucket_cap_mb == "default", capacity=3)
-    executed, store, _ = run(planned(), runner)
-    assert {r.config.setting.bucket_cap_mb for r in store.records if r.state == "complete"} == {1}
-    assert NoteKind.ALL_FAIL not in [note.kind for note in executed.notes]
 
 
 def test_its_diagnosis_is_the_error_the_place_and_the_command() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from raybench.errors import GroupLostError, NoRoomError
-from raybench.launch.runner import Submitted
 from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.resolve import make_plan
@@ -62,13 +61,11 @@ def test_a_grid_goes_on_at_the_sizes_that_fit(lost_after: int) -> None:
 
 def test_a_trial_that_had_not_begun_when_its_node_was_lost_is_left_out() -> None:
     class Vanishing(Losing):
-        def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
+        def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
             if len(self.requests) == 2 and self._trials:
                 self._trials = 0
-                submitted = Submitted(request, on_progress)
-                submitted.ended = GroupLostError("the worker group ended by itself")
-                return submitted
-            return super().submit(request, on_progress)
+                raise GroupLostError("the worker group ended by itself")
+            return super().run(request, on_progress)
 
     executed, store, _ = run(planned("grid"), Vanishing(10**6))
     sizes = [r.config.world_size for r in store.records if r.request.role == "scaling"]

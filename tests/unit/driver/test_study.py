@@ -1,5 +1,6 @@
 """Which trials are run, in which order, what is kept, and what is left out when the time is short."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis import analyse
-from raybench.driver.in_flight import MAX_LOST_STARTS
+from raybench.driver.groups import MAX_LOST_STARTS
+from raybench.driver.session import Session
 from raybench.driver.time_budget import LEAST_ROUNDS_S, TimeBudget
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
@@ -16,13 +18,13 @@ from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import ALL_VARIANTS, Plan
 from raybench.records.messages import GroupInfo, Outcome, Progress
-from raybench.records.record import State
+from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.spec import Setting
 from tests.support.planted import CostModel, FakeRunner, StepCosts
-from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
+from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study
 
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1, 25]}
@@ -479,6 +481,36 @@ def test_what_a_retry_finds_can_win():
     run(plan, FakeRunner(costs, QUIET_ENOUGH), store, retry=frozenset({"crashed"}))
     assert asked_of(store, "scaling")[-1].anchor is None or asked_of(store, "scaling")[-1].visit
     assert any(each.visit and each.config.setting.bucket_cap_mb == 25 for each in asked_of(store, "scaling"))
+
+
+def test_suggestions_that_there_is_no_time_to_try_again_are_counted_once(monkeypatch):
+    plan = planned()
+    _, store, _ = run(plan, FakeRunner(noise=QUIET_ENOUGH, fail=some_fail))
+    crashed = [each for each in store.records if each.state == "crashed" and each.request.role == "search"]
+    assert len(crashed) > 1
+    for seconds, measured in ((0.0, 0), (15.0, 1)):
+        runner = ClockRunner(monkeypatch)
+        budget = TimeBudget(runner.now + seconds)
+        again, _, _ = run(plan, runner, copy.deepcopy(store), retry=frozenset({"crashed"}), budget=budget)
+        (late,) = [note for note in again.not_reached if note.stage is Stage.SEARCH]
+        assert len(runner.requests) == measured
+        assert (late.number, late.total) == (len(crashed) - measured, SEARCH["trials"])
+        for _, done, total, left_s in again.watcher.trials:
+            assert (done, total) == (SEARCH["trials"] - len(crashed), SEARCH["trials"])
+            assert left_s is None or left_s <= seconds
+
+
+def test_a_session_reads_its_records_once_beside_the_ledger():
+    class Counting(MemoryStore):
+        reads = 0
+
+        def latest(self) -> dict[str, TrialRecord]:
+            self.reads += 1
+            return super().latest()
+
+    store = Counting()
+    Session(planned(), FakeRunner(), store, Watched())
+    assert store.reads == 2
 
 
 # --- the time budget

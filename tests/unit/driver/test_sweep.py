@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.driver.in_flight import MAX_LOST_STARTS
+from raybench.driver.groups import MAX_LOST_STARTS
 from raybench.errors import GroupLostError, Interrupted, NoRoomError
 from raybench.records.messages import GroupInfo
 from tests.support.planted import FakeRunner, Noise

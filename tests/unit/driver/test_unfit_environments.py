@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.driver.in_flight import MAX_LOST_STARTS
+from raybench.driver.groups import MAX_LOST_STARTS
 from raybench.errors import GroupLostError
-from raybench.launch.runner import Submitted
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.records.messages import GroupInfo, OnProgress
+from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
@@ -39,16 +38,14 @@ class UnfitProcesses(FakeRunner):
     """Trials with processes of their own, which with ``eth77`` die before they begin."""
 
     def __init__(self) -> None:
-        super().__init__(noise=QUIET_ENOUGH, capacity=2)
+        super().__init__(noise=QUIET_ENOUGH)
         self.tries = 0
 
-    def submit(self, request: TrialRequest, on_progress: OnProgress) -> Submitted:
+    def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
         if request.config.environment[NAME] != "eth77":
-            return super().submit(request, on_progress)
+            return super().run(request, on_progress)
         self.tries += 1
-        submitted = Submitted(request, on_progress)
-        submitted.ended = GroupLostError(LOST)
-        return submitted
+        raise GroupLostError(LOST)
 
 
 def planned(*interfaces: str) -> Plan:

@@ -101,7 +101,7 @@ def test_processes_in_which_a_profiler_stays_serve_no_further_trial(
         runner.start(2, {})
         group = runner._group
         asked = request(measure=MeasureSpec(profile=profile))
-        outcome = runner.wait([runner.submit(asked, lambda progress: None)]).outcome()
+        outcome = runner.run(asked, lambda progress: None)
         assert (outcome.state, outcome.group, outcome.ranks) == ("complete", 1, (0, 1))
         assert group is not None
         assert group.alive == alive
@@ -123,7 +123,7 @@ def test_how_a_trial_ended_is_kept_where_an_interrupt_comes_while_its_group_ends
 ) -> None:
     monkeypatch.setattr(group_runner, "WorkerGroup", InterruptedAtItsEnd)
     runner.start(2, {})
-    assert runner.wait([runner.submit(request(), lambda progress: None)]).outcome().state == "oom"
+    assert runner.run(request(), lambda progress: None).state == "oom"
     assert runner._group is not None  # for ``abandon``
     with pytest.raises(Interrupted, match="SIGINT"):
         signals.check()

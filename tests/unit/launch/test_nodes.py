@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import raybench
-from raybench.driver.in_flight import InFlight
+from raybench.driver.groups import Groups
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, RequestError
 from raybench.launch.cluster import Cluster, core_output, refusal_words
@@ -154,8 +154,8 @@ def test_a_busy_cluster_is_waited_for_and_said_once(monkeypatch: pytest.MonkeyPa
     cluster.await_free(2, WorkerNeeds("cpu", 1), 60.0)
     assert clock.now == pytest.approx(130, abs=1.1)
     assert told == [
-        "waiting up to 60 s (resources.wait_seconds) for free places for workers of 1 core: 1 of 2 are free, "
-        "others use the rest"
+        "waiting up to 60 s (resources.wait_seconds) for 2 free places for workers of 1 core on the nodes of "
+        "a trial: 1 of 2 are free, others use the rest"
     ]
 
 
@@ -171,14 +171,14 @@ def test_free_places_are_counted_when_our_own_are_given_back(monkeypatch: pytest
     idle = [a_node(3, 0), a_node(2, 0, 2)]
     monkeypatch.setattr(cluster, "_alive", lambda: idle)
 
-    def free() -> list[Node]:  # others have one place of each node; ours of the second is there after 2 s
-        return [a_node(2, 0), a_node(1 if clock.now >= since + 2 else 0, 0, 2)]
+    def free() -> list[Node]:  # others have one place of each node; ours of the second is there after a while
+        return [a_node(2, 0), a_node(1 if clock.now >= back else 0, 0, 2)]
 
     monkeypatch.setattr(cluster, "_free", free)
-    for longest_s in (5.0, 2.0):  # what others use is not known the first time
-        since = clock.now
-        assert [*cluster.free_places(1, needs, 60.0).values()] == [2, 1]
-        assert clock.now - since == pytest.approx(longest_s, abs=0.5)
+    for ours_s, waits_s, found in ((0.0, 0.0, [2, 1]), (2.0, 2.0, [2, 1]), (1000.0, 5.0, [2, 0])):
+        since, back = clock.now, clock.now + ours_s
+        assert [*cluster.await_free(1, needs, 60.0).values()] == found
+        assert clock.now - since == pytest.approx(waits_s, abs=0.5)
     assert told == []
 
 
@@ -192,7 +192,7 @@ def test_free_places_on_the_wrong_nodes_are_waited_for_and_said_once(
     monkeypatch.setattr(cluster, "_free", lambda: both[: 2 if clock.now >= 100 + free_after_s else 1])
 
     def found() -> dict[str, int]:
-        return cluster.free_places(2, needs, 60.0, lambda free, there: len(free) == len(there))
+        return cluster.await_free(2, needs, 60.0, lambda free, there: len(free) == len(there))
 
     if free_after_s < 60:
         assert [*found().values()] == [2, 2]
@@ -213,7 +213,7 @@ def run_in(start: Callable[[], None]) -> None:
             pytest.fail("no group")
 
     plan = make_plan(study(), Resources("cpu", 2, "a CPU"))
-    InFlight(Starting(), TimeBudget(), plan).run(plan.search(plan.default()), lambda progress: None)
+    Groups(Starting(), TimeBudget(), plan).run(plan.search(plan.default()), lambda progress: None)
 
 
 def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_a_cluster_that_stays_busy_ends_the_study_once(monkeypatch: pytest.Monke
         cluster.await_free(2, WorkerNeeds("cpu", 1), 60.0)
 
     with pytest.raises(
-        ClusterBusyError, match=r"busy for 60 s \(resources.wait_seconds\): no free places .*1 of 2"
+        ClusterBusyError, match=r"busy for 60 s \(resources.wait_seconds\): no 2 free places .*1 of 2"
     ):
         run_in(start)
     assert asked == [100.0]  # and not three times

@@ -5,27 +5,16 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
-from raybench.launch.tune_submission import TuneRequests
+from raybench.launch.tune_runner import TuneRequests
 
 LIMIT_S = 30.0  # of what happens at once
 
 
-@dataclass(eq=False)
-class Trial:
-    number: int
-    room: bool = True
-    began: float | None = None
-    over: float | None = None
-    given_back: bool = False
-
-    def take(self) -> dict[str, Any] | None:
-        return {"number": self.number} if self.room else None
-
-    def give_back(self) -> None:
-        self.given_back = True
+def trial(number: int) -> Any:
+    return SimpleNamespace(config={"number": number}, over=None)
 
 
 class Asking(threading.Thread):
@@ -52,19 +41,16 @@ class Asking(threading.Thread):
         self.answer = self.requests.suggest("asked")
 
 
-def test_trials_are_handed_out_in_their_order_as_far_as_there_is_room() -> None:
-    requests, first, second = TuneRequests(), Trial(1), Trial(2, room=False)
+def test_trials_are_handed_out_one_after_the_other() -> None:
+    requests, first, second = TuneRequests(), trial(1), trial(2)
     requests.hand(first)
-    requests.hand(second)
     assert requests.suggest("x") == {"number": 1}
-    assert first.began is not None
     assert requests.suggest("y") is None  # Tune has the first one's events to look for
-    second.room = True
-    assert requests.suggest("y") == {"number": 2}
     requests.on_trial_complete("x", {"state": "complete"})
-    assert first.given_back
     assert first.over is not None
-    assert not second.given_back
+    requests.hand(second)
+    assert requests.suggest("y") == {"number": 2}
+    assert second.over is None
 
 
 def test_tune_sleeps_until_there_is_something_to_do() -> None:
@@ -72,26 +58,15 @@ def test_tune_sleeps_until_there_is_something_to_do() -> None:
     asking = Asking(requests)
     assert asking.sleeps()
     assert asking.answer == "none yet"
-    requests.hand(Trial(7))
+    requests.hand(trial(7))
     asking.join(LIMIT_S)
     assert asking.answer == {"number": 7}
-
-
-def test_a_trial_that_waits_can_be_taken_back() -> None:
-    requests, begun, waiting = TuneRequests(), Trial(1), Trial(2, room=False)
-    requests.hand(begun)
-    requests.hand(waiting)
-    assert requests.suggest("x") == {"number": 1}
-    assert not requests.withdraw(begun)
-    assert requests.withdraw(waiting)
-    waiting.room = True
-    assert requests.suggest("y") is None
 
 
 def test_close_ends_tune_and_begins_nothing_more() -> None:
     requests = TuneRequests()
     asking = Asking(requests)
-    requests.hand(Trial(1, room=False))
+    requests.hand(trial(1))
     requests.close()
     asking.join(LIMIT_S)
     assert asking.answer == TuneRequests.FINISHED
@@ -100,7 +75,7 @@ def test_close_ends_tune_and_begins_nothing_more() -> None:
 
 def test_parked_tune_does_nothing_more_whatever_happens() -> None:
     requests = TuneRequests()
-    requests.hand(Trial(1))
+    requests.hand(trial(1))
     requests.park()
     asking = Asking(requests)
     assert asking.sleeps()
@@ -112,6 +87,6 @@ def test_parked_tune_does_nothing_more_whatever_happens() -> None:
 def test_tune_can_write_it_down() -> None:
     """It pickles what it is given; nothing of it is read again."""
     requests = TuneRequests()
-    requests.hand(Trial(1))
+    requests.hand(trial(1))
     assert vars(pickle.loads(pickle.dumps(requests))) == {}
     assert vars(copy.copy(requests)) == {}

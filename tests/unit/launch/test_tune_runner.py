@@ -16,8 +16,7 @@ from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner, tune_trial
 from raybench.launch.cluster import Cluster, Suffice
 from raybench.launch.liveness import DEATH_NOTICE_S
-from raybench.launch.tune_runner import TuneRunner
-from raybench.launch.tune_submission import LATE_MESSAGE_S, Places, taken_for
+from raybench.launch.tune_runner import CLOSE_S, LATE_MESSAGE_S, TuneRunner, TuneTrial, nodes_of
 from raybench.launch.tune_trial import metrics
 from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
 from raybench.machine.host import WorkerNeeds
@@ -60,9 +59,14 @@ class FakeRay:
     def __init__(self) -> None:
         self.told = list[Message | ray.exceptions.RayError]()
         self.killed = list[str]()
-        self.message = SimpleNamespace(remote=lambda: "the next one")  # of the mailbox
+        self.tasks = list[Task]()  # that the mailbox was given
+        self.message = SimpleNamespace(remote=lambda: "the next one")
+        self.trial = SimpleNamespace(options=lambda name: SimpleNamespace(remote=self.tasks.append))
+        self.meanwhile: Callable[[], None] = lambda: None  # while nothing was told
 
     def wait(self, references: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        if not self.told:
+            self.meanwhile()
         return (references, []) if self.told else ([], references)
 
     def get(self, reference: str) -> Message:
@@ -99,71 +103,76 @@ def runner(tmp_path: Path, clock: Clock, fake_ray: FakeRay, monkeypatch: pytest.
         connect=lambda: None,
         abandon=lambda: None,
         await_places=lambda world_size, needs, limit_s: None,
-        places=lambda needs: EIGHT,
         refuse_unplaceable=lambda world_size, needs: None,
-        free_places=seven_free,
+        await_free=seven_free,
     )
     runner = TuneRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
-    runner.places = Places({"a": 4, "b": 4})
     runner._tuning, runner.mailbox = cast(Any, Tuning()), fake_ray
     monkeypatch.setattr(runner, "_start_tune", lambda: setattr(runner, "_tuning", Tuning()))
     return runner
 
 
-def submitted(runner: TuneRunner, clock: Clock) -> tuple[Any, Any]:
-    """A trial that Tune has taken just now: as the session knows it, and as the runner does."""
-    given = runner.submit(request(), lambda progress: None)
-    trial = runner._trials[runner._number]
-    trial.began = clock.now
-    return given, trial
+def under_way(runner: TuneRunner, clock: Clock) -> TuneTrial:
+    """A trial that Tune was handed just now."""
+    runner._trial = TuneTrial(Task(1, request(), ()), lambda progress: None, clock.now)
+    return runner._trial
 
 
-def test_a_trial_has_ended_when_both_say_so(runner: TuneRunner, clock: Clock) -> None:
-    given, trial = submitted(runner, clock)
+def test_a_trial_has_ended_when_both_say_so(runner: TuneRunner, clock: Clock, fake_ray: FakeRay) -> None:
     outcome = FakeRunner().run(request(), lambda progress: None)
-    trial.hear(outcome)
-    runner._see(trial)
-    assert given.ended is None  # its processes are still there
-    trial.over = clock.now = 1000.0 + outcome.wall_time_s + 12.5
-    runner._see(trial)
-    assert given.outcome().result == outcome.result
-    assert given.outcome().group == 1
-    assert given.processes_s == pytest.approx(12.5)
-    assert runner._trials == {}
+
+    def play() -> None:
+        trial = runner._trial
+        assert trial is not None
+        if trial.ended is None:
+            fake_ray.told.append(Message(trial.task.number, outcome))
+        else:  # its processes were still there
+            trial.over = clock.now = 1000.0 + outcome.wall_time_s + 12.5
+
+    fake_ray.meanwhile = play
+    ended = runner.run(request(), lambda progress: None)
+    assert (ended.result, ended.group) == (outcome.result, 1)
+    assert ended.processes_s == pytest.approx(12.5)
+    (task,) = fake_ray.tasks
+    assert task.nodes == ("a", "a")
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
 def test_a_trial_whose_process_died_is_recorded_only_if_it_had_begun(
-    runner: TuneRunner, clock: Clock
+    has_begun: bool, runner: TuneRunner, clock: Clock
 ) -> None:
-    (first, begun), (second, not_begun) = submitted(runner, clock), submitted(runner, clock)
-    begun.hear(Progress("set up"))
-    clock.now = begun.over = not_begun.over = 1005.0
-    runner._see(begun)
-    assert first.ended is None  # its outcome may be on its way
+    trial = under_way(runner, clock)
+    if has_begun:
+        trial.hear(Progress("set up"))
+    clock.now = trial.over = 1005.0
+    assert runner._ended(trial) is None  # its outcome may be on its way
     clock.now += LATE_MESSAGE_S
-    runner._see(begun)
-    runner._see(not_begun)
-    assert (first.outcome().state, first.outcome().wall_time_s) == ("crashed", 5.0)
-    with pytest.raises(GroupLostError, match="died"):
-        second.outcome()
+    ended = runner._ended(trial)
+    if has_begun:
+        assert isinstance(ended, Outcome)
+        assert (ended.state, ended.wall_time_s) == ("crashed", 5.0)
+    else:
+        assert isinstance(ended, GroupLostError)
 
 
-def test_workers_that_died_before_the_trial_began_are_told_of(runner: TuneRunner, clock: Clock) -> None:
-    given, trial = submitted(runner, clock)
-    trial.hear(Lost("the worker group did not start: no place"))
-    trial.over = clock.now
-    runner._see(trial)
+def test_workers_that_died_before_the_trial_began_are_told_of(
+    runner: TuneRunner, clock: Clock, fake_ray: FakeRay
+) -> None:
+    def play() -> None:
+        assert runner._trial is not None
+        fake_ray.told.append(Message(1, Lost("the worker group did not start: no place")))
+        runner._trial.over = clock.now
+
+    fake_ray.meanwhile = play
     with pytest.raises(GroupLostError, match="no place"):
-        given.outcome()
+        runner.run(request(), lambda progress: None)
 
 
 def test_where_tune_has_ended_nothing_is_waited_for(runner: TuneRunner, clock: Clock) -> None:
-    given, _ = submitted(runner, clock)
-    runner._tuning, runner._error = cast(Any, Tuning()), RuntimeError("planted")
     cast(Any, runner._tuning).alive = False
-    assert runner.wait([given]) is given
+    runner._error = RuntimeError("planted")
     with pytest.raises(GroupLostError, match="Ray Tune has ended: planted"):
-        given.outcome()
+        runner.run(request(), lambda progress: None)
 
 
 def late_by(seconds: float, clock: Clock) -> None:
@@ -173,72 +182,57 @@ def late_by(seconds: float, clock: Clock) -> None:
 
 
 def test_a_trial_that_keeps_no_deadline_is_ended(runner: TuneRunner, clock: Clock, fake_ray: FakeRay) -> None:
-    given, trial = submitted(runner, clock)
+    trial = under_way(runner, clock)
     late_by(1.0, clock)
-    runner._see(trial)
+    assert runner._ended(trial) is None
     assert fake_ray.killed == []  # its process in Tune has not told of itself
     trial.hear(Started("its process"))
-    runner._see(trial)
-    runner._see(trial)
-    assert fake_ray.killed == ["its process"]
+    assert runner._ended(trial) is None
+    assert set(fake_ray.killed) == {"its process"}
     trial.over = clock.now
-    runner._see(trial)
-    assert given.outcome().state == "timeout"
+    ended = runner._ended(trial)
+    assert isinstance(ended, Outcome)
+    assert ended.state == "timeout"
 
 
 def test_an_outcome_that_is_heard_late_counts(runner: TuneRunner, clock: Clock, fake_ray: FakeRay) -> None:
-    given, trial = submitted(runner, clock)
-    fake_ray.told = [Message(trial.task.number, Progress("measure"))]
-    fake_ray.told.append(Message(trial.task.number, Outcome("invalid", 3.0, "planted")))
+    trial = under_way(runner, clock)
+    fake_ray.told = [Message(1, Progress("measure")), Message(1, Outcome("invalid", 3.0, "planted"))]
     late_by(1.0, clock)  # as after a stop of the driver
-    runner._see(trial)
+    runner._ended(trial)
     trial.over = clock.now
-    runner._see(trial)
-    assert given.outcome().state == "invalid"
+    ended = runner._ended(trial)
+    assert isinstance(ended, Outcome)
+    assert ended.state == "invalid"
 
 
 def test_a_trial_that_nothing_ends_is_given_up_and_tune_with_it(
     runner: TuneRunner, clock: Clock, fake_ray: FakeRay
 ) -> None:
-    (given, _), tuning = submitted(runner, clock), runner._tuning
-    waits = runner.submit(request(), lambda progress: None)  # for places that will never be given back
-    late_by(tune_runner.CLOSE_S + 1.0, clock)
-    assert runner.wait([given]).outcome().state == "timeout"
-    assert runner.wait([waits]) is waits
-    with pytest.raises(GroupLostError, match="its places are not free"):
-        waits.outcome()
+    tuning = runner._tuning
+    fake_ray.meanwhile = lambda: late_by(CLOSE_S + 1.0, clock)
+    assert runner.run(request(), lambda progress: None).state == "timeout"
+    assert fake_ray.killed == ["mailbox"]  # what starts late finds none
     runner.start(2, {})
     assert runner._tuning is not tuning
-    assert fake_ray.killed == ["mailbox"]  # what starts late finds none
 
 
-def test_trials_of_a_tune_that_has_ended_end_before_the_next_one(
-    runner: TuneRunner, clock: Clock, fake_ray: FakeRay
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_without_a_mailbox_the_trial_is_ended(
+    has_begun: bool, runner: TuneRunner, clock: Clock, fake_ray: FakeRay
 ) -> None:
-    (first, died), (second, told) = submitted(runner, clock), submitted(runner, clock)
-    died.over = told.over = clock.now  # their word may still come
-    outcome = FakeRunner().run(request(), lambda progress: None)
-    fake_ray.told.append(Message(told.task.number, outcome))
-    cast(Any, runner._tuning).alive = False
-    runner.start(2, {})
-    assert runner.wait([first]) is first
-    with pytest.raises(GroupLostError, match="Ray Tune has ended"):
-        first.outcome()
-    assert second.outcome().result == outcome.result
-
-
-def test_without_a_mailbox_the_trials_are_ended(runner: TuneRunner, clock: Clock, fake_ray: FakeRay) -> None:
-    """Their groups would measure on beside whatever comes next."""
-    (first, begun), (second, trial) = submitted(runner, clock), submitted(runner, clock)
-    begun.hear(Progress("set up"))
-    for number, each in enumerate((begun, trial)):
-        fake_ray.told.append(Message(each.task.number, Started(f"process {number}")))
-    fake_ray.told.append(ray.exceptions.RayActorError(error_msg="planted"))
-    runner.wait([first])
-    assert first.outcome().state == "crashed"
-    with pytest.raises(GroupLostError, match="the mailbox of the trials died"):
-        second.outcome()
-    assert fake_ray.killed[:2] == ["process 0", "process 1"]
+    """Its group would measure on beside whatever comes next."""
+    fake_ray.told = [Message(1, Started("its process"))]
+    if has_begun:
+        fake_ray.told.append(Message(1, Progress("set up")))
+    dead = ray.exceptions.RayActorError(error_msg="planted")
+    fake_ray.told += [dead, dead]  # whenever it is asked
+    if has_begun:
+        assert runner.run(request(), lambda progress: None).state == "crashed"
+    else:
+        with pytest.raises(GroupLostError, match="the mailbox of the trials died"):
+            runner.run(request(), lambda progress: None)
+    assert fake_ray.killed[0] == "its process"
     assert runner._tuning is None
 
 
@@ -247,15 +241,13 @@ def test_an_interrupt_frees_the_devices_of_a_joined_cluster_at_once(
     is_local: bool, runner: TuneRunner, clock: Clock, fake_ray: FakeRay
 ) -> None:
     cast(Any, runner._cluster).is_local = is_local  # all processes of a local one are ended anyway
-    _, trial = submitted(runner, clock)
-    fake_ray.told.append(Message(trial.task.number, Started("its process")))  # not heard yet
+    under_way(runner, clock)
+    fake_ray.told.append(Message(1, Started("its process")))  # not heard yet
     runner.abandon()
     assert fake_ray.killed == ([] if is_local else ["its process", "mailbox"])
 
 
-def test_a_node_that_is_gone_is_waited_for_while_no_trial_is_under_way(
-    runner: TuneRunner, clock: Clock
-) -> None:
+def test_a_node_that_is_gone_is_waited_for(runner: TuneRunner, clock: Clock) -> None:
     asked, cluster = list[str](), cast(Any, runner._cluster)
 
     def wait(world_size: int, needs: WorkerNeeds, limit_s: float) -> None:
@@ -266,28 +258,6 @@ def test_a_node_that_is_gone_is_waited_for_while_no_trial_is_under_way(
     cluster.refuse_unplaceable = lambda world_size, needs: asked.append("refuse")
     assert runner.start(8, {}).waited_s == 30.0
     assert asked == ["wait", "refuse"]
-    submitted(runner, clock)
-    assert runner.start(8, {}).waited_s == 0.0
-    assert asked == ["wait", "refuse", "refuse"]
-
-
-def test_beside_others_no_trial_is_begun_on_a_node_that_is_gone(runner: TuneRunner, clock: Clock) -> None:
-    (_, on_b), (_, on_a) = submitted(runner, clock), submitted(runner, clock)
-    on_b.taken, on_a.taken = runner.places.take(4, alone=True), runner.places.take(3, alone=True)
-    cast(Any, runner._cluster).places = lambda needs: {"a": 4}
-    on_b.give_back()
-    on_b.over, on_b.ended = clock.now, GroupLostError("planted")
-    runner._see(on_b)
-    given = runner.submit(request(world_size=3), lambda progress: None)
-    again = runner._trials[runner._number]
-    assert taken_for(again.task.request, again.places) is None  # b is free, and gone
-    assert again.fits  # and is waited for until a is free
-    large = runner.submit(request(world_size=4), lambda progress: None)
-    on_a.over, on_a.ended = clock.now, GroupLostError("planted")
-    runner._see(on_a)
-    assert runner.wait([given, large]) is large  # not even then: it is asked again
-    with pytest.raises(GroupLostError, match="its places are not free"):
-        large.outcome()
 
 
 def test_a_trial_whose_node_is_gone_while_its_workers_start_is_told_of(
@@ -317,29 +287,36 @@ def test_a_trial_whose_node_is_gone_while_its_workers_start_is_told_of(
     assert there == [True, False]
 
 
-def test_steps_have_nodes_of_their_own_and_trainings_share_them(runner: TuneRunner) -> None:
-    assert (runner.capacity("steps", 2), runner.capacity("training", 2)) == (2, 4)
-    assert (runner.capacity("probe", 8), runner.capacity("training", 8)) == (1, 1)
-
-
-def test_a_trial_waits_for_its_own_places_and_not_for_the_largest_groups(runner: TuneRunner) -> None:
+def test_a_trial_waits_for_its_own_places_and_not_for_the_largest_groups(
+    runner: TuneRunner, clock: Clock, fake_ray: FakeRay
+) -> None:
+    fake_ray.meanwhile = lambda: late_by(CLOSE_S + 1.0, clock)
     for size in (4, 7):
         runner.start(8, {})  # of all world sizes the largest
-        runner.submit(request(world_size=size), lambda progress: None)
-        runner._trials.clear()  # it has ended
+        runner.run(request(world_size=size), lambda progress: None)
     runner.start(8, {})
     with pytest.raises(ClusterBusyError):
-        runner.submit(request(world_size=8), lambda progress: None)
+        runner.run(request(world_size=8), lambda progress: None)
 
 
-def test_trials_are_begun_on_the_places_that_others_leave_free(runner: TuneRunner) -> None:
-    given = [runner.submit(request(world_size=size), lambda progress: None) for size in (4, 4)]
-    assert len(given) == 2
-    first, second = (trial.places.take(4, alone=False) for trial in runner._trials.values())
-    assert first is not None
-    assert first.nodes == ("b",) * 4  # of its eight places the cluster has seven
-    assert second is None  # and waits for the first one
-    assert runner.capacity("training", 4) == 1
+@pytest.mark.parametrize(
+    ("free", "there", "world_size", "placement", "nodes"),
+    [
+        ({"a": 8, "b": 2, "c": 4}, None, 2, "pack", "bb"),  # one node where it can, the smallest
+        ({"a": 8, "b": 2, "c": 4}, None, 3, "pack", "ccc"),
+        ({"a": 8, "b": 2, "c": 4}, None, 9, "pack", "aaaaaaaab"),
+        ({"a": 3, "b": 1, "c": 3}, None, 5, "spread", "aabcc"),
+        (SEVEN_FREE, EIGHT, 4, "pack", "bbbb"),  # of its eight places the cluster has seven
+        ({"a": 1, "b": 1}, {"a": 2, "b": 2}, 2, "pack", None),  # over the network
+        ({"a": 1, "b": 1}, {"a": 2, "b": 2}, 2, "spread", "ab"),
+        ({"a": 0, "b": 2}, {"a": 2, "b": 2}, 2, "spread", None),  # without the network
+    ],
+)
+def test_on_which_nodes_a_trial_stands_whatever_others_use(
+    free: dict[str, int], there: dict[str, int] | None, world_size: int, placement: Any, nodes: str | None
+) -> None:
+    asked = request(world_size=world_size, placement=placement)
+    assert nodes_of(asked, free, there or free) == (None if nodes is None else tuple(nodes))
 
 
 def test_what_tune_shows_of_a_trial() -> None:

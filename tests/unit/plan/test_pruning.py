@@ -7,7 +7,7 @@ from raybench.analysis import analyse
 from raybench.commands.dry_run import plan_lines
 from raybench.commands.progress import outcome_words
 from raybench.machine.host import Resources
-from raybench.plan.notes import NoteKind, left_out
+from raybench.plan.notes import left_out
 from raybench.plan.pruning import pruned_after
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import with_peers
@@ -211,22 +211,12 @@ def epochs_of(store: MemoryStore) -> dict[int, int]:
     }
 
 
-def test_side_by_side_too_what_learns_too_little_is_stopped():
-    """The others wait for the default, with which they are compared, then run side by side."""
-    runner = FakeRunner(noise=QUIET_ENOUGH, learning=ByBatch(), capacity=8)
-    executed, store, _ = run(planned(), runner)
-    lasted = epochs_of(store)
-    assert lasted[16] == lasted[32] == 10
-    assert lasted[64] == 1
-    assert (NoteKind.SIDE_BY_SIDE, 3) in [(note.kind, note.number) for note in executed.notes]
-
-
 def test_where_the_default_fails_the_first_of_the_others_is_what_they_are_compared_with():
     def fails(request):
         is_default = request.config.setting.batch_size == 16
         return ("crashed", "planted") if request.kind == "training" and is_default else None
 
-    runner = FakeRunner(noise=QUIET_ENOUGH, learning=ByBatch(), capacity=8, fail=fails)
+    runner = FakeRunner(noise=QUIET_ENOUGH, learning=ByBatch(), fail=fails)
     _, store, _ = run(planned(), runner)
     lasted = epochs_of(store)
     assert set(lasted) == {32, 64, 128}

@@ -55,7 +55,7 @@ def searched(
     runner, found = runner or FakeRunner(seed=3), []
     while len(found) < trials and (suggestion := search.ask()) is not None:
         record = measured(planned, suggestion, runner)
-        search.tell(suggestion, record)
+        search.tell(record)
         found.append((suggestion, record))
     return found
 
