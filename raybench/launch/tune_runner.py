@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
@@ -49,47 +50,28 @@ class TuneRequests(Searcher):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._changed = threading.Condition()
-        self._waiting: TuneTrial | None = None
+        self._next: SimpleQueue[TuneTrial | None] = SimpleQueue()
         self._running: TuneTrial | None = None
-        self._closed = self._parked = False
 
     def hand(self, trial: TuneTrial) -> None:
         """The next trial."""
-        with self._changed:
-            self._waiting = trial
-            self._changed.notify_all()
+        self._next.put(trial)
 
     def close(self) -> None:
         """No more trials: Tune ends with the one that runs."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def park(self) -> None:
-        """Hold Tune's thread for ever when it asks next: Ray is about to be ended under it."""
-        with self._changed:
-            self._parked = True
+        self._next.put(None)
 
     def suggest(self, trial_id: str) -> Config | str | None:
         """The trial that waits; sleeps while there is nothing that Tune could do."""
-        with self._changed:
-            while True:
-                if not self._parked:
-                    if self._closed:
-                        return str(self.FINISHED)
-                    if self._waiting is not None:
-                        self._running, self._waiting = self._waiting, None
-                        return self._running.config
-                    if self._running is not None:
-                        return None  # Tune looks for its events, and asks again
-                self._changed.wait()
+        if self._running is not None:
+            return None  # Tune looks for its events, and asks again
+        self._running = self._next.get()
+        return str(self.FINISHED) if self._running is None else self._running.config
 
     def on_trial_complete(self, trial_id: str, result: Config | None = None, error: bool = False) -> None:
         """The trial is over, well or with an error of its process."""
-        with self._changed:
-            assert self._running is not None
-            self._running.over, self._running = monotonic(), None
+        assert self._running is not None
+        self._running.over, self._running = monotonic(), None
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Nothing: what a study goes on from are its records."""
@@ -218,7 +200,6 @@ class TuneRunner:
 
     def abandon(self) -> None:
         """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
-        self._requests.park()
         if self.mailbox is not None and not self._cluster.is_local:
             # else they would hold a joined cluster's devices until this process is gone
             killing = threading.Thread(target=self._kill, daemon=True, name="raybench-kill")

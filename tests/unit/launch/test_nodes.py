@@ -261,7 +261,7 @@ def test_a_node_that_is_lost_meanwhile_is_no_busy_cluster(
     with pytest.raises(NoRoomError) as refused:  # asked again, and the study goes on where it fits
         run_in(start)
     assert refused.value.places == 1
-    assert asked == [100.0, 100.0, 100.0 + listed_for_s]
+    assert asked == pytest.approx([100.0, 100.0, 100.0 + listed_for_s])
 
 
 def test_waiting_has_an_end() -> None:

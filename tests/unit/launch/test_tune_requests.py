@@ -11,6 +11,7 @@ from typing import Any
 from raybench.launch.tune_runner import TuneRequests
 
 LIMIT_S = 30.0  # of what happens at once
+NOTHING_S = 0.05  # in which nothing is to happen
 
 
 def trial(number: int) -> Any:
@@ -18,24 +19,12 @@ def trial(number: int) -> Any:
 
 
 class Asking(threading.Thread):
-    """Tune's thread, which asks once; it can be waited for until it sleeps."""
+    """Tune's thread, which asks once."""
 
     def __init__(self, requests: TuneRequests) -> None:
         super().__init__(daemon=True)
         self.requests, self.answer = requests, "none yet"  # type: Any
-        self._slept, changed = threading.Semaphore(0), requests._changed
-        wait = changed.wait
-
-        def seen_wait(timeout: float | None = None) -> bool:
-            self._slept.release()
-            return wait(timeout)
-
-        changed.wait = seen_wait  # type: ignore[method-assign]
         self.start()
-
-    def sleeps(self) -> bool:
-        """Whether it has gone to sleep, once more than it was asked here before."""
-        return self._slept.acquire(timeout=LIMIT_S)
 
     def run(self) -> None:
         self.answer = self.requests.suggest("asked")
@@ -45,10 +34,10 @@ def test_trials_are_handed_out_one_after_the_other() -> None:
     requests, first, second = TuneRequests(), trial(1), trial(2)
     requests.hand(first)
     assert requests.suggest("x") == {"number": 1}
+    requests.hand(second)
     assert requests.suggest("y") is None  # Tune has the first one's events to look for
     requests.on_trial_complete("x", {"state": "complete"})
     assert first.over is not None
-    requests.hand(second)
     assert requests.suggest("y") == {"number": 2}
     assert second.over is None
 
@@ -56,32 +45,21 @@ def test_trials_are_handed_out_one_after_the_other() -> None:
 def test_tune_sleeps_until_there_is_something_to_do() -> None:
     requests = TuneRequests()
     asking = Asking(requests)
-    assert asking.sleeps()
-    assert asking.answer == "none yet"
+    asking.join(NOTHING_S)
+    assert asking.is_alive()
     requests.hand(trial(7))
     asking.join(LIMIT_S)
     assert asking.answer == {"number": 7}
 
 
-def test_close_ends_tune_and_begins_nothing_more() -> None:
-    requests = TuneRequests()
-    asking = Asking(requests)
-    requests.hand(trial(1))
-    requests.close()
-    asking.join(LIMIT_S)
-    assert asking.answer == TuneRequests.FINISHED
-    assert requests.suggest("later") == TuneRequests.FINISHED
-
-
-def test_parked_tune_does_nothing_more_whatever_happens() -> None:
+def test_close_ends_tune_with_the_trial_that_runs() -> None:
     requests = TuneRequests()
     requests.hand(trial(1))
-    requests.park()
-    asking = Asking(requests)
-    assert asking.sleeps()
+    assert requests.suggest("x") == {"number": 1}
     requests.close()
-    assert asking.sleeps()
-    assert asking.answer == "none yet"
+    assert requests.suggest("y") is None
+    requests.on_trial_complete("x", error=True)
+    assert requests.suggest("y") == TuneRequests.FINISHED
 
 
 def test_tune_can_write_it_down() -> None:
