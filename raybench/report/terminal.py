@@ -13,8 +13,8 @@ from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import factor, figures, relative_words
 from raybench.report.sections.scaling import Row, efficiency_cell, more_settings, scaling_rows, speedup_cell
 from raybench.report.sections.settings import batch_cell, bound_words, fit_words, share_cell
-from raybench.report.sections.verification import verification_lines
-from raybench.report.table import NONE, Column, devices, make_table, rich_table, width_on
+from raybench.report.sections.verification import verification_table
+from raybench.report.table import NONE, Column, devices, make_table, rich_table, width_on, without_constant
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
         console.print(Text(f"largest batch ({setting}): {told}"))
     if results.records:
         console.print(terminal_table(results, width_on(console)))
-    for line in verification_lines(results):
-        console.print(Text(line))
+    verified = verification_table(results)
+    if verified.rows:
+        console.print(rich_table(without_constant(verified), width_on(console), tight=True))
     _print_failures(results, console, commands)
     if results.study.is_smoke:
         console.print(Text(SMOKE))

@@ -82,11 +82,6 @@ class Verification:
     reason: str = ""
 
     @property
-    def is_asked_for(self) -> bool:
-        """Whether a trial was made for it; else the study has measured the setting anyway."""
-        return self.record is not None and self.record.request.role == "verification"
-
-    @property
     def less_than_predicted(self) -> bool:
         """Whether it is confirmed, and yet its whole interval lies below that of what was predicted."""
         if self.verdict is not Verified.CONFIRMED or self.gain is None or self.predicted_gain is None:
