@@ -156,9 +156,17 @@ class Facts:
 
     @cached_property
     def chosen(self) -> tuple[Candidate, ...]:
-        """The best of them by its expected value, of several objectives the Pareto front."""
-        found = (choice.candidate(self.study, each, self.scaling(each)) for each in self.rivals)
-        return tuple(choice.winners(self.study, [each for each in found if each is not None]))
+        """The best of them by its expected value, of several objectives the Pareto front.
+
+        Where workers shared cores nothing is recommended.
+        """
+        candidates = [
+            Candidate(each, values)
+            for each in self.rivals
+            if not each.config.oversubscribed
+            and (values := choice.objective_values(self.study, each, self.scaling(each))) is not None
+        ]
+        return tuple(choice.winners(self.study, candidates))
 
     @property
     def winners(self) -> list[TrialRecord]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from raybench.analysis.cost import CostPoint, Work, costs, run_of
-from raybench.analysis.findings.case import Around, WholeStudy
+from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, ranked
 from raybench.analysis.findings.of_study import not_reached
@@ -51,10 +51,8 @@ def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) 
     """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
     if not left_out:
         return results
-    late = not_reached(WholeStudy(results, Around(goes_on=goes_on), left_out))
-    return replace(
-        results, findings=(*results.findings, *late), diagnosis=ranked([*results.diagnosis, *late])
-    )
+    late = not_reached(results, left_out, goes_on)
+    return replace(results, findings=(*results.findings, late), diagnosis=ranked([*results.diagnosis, late]))
 
 
 def analyse(

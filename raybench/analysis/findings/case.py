@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.phases import phase_times
-from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate, simultaneous
 from raybench.analysis.units import baseline_unit, level_unit, one_device
@@ -235,12 +234,3 @@ class Case:
 
 
 Rule: TypeAlias = Callable[[Case], Finding | None]
-
-
-@dataclass(frozen=True)
-class WholeStudy:
-    """A measured study with what is around it; empty where there is nothing of it."""
-
-    results: Facts
-    around: Around = field(default_factory=Around)
-    left_out: Sequence[str] = ()  # what was requested and not measured, in words

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import batch_too_small, twice_the_batch
-from raybench.analysis.findings.case import Around, Case, Peers, Rule, WholeStudy
+from raybench.analysis.findings.case import Around, Case, Peers, Rule
 from raybench.analysis.findings.communication import communication_bound, interference, unattributed_loss
 from raybench.analysis.findings.compute import contention, costly_wrapper, data_bound, other_processes
 from raybench.analysis.findings.evenness import (
@@ -77,7 +77,7 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
         trial_id: ranked(advised(case, diagnose(case), better if case.record is headline else ()))
         for trial_id, case in cases.items()
     }
-    of_study = failed(WholeStudy(results, around))  # what was not reached its driver knows
+    of_study = failed(results, around.goes_on)  # what was not reached its driver knows
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
         first=ranked([*(of_trial[headline.trial_id] if headline else ()), *of_study]),
