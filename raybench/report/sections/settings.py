@@ -14,7 +14,6 @@ from raybench.records.record import TrialRecord
 from raybench.report.format import interval, mebibytes, milliseconds, percent
 from raybench.report.table import Column, Table, devices, known, make_table
 from raybench.spec.knobs import Setting
-from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
 
@@ -77,11 +76,19 @@ def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
 
 def largest_table(results: StudyResults) -> Table:
     """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
+
+    def share(largest: LargestFit) -> str:
+        return known(largest.fitting.share if largest.fitting else None, "{:.0%}".format, "")
+
+    def setting(largest: LargestFit) -> str:
+        combination = largest.setting.at(largest.world_size)
+        return combination_words(results.study, combination, always=["strategy", "precision"])
+
     columns: list[Column[LargestFit]] = [
-        Column("setting", lambda each: fit_words(results.study, each)),
-        Column("largest batch", batch_cell, right=True),
-        Column("share of the memory", share_cell, right=True),
-        Column("why no larger one", bound_words),
+        Column("setting", setting, stays=True),
+        Column("largest batch", lambda each: known(each.batch_size, "{:,}".format, "none"), right=True),
+        Column("share of the memory", share, right=True),
+        Column("why no larger one", _bound_words),
     ]
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
     caption = (
@@ -91,24 +98,7 @@ def largest_table(results: StudyResults) -> Table:
     return make_table("The largest batch that fits", caption, columns, results.largest)
 
 
-def fit_words(study: Study, largest: LargestFit) -> str:
-    """The combination of knobs whose largest batch it is."""
-    setting = largest.setting.at(largest.world_size)
-    return combination_words(study, setting, always=["strategy", "precision"])
-
-
-def batch_cell(largest: LargestFit) -> str:
-    """The largest batch that fits; "none" where none does."""
-    return "none" if largest.batch_size is None else f"{largest.batch_size:,}"
-
-
-def share_cell(largest: LargestFit) -> str:
-    """Its share of the memory; empty where that is not known."""
-    share = largest.fitting.share if largest.fitting else None
-    return "" if share is None else f"{share:.0%}"
-
-
-def bound_words(largest: LargestFit) -> str:
+def _bound_words(largest: LargestFit) -> str:
     """Why no larger batch is taken: "stopped by the memory: batch 96: 97% of the memory predicted"."""
     if largest.bound is Bound.UNFINISHED:
         return "not finished: larger ones may fit"
