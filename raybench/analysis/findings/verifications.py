@@ -196,15 +196,8 @@ def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
 
 def verification_of(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
     """What trying the finding's change has shown; None: it was not tried."""
-    for each in verified:
-        if each.record is None:
-            continue
-        if any(
-            (found.trial_id, found.change) == (finding.trial_id, finding.change)
-            for found in each.proposal.findings
-        ):
-            return each
-    return None
+    tried = (each for each in verified if each.record is not None)
+    return next((each for each in tried if finding in each.proposal.findings), None)
 
 
 def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
