@@ -95,17 +95,6 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     return one_of_equal(there, known_buckets(study, there))
 
 
-def candidate(study: Study, record: TrialRecord, scaled: Scaling) -> Candidate | None:
-    """The record with its value for each objective; None where it lacks one.
-
-    Oversubscribed trials recommend nothing, and are no candidates.
-    """
-    if record.config.oversubscribed:
-        return None
-    values = objective_values(study, record, scaled)
-    return None if values is None else Candidate(record, values)
-
-
 def objective_values(study: Study, record: TrialRecord, scaled: Scaling) -> tuple[Estimate, ...] | None:
     """The record's value for each objective of the study, or None where it lacks one."""
     prices = prices_of(study)

@@ -6,7 +6,6 @@ steps is their sum, and the rare slow ones that an estimator of the typical step
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,6 @@ from raybench.analysis.stats.statistics import (
     POSITIVE,
     Estimate,
     inverse,
-    unpaired_ratio,
 )
 from raybench.analysis.training import TrainedRun, TrainingResults, over_seeds, ratio_over_seeds
 from raybench.records.record import TrialRecord
@@ -226,38 +224,3 @@ def cost_of(
         money=time_s.scaled(price) if price is not None else None,
         energy_joules=None if joules_per_sample is None else joules_per_sample * work.samples,
     )
-
-
-@dataclass(frozen=True)
-class TrainedTime:
-    """Epochs of one setting on a number of devices: trained, and by its steps.
-
-    Fewer than three seeds have no interval; the trained times' n counts seeds.
-    """
-
-    record: TrialRecord  # that has the steps
-    epoch_s: Estimate  # training, without evaluation
-    by_steps_s: Estimate
-    speedup: Estimate | None  # of the epochs trained, over one device's
-    differs: bool  # one of the two, beyond the intervals and by ``search.minimum_gain``
-
-
-def trained_times(base: Facts, training: TrainingResults | None) -> tuple[TrainedTime, ...]:
-    """Of each trained setting that has a trial of steps; none where an epoch's samples are not known."""
-    samples = base.epoch_samples
-    if training is None or not samples:
-        return ()
-    least, found = math.log1p(base.study.search.minimum_gain), []
-    for group in training.groups:
-        record = base.reference_of(group.config)
-        if record is None or record.config.oversubscribed:
-            continue
-        comparison = training.comparison(group)
-        by_steps_s = steps_time(record, samples, base.scaling(record).mean_step_s)
-        speedup = comparison.epoch_speedup if comparison else None
-        by_steps = _over_one_device(base, record)
-        pairs = [(group.epoch_time_s, by_steps_s), *([(speedup, by_steps)] if speedup and by_steps else [])]
-        ratios = [unpaired_ratio(one, other) for one, other in pairs]
-        differs = any(each.excludes(1.0) and abs(math.log(each.value)) >= least for each in ratios)
-        found.append(TrainedTime(record, group.epoch_time_s, by_steps_s, speedup, differs))
-    return tuple(found)

@@ -12,7 +12,7 @@ from typing import Any
 
 from raybench.analysis import choice
 from raybench.analysis.choice import Best
-from raybench.analysis.curves import BatchCurve, Curve, batch_curves, curves
+from raybench.analysis.curves import BatchPoint, Curve, batch_curve, curves
 from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
@@ -48,7 +48,7 @@ class Facts:
     scalings: Mapping[str, Scaling]
     waterfalls: Mapping[str, Waterfall | None]
     curves: tuple[Curve, ...]
-    batch_curves: tuple[BatchCurve, ...]  # the first is the one to speak of
+    batch_curve: tuple[BatchPoint, ...]  # of the headline's setting
     headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
     headline_label: str
     largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
@@ -156,9 +156,17 @@ class Facts:
 
     @cached_property
     def chosen(self) -> tuple[Candidate, ...]:
-        """The best of them by its expected value, of several objectives the Pareto front."""
-        found = (choice.candidate(self.study, each, self.scaling(each)) for each in self.rivals)
-        return tuple(choice.winners(self.study, [each for each in found if each is not None]))
+        """The best of them by its expected value, of several objectives the Pareto front.
+
+        Where workers shared cores nothing is recommended.
+        """
+        candidates = [
+            Candidate(each, values)
+            for each in self.rivals
+            if not each.config.oversubscribed
+            and (values := choice.objective_values(self.study, each, self.scaling(each))) is not None
+        ]
+        return tuple(choice.winners(self.study, candidates))
 
     @property
     def winners(self) -> list[TrialRecord]:
@@ -229,7 +237,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
         scalings=scalings,
         waterfalls={trial_id: divided for trial_id, (_, divided) in figures.items()},
         curves=tuple(curves(study, references)),
-        batch_curves=tuple(batch_curves(study, references, scalings, headline)),
+        batch_curve=batch_curve(references, scalings, headline),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from raybench.analysis.cost import (
-    CostPoint,
-    TrainedTime,
-    Work,
-    costs,
-    run_of,
-    trained_times,
-)
-from raybench.analysis.findings.case import Around, WholeStudy
+from raybench.analysis.cost import CostPoint, Work, costs, run_of
+from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.diagnose import diagnose_study
-from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
+from raybench.analysis.findings.finding import Finding, ranked
 from raybench.analysis.findings.of_study import not_reached
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
@@ -43,14 +36,12 @@ class StudyResults(Facts):
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every setting
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
-    not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     phases: PhaseTable | None  # of the headline
     run: Work  # a whole training
     costs: tuple[CostPoint, ...]  # of a run, as it was trained where it was
     device_advice: DeviceAdvice | None  # what is compared with one device
-    trained_times: tuple[TrainedTime, ...]  # beside what steps say
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     more_devices: MoreDevices | None  # the same at the headline's batch, whatever says it
     training: TrainingResults | None
@@ -60,10 +51,8 @@ def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) 
     """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
     if not left_out:
         return results
-    late = not_reached(WholeStudy(results, Around(goes_on=goes_on), left_out))
-    return replace(
-        results, findings=(*results.findings, *late), diagnosis=ranked([*results.diagnosis, *late])
-    )
+    late = not_reached(results, left_out, goes_on)
+    return replace(results, findings=(*results.findings, late), diagnosis=ranked([*results.diagnosis, late]))
 
 
 def analyse(
@@ -98,14 +87,12 @@ def analyse(
         recommendation=use,
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
-        not_examined=diagnosis.not_examined,
         verifications=verified,
         settings=shown_settings(base, use.config if use else None),
         phases=phases,
         run=run,
         costs=costs(base, run, training),
         device_advice=device_advice(base, use),
-        trained_times=trained_times(base, training),
         outlook=fitted,
         more_devices=more_devices(base, fitted=fitted),
         training=training,

@@ -67,55 +67,35 @@ def _apart(mine: float | None, reference: float | None) -> float:
     return abs(mine - reference)
 
 
-@dataclass(frozen=True)
-class StrategyRow:
-    """One strategy at one world size."""
+def compare_strategies(results: Facts) -> tuple[TrialRecord, ...]:
+    """A trial of each strategy and compression at each world size; empty where a study has no choice of them.
 
-    record: TrialRecord
-    memory_bytes: int | None  # the rank that takes most
-    memory_is_of_process: bool  # as the system counts the process: torch does not count on CPUs
-    parity: ParityVerdict | None
-
-
-def compare_strategies(results: Facts) -> tuple[StrategyRow, ...]:
-    """A row for each strategy and world size, by world size; empty where a study has one strategy.
-
-    A strategy stands with the setting that differs from the default in the strategy alone, else with its
-    fastest. Scaling trials, which have parity, come before a search's.
+    They stand with the setting that differs from the default in them alone, else with the fastest. Scaling
+    trials, which have parity, come before a search's.
     """
-    listed, measured = results.study.knobs.values("strategy"), results.by_role("scaling", "search")
-    if len(listed) < 2:
+    knobs = results.study.knobs
+    strategies = ["single", *knobs.values("strategy")]
+    compressions = ["none", *knobs.values("gradient_compression")]
+    if len(strategies) < 3 and set(compressions) == {"none"}:
         return ()
-    groups: dict[tuple[int, str], list[TrialRecord]] = {}
-    order = ["single", *listed]
-    for record in measured:
-        if record.config.setting.strategy not in order:  # a study that was edited since
-            continue
-        groups.setdefault((record.config.world_size, record.config.setting.strategy), []).append(record)
-    ordered = sorted(groups, key=lambda group: (group[0], order.index(group[1])))
-    return tuple(_row(_representative(results, groups[group])) for group in ordered)
+    groups: dict[tuple[int, int, int], list[TrialRecord]] = {}
+    for record in results.by_role("scaling", "search"):
+        size, setting = record.config.world_size, record.config.setting
+        strategy, compression = setting.strategy, setting.gradient_compression
+        if strategy in strategies and compression in compressions:  # others: the study was edited since
+            key = size, strategies.index(strategy), compressions.index(compression)
+            groups.setdefault(key, []).append(record)
+    return tuple(_representative(results, groups[key]) for key in sorted(groups))
 
 
 def _representative(results: Facts, records: Sequence[TrialRecord]) -> TrialRecord:
-    """The record that is shown for its strategy."""
+    """The record that is shown for its strategy and compression."""
     default = default_setting(results.study)
 
     def rank(record: TrialRecord) -> tuple[bool, float]:
-        config = record.config
-        closest = default.model_copy(update={"strategy": config.setting.strategy}).at(config.world_size)
-        return config.setting != closest, -results.scaling(record).throughput_samples_per_s.value
+        config, setting = record.config, record.config.setting
+        own = {name: getattr(setting, name) for name in ("strategy", "gradient_compression")}
+        closest = default.model_copy(update=own).at(config.world_size)
+        return setting != closest, -results.scaling(record).throughput_samples_per_s.value
 
     return min(records, key=rank)
-
-
-def _row(record: TrialRecord) -> StrategyRow:
-    measurement = record.steps
-    assert measurement is not None  # it is complete
-    counted = measurement.peak_memory_bytes
-    memory = counted or measurement.device_memory_bytes
-    return StrategyRow(
-        record=record,
-        memory_bytes=max(memory) if memory else None,
-        memory_is_of_process=not counted,
-        parity=loss_parity(record),
-    )

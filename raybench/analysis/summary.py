@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from raybench.analysis.phases import PHASES, phase_times
+from raybench.analysis.phases import phase_times
 from raybench.analysis.scaling import Measured, Scaling, one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
@@ -280,7 +280,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
         **_of_speed(record, scaled),
         **_of_memory(record.steps),
         **_of_parts(divided),
-        **{f"{phase}_s": _value(phases.get(phase)) for phase in PHASES},
+        **{f"{phase}_s": time_s.value for phase, time_s in phases.items()},
         **_of_devices(record, record.steps, scaled),
     }
 
@@ -301,37 +301,33 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
     """What is known of a record whatever came of it."""
     config, setting = record.config, record.config.setting
     return {
-        "study": record.study,
+        **_named(record, "study", "device_name", "trial_id", "state", "nodes", "wall_time_s"),
+        **_named(config, "scaling", "world_size", "global_batch_size", "oversubscribed"),
+        **_named(setting, *(name for name in Setting.model_fields if name in _COLUMNS)),
         "model": model_name(config.workload),
-        "device_name": record.device_name,
         "input": config.workload.input,
-        "trial_id": record.trial_id,
         "role": record.request.role,
-        "state": record.state,
-        "scaling": config.scaling,
-        "world_size": config.world_size,
-        "nodes": record.nodes,
         "placement": placement_text(config.placement),
-        "global_batch_size": config.global_batch_size,
-        "oversubscribed": config.oversubscribed,
-        "wall_time_s": record.wall_time_s,
         "varying": {
             name: getattr(setting, name) if name in Setting.model_fields else config.environment.get(name)
             for name in names
         },
-        **{name: getattr(setting, name) for name in Setting.model_fields if name in _COLUMNS},
         **_own_of_a_script(record),
     }
 
 
+def _named(source: object, *names: str) -> Values:
+    """What columns of these names hold; of an estimate its value."""
+    found = {name: getattr(source, name) for name in names}
+    return {name: each.value if isinstance(each, Estimate) else each for name, each in found.items()}
+
+
 def _of_training(run: TrainedRun) -> Values:
-    result = run.result
     return {
-        "epoch_time_s": run.epoch_time_s,
+        **_named(run, "epoch_time_s", "time_to_target_s"),
         "accuracy": run.final_accuracy,
-        "time_to_target_s": run.time_to_target_s,
-        "device_utilization": _mean_known(result.device_utilization),
-        **_of_memory(result),
+        "device_utilization": _mean_known(run.result.device_utilization),
+        **_of_memory(run.result),
     }
 
 
@@ -345,26 +341,24 @@ def _of_memory(result: StepsResult | ProbeResult | TrainingResult) -> Values:
 def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
     # one device as the speed-up has it: the ratio of the two steps is the speed-up, under weak scaling over n
     baseline, efficiency = (one_device(record, scaled) or scaled).baseline, scaled.efficiency
-    return {
+    step_s, again = scaled.step_time_s, efficiency.again if efficiency else None
+    names = "throughput_samples_per_s", "throughput_tokens_per_s", "speedup", "efficiency"
+    found = _named(scaled, "step_time_s", *names) | {
         "status": "baseline" if scaled.is_baseline else str(scaled.status) if scaled.status else None,
-        "step_time_s": scaled.step_time_s.value,
-        "step_time_low_s": scaled.step_time_s.low,
-        "step_time_high_s": scaled.step_time_s.high,
+        "step_time_low_s": step_s.low,
+        "step_time_high_s": step_s.high,
         "mean_step_time_s": scaled.mean_step_s.value,
-        "throughput_samples_per_s": scaled.throughput_samples_per_s.value,
-        "throughput_tokens_per_s": _value(scaled.throughput_tokens_per_s),
-        "baseline_world_size": baseline.world_size if baseline else None,
-        "baseline_strategy": baseline.strategy if baseline else None,
-        "baseline_step_time_s": baseline.step_time_s.value if baseline else None,
-        "speedup": _value(scaled.speedup),
-        "efficiency": _value(efficiency),
-        "efficiency_low": efficiency.low if efficiency else None,
-        "efficiency_high": efficiency.high if efficiency else None,
-        "efficiency_again_low": efficiency.again[0] if efficiency and efficiency.again else None,
-        "efficiency_again_high": efficiency.again[1] if efficiency and efficiency.again else None,
-        "rounds": scaled.step_time_s.n,
-        "starts": scaled.step_time_s.starts,
+        "rounds": step_s.n,
+        "starts": step_s.starts,
     }
+    if baseline is not None:
+        of_base = _named(baseline, "world_size", "strategy", "step_time_s")
+        found |= {f"baseline_{name}": value for name, value in of_base.items()}
+    if efficiency is not None:
+        found |= {"efficiency_low": efficiency.low, "efficiency_high": efficiency.high}
+    if again is not None:
+        found |= {"efficiency_again_low": again[0], "efficiency_again_high": again[1]}
+    return found
 
 
 def _of_parts(divided: Waterfall | None) -> Values:
@@ -372,11 +366,8 @@ def _of_parts(divided: Waterfall | None) -> Values:
         return {}
     parts = divided.parts.present()
     parts.pop("undivided", None)
-    return {f"{name}_s": part.value for name, part in parts.items()} | {
-        "hidden_communication_s": _value(divided.hidden_communication_s),
-        "communication_fraction": _value(divided.communication_fraction),
-        "bus_bandwidth_bytes_per_s": _value(divided.bus_bandwidth_bytes_per_s),
-    }
+    names = "hidden_communication_s", "communication_fraction", "bus_bandwidth_bytes_per_s"
+    return {f"{name}_s": part.value for name, part in parts.items()} | _named(divided, *names)
 
 
 # Peaks of one GPU in TFLOP/s by NVIDIA's data sheets: in fp32 without tensor cores, in tf32, in bf16 and
@@ -414,18 +405,12 @@ def _of_devices(record: TrialRecord, result: StepsResult, scaled: Scaling) -> Va
     peak = result.matrix_peak_flops_per_s if is_known else None
     sheet = datasheet_flops_per_s(record.device_name, config.setting.precision) if is_known else None
     return {
-        "gradient_bytes": result.gradient_bytes,
+        **_named(result, "gradient_bytes", "energy_joules", "plain_energy_joules"),
         "flops_per_s": rate,
         "mfu": rate / peak if rate and peak else None,
         "mfu_datasheet": rate / sheet if rate and sheet else None,
         "device_utilization": _mean_known(result.device_utilization),
-        "energy_joules": result.energy_joules,
-        "plain_energy_joules": result.plain_energy_joules,
     }
-
-
-def _value(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate.value
 
 
 def _mean_known(shares: Sequence[float | None] | None) -> float | None:

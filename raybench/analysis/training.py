@@ -10,7 +10,7 @@ from statistics import fmean, geometric_mean, median
 from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.labels import difference_words
 from raybench.analysis.resolve import Facts
-from raybench.analysis.stats.noise_scale import efficiency_over_runs, mean_scale
+from raybench.analysis.stats.noise_scale import mean_efficiency, mean_scale
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
     LEAST_VALUES,
@@ -104,23 +104,14 @@ class TrainedRun:
         return sum(epoch.elapsed_s for epoch in self.epochs)
 
     @property
-    def to_target(self) -> tuple[Epoch, ...]:
-        """The epochs until an evaluation finds the target accuracy; empty: it never does."""
-        target = self.spec.target_accuracy
-        for place, epoch in enumerate(self.epochs, start=1):
-            if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
-                return self.epochs[:place]
-        return ()
-
-    @property
     def time_to_target_s(self) -> float | None:
-        """Training and evaluation of these; None: the target is not reached."""
-        return sum(epoch.elapsed_s for epoch in self.to_target) or None
-
-    @property
-    def samples_to_target(self) -> int | None:
-        """Samples trained on in these."""
-        return sum(sum(epoch.samples) for epoch in self.to_target) or None
+        """Training and evaluation until that finds the target accuracy; None: it is not reached."""
+        target, taken_s = self.spec.target_accuracy, 0.0
+        for epoch in self.epochs:
+            taken_s += epoch.elapsed_s
+            if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
+                return taken_s
+        return None
 
     @property
     def noise_scales(self) -> list[float]:
@@ -153,13 +144,11 @@ class TrainedGroup:
 
     runs: tuple[TrainedRun, ...]
     changes: str  # in what its setting differs from the default's, but for the strategy; empty: in nothing
-    best_epochs: tuple[int, int] | None  # first and last over the seeds
-    converged_epochs: tuple[int, int] | None
     epoch_time_s: Estimate  # training without evaluation, geometric; one value a seed: epochs share a run
     total_s: Estimate  # training and evaluation of all epochs
-    # Until an evaluation finds the target accuracy, over the seeds that reach it; None: none does, or should.
-    time_to_target_s: Estimate | None  # training and evaluation
-    samples_to_target: Estimate | None  # trained on
+    # Training and evaluation until that finds the target accuracy, over the seeds that reach it; None: none
+    # does, or should.
+    time_to_target_s: Estimate | None
     epochs: tuple[EpochMeans, ...]  # the first one first
 
     @property
@@ -216,7 +205,6 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
     trained.
     """
     time_to_target_s = over_seeds((run.time_to_target_s for run in runs), POSITIVE)
-    samples_to_target = over_seeds((run.samples_to_target for run in runs), POSITIVE)
     num_epochs = min(len(run.epochs) for run in runs)
     runs = [run.until(num_epochs) for run in runs]
     times_s = [run.epoch_time_s for run in runs]
@@ -225,19 +213,11 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
     return TrainedGroup(
         runs=tuple(runs),
         changes=changes,
-        best_epochs=_first_and_last(run.best_epoch for run in runs),
-        converged_epochs=_first_and_last(run.converged_epoch for run in runs),
         epoch_time_s=ratio_over_seeds(times_s),
         total_s=totals_s,
         time_to_target_s=time_to_target_s,
-        samples_to_target=samples_to_target,
         epochs=tuple(_epoch_means(epochs) for epochs in zip(*(run.epochs for run in runs), strict=True)),
     )
-
-
-def _first_and_last(epochs: Iterable[int | None]) -> tuple[int, int] | None:
-    known = [epoch for epoch in epochs if epoch is not None]
-    return (min(known), max(known)) if known else None
 
 
 def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
@@ -285,15 +265,8 @@ class Goodput:
 
     record: TrialRecord
     throughput_samples_per_s: Estimate
-    statistical_efficiency: Estimate  # as sure as the noise scale is known; a bracket, see ``is_scaled``
+    statistical_efficiency: Estimate  # mean over the seeds
     goodput_samples_per_s: Estimate  # the uncertainty of both is in it
-
-
-def _comparable(one: Goodput, other: Goodput) -> tuple[Estimate, Estimate]:
-    """The useful samples/s of both; of one global batch their throughputs, as both learn equally."""
-    if one.record.config.global_batch_size == other.record.config.global_batch_size:
-        return one.throughput_samples_per_s, other.throughput_samples_per_s
-    return one.goodput_samples_per_s, other.goodput_samples_per_s
 
 
 @dataclass(frozen=True)
@@ -330,17 +303,12 @@ class TrainingResults:
     comparisons: tuple[Comparison, ...]  # of each setting, several devices against one
     changed: tuple[Comparison, ...]  # each setting but the default against it, on equally many devices
     noise_scale: ScaleOverRuns | None  # None: it was not measured
-    goodput: tuple[Goodput, ...]
+    goodput: tuple[Goodput, ...]  # empty where the learning rate does not grow with the batch, as it assumes
 
     @property
     def spec(self) -> TrainingSpec:
         """What was asked: the same of every run."""
         return self.groups[0].runs[0].spec
-
-    @property
-    def is_scaled(self) -> bool:
-        """Whether the learning rate grew with the batch: else goodput is a bracket, not an estimate."""
-        return self.spec.learning_rate_scaling not in ("none", "world_size")
 
     @property
     def reference_batch(self) -> int:
@@ -359,13 +327,18 @@ class TrainingResults:
 def goodput_ratio(base: Facts, training: TrainingResults, config: Configuration) -> Estimate | None:
     """What ``config``, recommended for its samples/s, does to useful samples/s: over the default's.
 
-    None where one of them is not known, and of the default itself.
+    Of one global batch both learn equally, and it is the ratio of throughputs. None where one of them is not
+    known, as of fewer than three seeds, and of the default itself.
     """
     record, known = base.reference_of(config), {id(each.record): each for each in training.goodput}
     used, own = known.get(id(record)), known.get(id(base.default))
     if used is None or own is None or used is own:
         return None
-    return unpaired_ratio(*_comparable(used, own))
+    if used.record.config.global_batch_size == own.record.config.global_batch_size:
+        return unpaired_ratio(used.throughput_samples_per_s, own.throughput_samples_per_s)
+    if used.statistical_efficiency.n < LEAST_VALUES:
+        return None
+    return unpaired_ratio(used.goodput_samples_per_s, own.goodput_samples_per_s)
 
 
 def analyse_training(base: Facts) -> TrainingResults | None:
@@ -385,25 +358,26 @@ def analyse_training(base: Facts) -> TrainingResults | None:
     # a changed setting may have another batch: the scale is that of one
     measured = [run for group in groups if not group.changes for run in group.runs if run.noise_scales]
     first, last = ([run.noise_scales[end] for run in measured] for end in (0, -1))
-    found = TrainingResults(
+    return TrainingResults(
         groups=tuple(groups),
         comparisons=tuple(compare(group, one) for group, one in pairs if one),
         changed=tuple(compare(group, default) for group, default in changed if default),
         noise_scale=ScaleOverRuns(median(first), median(last), len(measured)) if measured else None,
-        goodput=(),
+        goodput=tuple(_goodput(base, measured)),
     )
-    return replace(found, goodput=tuple(_goodput(base, found, measured)))
 
 
-def _goodput(base: Facts, training: TrainingResults, runs: Sequence[TrainedRun]) -> list[Goodput]:
+def _goodput(base: Facts, runs: Sequence[TrainedRun]) -> list[Goodput]:
     """Of every trial of the curve and of the search, by the ``runs`` that measured a noise scale."""
-    records = base.by_role("scaling", "search")
-    efficiencies = {
-        batch: efficiency_over_runs(
-            [run.epochs for run in runs], training.reference_batch, batch, is_scaled=training.is_scaled
-        )
-        for batch in {record.config.global_batch_size for record in records}
-    }
+    if not runs or runs[0].spec.learning_rate_scaling in ("none", "world_size"):
+        return []
+    reference_batch, records = runs[0].result.reference_batch, base.by_role("scaling", "search")
+    efficiencies = dict[int, Estimate | None]()
+    for batch in {record.config.global_batch_size for record in records}:
+        at_no_noise = reference_batch / batch  # and 1 at an infinite one
+        bounds = min(1.0, at_no_noise), max(1.0, at_no_noise)
+        values = (mean_efficiency(run.epochs, reference_batch, batch) for run in runs)
+        efficiencies[batch] = over_seeds(values, bounds)
     found = []
     for record in records:
         rate = base.scaling(record).throughput_samples_per_s

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import numpy as np
 
 from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import Array, Unit, Visit
-from raybench.analysis.stats.rounds import mean_rank_s, slowest_rank_s, slowest_step_s
+from raybench.analysis.stats.rounds import device_effects, mean_rank_s, slowest_rank_s, slowest_step_s
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf, Configuration, Variant
 from raybench.records.results import Block
@@ -23,7 +22,6 @@ LEVELS: tuple[tuple[str, Variant, Callable[[Block], float]], ...] = (
     ("local slowest", "local", slowest_step_s),
     ("replay", "replay", slowest_rank_s),
 )
-SLOPE_SD = 0.5  # around 1: a device that is slower among others is most often slower alone
 Devices = Mapping[tuple[int, int], float]  # by group and rank: the logarithm that a device is slower by
 
 
@@ -67,7 +65,7 @@ def with_setting(config: Configuration, setting: Setting) -> Configuration:
 def visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]:
     """What each complete trial of steps says of the units in its rounds; each of a script is a start."""
     listed = [record for record in records if record.steps is not None]
-    devices = device_effects(listed)
+    devices = device_effects((each.group, each.steps.rounds) for each in listed if each.steps)
     starts = [
         -number if isinstance(record.config.workload, ScriptSpec) else record.group
         for number, record in enumerate(listed, start=1)
@@ -115,48 +113,3 @@ def _series(
         if block is not None and len(block.ranks) == 1:
             logs[place] -= devices.get((record.group, block.ranks[0]), 0.0)
     return logs
-
-
-def device_effects(records: Sequence[TrialRecord]) -> dict[tuple[int, int], float]:
-    """By how much each device is slower alone than the mean of all, as a logarithm; by group and rank.
-
-    From ``concurrent``, where every device is timed in every round, of the trials on the most devices of a
-    group. Devices that differ there by what crowds them differ less alone: the effects are scaled by the
-    slope with which ``plain``, which is on another device in each round, follows them. Where its few blocks
-    were on devices that are alike they do not tell, and it is 1 (a ridge, by the noise of ``plain``).
-    """
-    apart = defaultdict[int, list[Array]](list)
-    most = dict[int, tuple[int, ...]]()
-    for record in records:
-        for block in _blocks(record, "concurrent"):
-            if len(block.ranks) > len(most.get(record.group, ())):
-                most[record.group] = block.ranks
-                apart[record.group].clear()
-            if block.ranks == most[record.group]:
-                logs = np.log(block.step_time_s)
-                apart[record.group].append(logs - logs.mean())
-    effects = {
-        (group, rank): float(effect)
-        for group, rows in apart.items()
-        for rank, effect in zip(most[group], np.median(rows, axis=0), strict=True)
-    }
-    products = squares = rest = 0.0
-    degrees = -1
-    for record in records:
-        blocks = [each for each in _blocks(record, "plain") if (record.group, each.ranks[0]) in effects]
-        if len(blocks) > 1:
-            logs = np.log([each.step_time_s[0] for each in blocks])
-            slow = np.array([effects[record.group, each.ranks[0]] for each in blocks])
-            products += float(((logs - logs.mean()) * (slow - slow.mean())).sum())
-            squares += float(((slow - slow.mean()) ** 2).sum())
-            rest += float(((logs - logs.mean()) ** 2).sum())
-            degrees += len(blocks) - 1
-    noise = max(rest - (products**2 / squares if squares else 0.0), 0.0) / max(degrees, 1)
-    ridge = noise / SLOPE_SD**2 if squares else 1.0
-    slope = min(max((products + ridge) / (squares + ridge), 0.0), 1.0)
-    return {key: slope * effect for key, effect in effects.items()}
-
-
-def _blocks(record: TrialRecord, variant: Variant) -> list[Block]:
-    rounds = record.steps.rounds if record.steps is not None else ()
-    return [block for each in rounds if (block := each.block(variant)) is not None]

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator
 from rich.console import Console
 
 from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
-from raybench.analysis.cost import Work, run_of, trained_times
+from raybench.analysis.cost import Work, run_of
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.simulate.as_if import more_devices
@@ -25,7 +25,6 @@ from raybench.analysis.simulate.sources import (
 )
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
-from raybench.analysis.training import analyse_training
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import typed
 from raybench.commands.predict import PredictOptions
@@ -45,7 +44,6 @@ from raybench.report.prediction import (
     print_table,
 )
 from raybench.report.sections.overlap import point_words, what_if_table
-from raybench.report.sections.training import trained_words
 from raybench.report.table import rich_table, width_on, without_constant
 from raybench.spec.base import ListOrValue, PositiveInt, no_repeats
 from raybench.spec.knobs import BUCKET_RULE, KnobValue, bucket_cap
@@ -202,7 +200,7 @@ def read_source(paths: Sequence[Path], scaling: ScalingMode | None, setting: Map
 def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
     with ResultsDirectory.open_readonly(path) as store:
         results = resolve(store.study(), list(store.latest().values()))
-        environment, notes = store.environment(), (*store.warnings, *_trained_notes(results))
+        environment, notes = store.environment(), tuple(store.warnings)
     group = group_of_study(results, setting)
     if group is None and setting and group_of_study(results) is not None:
         words = ",".join(f"{name}={value}" for name, value in setting.items())
@@ -224,13 +222,6 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         devices=tuple((each.config.device, each.device_name) for each in results.references),
         facts=results,
     )
-
-
-def _trained_notes(results: Facts) -> Iterator[str]:
-    """Trained epochs that took another time than their steps say, by which every time here is reported."""
-    for each in trained_times(results, analyse_training(results)):
-        if each.differs:
-            yield f"times here are of steps, but {trained_words(results, each)}"
 
 
 def _check(options: PredictOptions) -> None:

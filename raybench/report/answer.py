@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raybench.analysis.curves import slower_at
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
-from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.analysis.training import goodput_ratio
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.more_devices import more_sentences
-from raybench.report.sections.cost import opposite
 from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.verification import verdict_words
@@ -120,29 +119,14 @@ def _scaling(results: StudyResults) -> list[str]:
 
 
 def _other_batches(results: StudyResults) -> str:
-    """Below which batch more devices are slower than one; empty where that is not known."""
-    scaling, curves = results.headline_scaling, results.batch_curves[:1]
-    if not curves or scaling is None or scaling.baseline is None or scaling.baseline.world_size > 1:
+    """At which batch more devices are slower than one; empty where that is not known."""
+    scaling, points = results.headline_scaling, results.batch_curve
+    if len(points) < 2 or scaling is None or scaling.baseline is None or scaling.baseline.world_size > 1:
         return ""
-    curve, passage = curves[0], curves[0].crossover
-    slower = f"they are slower{'' if curve.is_headline else f' with {curve.label}'}"
-    if passage is not None and passage.is_slower and passage.is_only:
-        below, above = f"{passage.below:,}", f"{passage.above:,}"
-        if not passage.is_wide:
-            return f"below about batch {_rounded_batch(passage.batch)} {slower}"
-        if any(each.batch_size == passage.below and each.speedup.high < 1 for each in curve.points):
-            return f"{slower} at batch {below}, but not at {above}"
-        return f"below a batch between {below} and {above} {slower}"
-    if passage is None and len(curve.points) > 1 and all(each.speedup.high < 1 for each in curve.points):
-        least, most = curve.points[0].batch_size, curve.points[-1].batch_size
-        return f"{slower} from {least:,} to {most:,}"
-    return ""
-
-
-def _rounded_batch(batch: float) -> str:
-    """A batch between two that were measured: two significant figures, it is interpolated."""
-    digits = max(len(str(int(batch))) - 2, 0)
-    return f"{int(round(batch, -digits)):,}"
+    if all(each.speedup.high < 1 for each in points):
+        return f"they are slower from {points[0].batch_size:,} to {points[-1].batch_size:,}"
+    below, above = slower_at(points) or (None, None)
+    return f"they are slower at batch {below:,}, but not at {above:,}" if below and above else ""
 
 
 # --- why not better
@@ -240,8 +224,8 @@ def _choice(results: StudyResults) -> list[str]:
 def one_device_words(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
-    speedup = results.scaling(advice.record).speedup if advice else None
-    if advice is None or speedup is None or speedup.high >= 1 or opposite(results, advice.record):
+    speedup = results.scaling(advice.record).mean_speedup if advice else None
+    if advice is None or speedup is None or speedup.high >= 1:
         return []
     under_load = speedup.value > 1 - _shorter_share(results)
     use_one = f"{'under this load ' if under_load else ''}use one {results.device_word}"
@@ -249,12 +233,8 @@ def one_device_words(results: StudyResults) -> list[str]:
         return [f"{use_one}, and measure again without it" if under_load else use_one]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
-    several = results.scaling(advice.record)
-    alone, config = one_device(advice.record, several), advice.record.config
-    if alone is None:
-        return []
-    rate, rates = (figures(each.throughput_samples_per_s.value) for each in (alone, several))
-    return [f"{use_one} with {use.label}: {rate} samples/s, where {config.world_size:,} reach {rates}"]
+    many = advice.record.config.world_size
+    return [f"{use_one} with {use.label}: {many:,} are {speedup.value:.2f} times as fast"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -359,7 +339,7 @@ def _load_words(results: StudyResults, load: Finding) -> str:
 def _goodput(results: StudyResults) -> list[str]:
     """That the setting to use teaches less in a time than the default, however fast its steps are."""
     use, training = results.recommendation, results.training
-    if use is None or training is None or not training.is_scaled:  # then there are bounds only
+    if use is None or training is None:
         return []
     ratio = goodput_ratio(results, training, use.config)
     if ratio is None or ratio.high >= 1:

@@ -17,7 +17,7 @@ from raybench.report import render
 from raybench.report.answer import SMOKE, Clause, answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown
-from raybench.report.finding_texts import cost, evidence_among, not_examined_words
+from raybench.report.finding_texts import cost, evidence
 from raybench.report.method import measured_words, method_words
 from raybench.report.more_devices import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.pages import (
@@ -40,7 +40,6 @@ from raybench.report.sections.scaling import (
     scaling_table,
 )
 from raybench.report.sections.settings import (
-    compression_table,
     largest_table,
     settings_table,
     strategies_table,
@@ -55,7 +54,6 @@ from raybench.report.sections.training import (
 from raybench.report.sections.trials import every_trial_table, failures_table
 from raybench.report.sections.verification import advice_of, verification_table
 from raybench.report.sections.waterfall import (
-    communication_table,
     draw_waterfall,
     phases_table,
     waterfall_plot,
@@ -133,9 +131,8 @@ def _first_screen(
         "causes": [each for each in results.diagnosis if each.reason is not Reason.OURS],
         "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
-        "evidence": evidence_among(results.diagnosis),
+        "evidence": evidence,
         "no_causes": NO_CAUSES if results.waterfall else "",
-        "not_examined": not_examined_words(results.not_examined),
     }
 
 
@@ -194,7 +191,6 @@ def make_tables(results: StudyResults) -> ReportTables:
             tables=(
                 waterfall_table(results),
                 overheads_table(results),
-                communication_table(results),
                 phases_table(results),
             ),
             level="folded",
@@ -206,7 +202,6 @@ def make_tables(results: StudyResults) -> ReportTables:
                 verification_table(results),
                 largest_table(results),
                 strategies_table(results),
-                compression_table(results),
             ),
             level="folded",
         ),

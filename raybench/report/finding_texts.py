@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
-from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
+from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.labels import changes_words
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
@@ -58,9 +57,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.ONE_PROGRAM: "other programs used {other_cores} of {host_cores} cores, among them {program}",
     Reason.OURS: "other programs used {other_cores} of {host_cores} cores, among them Ray and the kernel",
     FindingName.STRAGGLER: SLOW_RANK,
-    Reason.DEVICE: f"{SLOW_RANK}, and also alone: it is the device itself",
+    Reason.DEVICE: f"{SLOW_RANK}, and also alone",
     Reason.UNDER_LOAD: f"{SLOW_RANK}, and also alone, but other programs used its host",
-    Reason.NOT_ELSEWHERE: f"{SLOW_RANK}, and also alone, but no other trial shows it",
     Reason.NOT_ALONE: f"{SLOW_RANK}, but not when it runs alone",
     Reason.SLOW_ALONE: "{rank} takes {spread_ratio} longer than rank {fast_rank} when each runs alone",
     FindingName.JITTER: f"{WAITS_FOR_SLOWEST}, although all batches have one shape",
@@ -143,7 +141,6 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.DEVICE: COMPARE,
     Reason.SLOW_ALONE: COMPARE,
     Reason.UNDER_LOAD: REPEAT,
-    Reason.NOT_ELSEWHERE: REPEAT,
     FindingName.JITTER: STOP_IT,
     Reason.BATCHES: f"sort batches by length or pad them to one shape, else {STOP_IT}",
     FindingName.DATA_BOUND: "make batches before the steps, as loader processes serve real input only",
@@ -204,19 +201,6 @@ def _little_compute(finding: Finding) -> str:
     if (tokens := values.get("sequence_tokens")) is not None:
         small = f"the batch or sequences of {tokens:.0f} tokens are too small"
     return f". Each byte of gradient has {per_byte} FLOP of compute, and {enough} would hide it: {small}"
-
-
-def evidence_among(findings: Sequence[Finding]) -> Callable[[Finding], str]:
-    """The same of ranked ``findings``, and where one explains about as much as that before it."""
-    before = {id(each): other for other, each in itertools.pairwise(findings)}
-
-    def words(finding: Finding) -> str:
-        other = before.get(id(finding))
-        if other is None or not is_tie(other, finding):
-            return evidence(finding)
-        return f"{evidence(finding)}. It costs about as much as {other.name}"
-
-    return words
 
 
 def cost(finding: Finding) -> str:
@@ -283,22 +267,3 @@ def _value(name: str, value: float) -> str:
     if name.endswith("_bytes"):
         return f"{value / 2**20:.1f} MiB" if value >= 2**19 else f"{value / 2**10:.1f} KiB"
     return f"{value:.0f}" if float(value).is_integer() else figures(value)
-
-
-NEEDS = {
-    Need.VARIANTS: "{names} (the trial has not all variants)",
-    Need.PHASES: "{names} (the phases of a step were not timed)",
-    Need.BATCHES: "whether the batch is too small (no larger one was measured)",
-    Need.CLOCKS: "{names} (the devices' clocks are not known)",
-    Need.LOAD: "{names} (the load by other programs is not known)",
-}
-
-
-def not_examined_words(missing: Sequence[tuple[FindingName, Need]]) -> str:
-    """What could not be looked at, and why; empty where all was."""
-    by_need = dict[Need, list[str]]()
-    for name, need in missing:
-        by_need.setdefault(need, []).append(name)
-    return " ".join(
-        f"Not examined: {NEEDS[need].format(names=', '.join(names))}." for need, names in by_need.items()
-    )

@@ -102,7 +102,6 @@ _DEFAULTS: dict[str, Any] = {
     "mark": "",
     "causes": (),
     "no_causes": "",
-    "not_examined": "",
     "most_causes": MOST_CAUSES,
     "is_page": True,
 }

@@ -12,9 +12,18 @@ from raybench.report.answer import SMOKE, answer
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import factor, figures, relative_words
 from raybench.report.sections.scaling import Row, efficiency_cell, more_settings, scaling_rows, speedup_cell
-from raybench.report.sections.settings import batch_cell, bound_words, fit_words, share_cell
-from raybench.report.sections.verification import verification_lines
-from raybench.report.table import NONE, Column, devices, make_table, rich_table, width_on
+from raybench.report.sections.settings import largest_table
+from raybench.report.sections.verification import verification_table
+from raybench.report.table import (
+    NONE,
+    Column,
+    Table,
+    devices,
+    make_table,
+    rich_table,
+    width_on,
+    without_constant,
+)
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -31,21 +40,20 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
     from rich.text import Text
 
-    for largest in results.largest:
-        share = share_cell(largest)
-        taken = f", {share} of the memory" if share else ""
-        setting = fit_words(results.study, largest)
-        told = f"{batch_cell(largest)}{taken}; {bound_words(largest)}"
-        console.print(Text(f"largest batch ({setting}): {told}"))
+    _print_table(largest_table(results), console)
     if results.records:
         console.print(terminal_table(results, width_on(console)))
-    for line in verification_lines(results):
-        console.print(Text(line))
+    _print_table(verification_table(results), console)
     _print_failures(results, console, commands)
     if results.study.is_smoke:
         console.print(Text(SMOKE))
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
+
+
+def _print_table(table: Table, console: Console) -> None:
+    if table.rows:
+        console.print(rich_table(without_constant(table), width_on(console), tight=True))
 
 
 def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:

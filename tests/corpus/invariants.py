@@ -320,7 +320,9 @@ def _sums_of_waterfalls(drawn: Drawn) -> Iterator[str]:
 def _sums_of_tables(drawn: Drawn) -> Iterator[str]:
     """The waterfall and the phases as they are shown, to within rounding."""
     if table := drawn.table("Where the time goes"):
-        *parts, whole = (row for row in table.rows if "part" in row)
+        steps = {row["part"]: row for row in table.rows if "part" in row}
+        whole = steps["step time"]
+        parts = list(steps.values())[: list(steps).index("step time")]
         for heading in ("ms", "share"):
             yield from _rounded_sum(table.title, [row[heading] for row in parts], whole[heading])
     if table := drawn.table("Phases"):

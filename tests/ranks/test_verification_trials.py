@@ -18,7 +18,7 @@ from raybench.plan.resolve import make_plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrialRequest
-from raybench.report.sections.verification import verification_lines
+from raybench.report.sections.verification import verification_table
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed
@@ -101,13 +101,13 @@ def measured(pair: Ranks) -> tuple[dict[str, Verification], list[TrialRecord], l
         _, store, _ = run(plan, OnRanks(pair), verify=True)
         results = analyse(plan.study, store.records)
     by_knob = {"+".join(each.proposal.change): each for each in results.verifications}
-    return by_knob, store.records, verification_lines(results)
+    return by_knob, store.records, verification_table(results).rows
 
 
 @pytest.mark.promise("verify")
 def test_the_cure_that_the_diagnosis_proposes_is_confirmed(measured: Any) -> None:
-    found, records, lines = measured
-    print(*lines, sep="\n")
+    found, records, rows = measured
+    print(*rows, sep="\n")
     assert records[0].request.role == "scaling"
     cure = found["workers"]
     assert [each.name for each in cure.proposal.findings] == [FindingName.DATA_BOUND]
@@ -117,11 +117,11 @@ def test_the_cure_that_the_diagnosis_proposes_is_confirmed(measured: Any) -> Non
 
 
 def test_a_proposed_bucket_list_is_measured_in_the_same_rounds(measured: Any) -> None:
-    found, records, lines = measured
+    found, records, rows = measured
     listed = found["bucket_cap_mb"]
     assert listed.proposal.change == {"bucket_cap_mb": LISTED}
     assert listed.gain is not None
-    assert any(line.startswith("verified: what if -> ") for line in lines)
+    assert any(row[0] == "what if" for row in rows)
     default, tested = records[0].steps, listed.record.steps
     assert listed.record.study_request.anchor == records[0].config.setting
     assert {block.variant for block in tested.rounds[0].blocks} >= {"ddp", "anchor"}

@@ -14,8 +14,7 @@ def case_of(record: TrialRecord, fit: Measured | None = None) -> Case:
     """What the diagnosis of a complete trial of steps may look at."""
     assert record.steps is not None
     fit = fit or Measured([record])
-    peers = Peers.of([record], fit, fit.scaling)
-    return Case(record, record.steps, fit.scaling(record), fit.waterfall(record), peers)
+    return Case(record, fit, Peers.of([record], fit))
 
 
 def findings(record: TrialRecord) -> list[Finding]:

@@ -93,8 +93,7 @@ def slowed(
 def peers(records: Iterable[TrialRecord]) -> Peers:
     """What the records say of each other, as the diagnosis of a study has it."""
     records = tuple(records)
-    fit = Measured(records)
-    return Peers.of(records, fit, fit.scaling)
+    return Peers.of(records, Measured(records))
 
 
 def without_intervals(words: str) -> str:

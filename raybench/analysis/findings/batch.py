@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.findings.case import Case
-from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
+from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.workloads import ScriptSpec
 
@@ -11,12 +11,10 @@ from raybench.spec.workloads import ScriptSpec
 FIXED_LEAST = 0.10
 
 
-def batch_too_small(case: Case) -> Finding | Need | None:
+def batch_too_small(case: Case) -> Finding | None:
     """A tenth of the step stays whatever the batch: by strong scaling or by batches, the larger one."""
     small, fixed = case.parts.small_batch, _fixed_by_batches(case)
     ways = [(each, each is small) for each in (small, fixed) if each is not None]
-    if not ways:
-        return Need.BATCHES
     known = [way for way in ways if case.is_notable(way[0], FIXED_LEAST)]
     if not known:
         return None
@@ -24,7 +22,7 @@ def batch_too_small(case: Case) -> Finding | Need | None:
     reason = Reason.STRONG_SCALING if by_strong_scaling else None
     rate, larger = case.scaling.throughput_samples_per_s.value, case.larger_batches
     # settings are compared on several devices; on one a larger batch that is faster is the fix
-    if larger and (case.config.world_size > 1 or all(each.samples_per_s <= rate for each in larger)):
+    if larger and (case.config.world_size > 1 or max(larger) <= rate):
         reason = Reason.LARGER_IS_NO_BETTER
     values = {"fixed_s": part_s.value, "fixed_share": case.share(part_s)}
     return case.part(FindingName.BATCH_TOO_SMALL, part_s, values, reason=reason)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.findings.finding import Finding, FindingName, Need, Severity
+from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.phases import phase_times
-from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate, simultaneous
 from raybench.analysis.units import baseline_unit, level_unit, one_device
@@ -41,44 +40,33 @@ class Around:
 
 
 @dataclass(frozen=True)
-class MeasuredBatch:
-    """A trial's batch, and what it brings."""
-
-    samples: int  # of one device's pass
-    samples_per_s: float
-
-
-@dataclass(frozen=True)
 class Peers:
     """What the trials of a study at one world size and placement say of each other, worked out once.
 
-    ``alone`` is the step of one device alone by its samples in a step, for trials that differ in the batch
-    only; ``replays`` are the transfers alone by their number of buckets, for trials that send the same bytes.
-    All times are in s.
+    ``alone`` is the step of one device alone by its samples in a step, and ``rates`` samples/s by the batch,
+    for trials that differ in the batch only; ``replays`` are the transfers alone by their number of buckets,
+    for trials that send the same bytes. All times are in s.
     """
 
     alone: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
     replays: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
-    batches: Mapping[Hashable, Sequence[MeasuredBatch]] = field(default_factory=dict)  # as ``alone``
+    rates: Mapping[Hashable, Mapping[int, float]] = field(default_factory=dict)
     records: tuple[TrialRecord, ...] = ()  # all of them
-    elsewhere: tuple[TrialRecord, ...] = ()  # of several devices: of all world sizes and placements
 
     @staticmethod
-    def of(
-        records: Iterable[TrialRecord], fit: Measured, scaling_of: Callable[[TrialRecord], Scaling]
-    ) -> Peers:
+    def of(records: Iterable[TrialRecord], fit: Measured) -> Peers:
         """Of complete trials of steps; of several equal ones the first counts."""
         records = tuple(records)
         alone: dict[Hashable, dict[int, Estimate]] = {}
         replays: dict[Hashable, dict[int, Estimate]] = {}
-        batches: dict[Hashable, list[MeasuredBatch]] = {}
+        rates: dict[Hashable, dict[int, float]] = {}
         for record in records:
             if record.steps is None or record.request.kind != "steps":
                 continue
-            config, found = record.config, scaling_of(record)
+            config, found = record.config, fit.figures(record)[0]
             if found.efficiency is not None:
-                measured = MeasuredBatch(config.batch_size, found.throughput_samples_per_s.value)
-                batches.setdefault(_of_batches(config), []).append(measured)
+                of_setting = rates.setdefault(_of_batches(config), {})
+                of_setting.setdefault(config.batch_size, found.throughput_samples_per_s.value)
             own = config.batch_size * config.setting.gradient_accumulation
             units = {own: one_device(config, config.batch_size)}
             units |= {config.global_batch_size: baseline_unit(config)} if config.scaling == "strong" else {}
@@ -89,7 +77,7 @@ class Peers:
             replay, number = level_unit(config, fit.buckets, "replay"), len(record.steps.bucket_bytes)
             if number and fit.pool.has(replay):
                 replays.setdefault(_sent(config, record.steps), {}).setdefault(number, fit.pool.time(replay))
-        return Peers(alone, replays, batches, records)
+        return Peers(alone, replays, rates, records)
 
 
 def _but_for_batch(config: Configuration) -> Hashable:
@@ -114,24 +102,16 @@ class Case:
     """One complete trial of steps, and the others of its world size and placement."""
 
     record: TrialRecord
-    steps: StepsResult
-    scaling: Scaling
-    waterfall: Waterfall | None
+    fit: Measured  # of which its figures are
     peers: Peers = field(default_factory=Peers)
     around: Around = field(default_factory=Around)
-    further: tuple[StepsResult, ...] = ()  # of its setting's other visits
-    _results: dict[Rule, Finding | Need | None] = field(default_factory=dict, compare=False, repr=False)
-
-    def result(self, rule: Rule) -> Finding | Need | None:
-        """What a rule finds, worked out once: some look at what others have found."""
-        if rule not in self._results:
-            self._results[rule] = rule(self)
-        return self._results[rule]
+    _findings: dict[Rule, Finding | None] = field(default_factory=dict, compare=False, repr=False)
 
     def finding(self, rule: Rule) -> Finding | None:
-        """The same, where it is a finding."""
-        result = self.result(rule)
-        return result if isinstance(result, Finding) else None
+        """What a rule finds, worked out once: some look at what others have found."""
+        if rule not in self._findings:
+            self._findings[rule] = rule(self)
+        return self._findings[rule]
 
     def found(
         self, name: FindingName, severity: Severity, values: Mapping[str, float], **more: Any
@@ -157,9 +137,26 @@ class Case:
         return self.found(name, severity, values, explains=part_s, **more)
 
     @property
+    def steps(self) -> StepsResult:
+        """What was measured."""
+        assert self.record.steps is not None
+        return self.record.steps
+
+    @property
     def visits(self) -> tuple[StepsResult, ...]:
         """The trial, and its setting's other visits."""
-        return self.steps, *self.further
+        others = (each for each in self.fit.visits(self.record) if each is not self.record)
+        return self.steps, *(each.steps for each in others if each.steps)
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """How its setting scales."""
+        return self.fit.figures(self.record)[0]
+
+    @cached_property
+    def waterfall(self) -> Waterfall | None:
+        """Where the step of its setting goes."""
+        return self.fit.figures(self.record)[1]
 
     @property
     def config(self) -> Configuration:
@@ -197,10 +194,10 @@ class Case:
         return self.peers.replays.get(_sent(self.config, self.steps), {})
 
     @property
-    def larger_batches(self) -> list[MeasuredBatch]:
-        """Trials that differ from it in the batch only, which is larger."""
-        every = self.peers.batches.get(_of_batches(self.config), ())
-        return [each for each in every if each.samples > self.config.batch_size]
+    def larger_batches(self) -> list[float]:
+        """Samples/s of trials that differ from it in the batch only, which is larger."""
+        every = self.peers.rates.get(_of_batches(self.config), {})
+        return [rate for batch, rate in every.items() if batch > self.config.batch_size]
 
     @property
     def lost_s(self) -> Estimate | None:
@@ -209,12 +206,6 @@ class Case:
         if efficiency is None or self.config.world_size == 1:
             return None
         return efficiency.scaled(-self.step_s).plus(self.step_s)
-
-    @property
-    def needs_variants(self) -> Need | None:
-        """What a part of the step needs that is not known; None where there is no such part."""
-        has_parts = self.config.setting.strategy != "dp" and self.config.world_size > 1
-        return Need.VARIANTS if has_parts else None
 
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""
@@ -242,13 +233,4 @@ class Case:
         return Estimate(most**0.5, 1.0, most, part_s.n)
 
 
-Rule: TypeAlias = Callable[[Case], Finding | Need | None]
-
-
-@dataclass(frozen=True)
-class WholeStudy:
-    """A measured study with what is around it; empty where there is nothing of it."""
-
-    results: Facts
-    around: Around = field(default_factory=Around)
-    left_out: Sequence[str] = ()  # what was requested and not measured, in words
+Rule: TypeAlias = Callable[[Case], Finding | None]

@@ -9,7 +9,7 @@ from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
-from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
+from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.knobs import KnobValue
@@ -21,11 +21,11 @@ OTHER_CAPS_MB = (1.0, DEFAULT_CAP_MB)  # sizes of buckets that most models have 
 MANY_BUCKETS = 2  # with more than these, larger buckets save latency
 
 
-def interference(case: Case) -> Finding | Need | None:
+def interference(case: Case) -> Finding | None:
     """Transfers slow down what computes at the same time: more is exposed than they take alone."""
     hidden = case.waterfall.hidden_communication_s if case.waterfall else None
     if hidden is None:
-        return case.needs_variants
+        return None
     if case.steps.pass_collectives:  # which are exposed too, and not among the transfers alone
         return None
     beyond = hidden.scaled(-1)
@@ -36,11 +36,11 @@ def interference(case: Case) -> Finding | Need | None:
     return case.part(FindingName.INTERFERENCE, beyond, values, reason=reason)
 
 
-def communication_bound(case: Case) -> Finding | Need | None:
+def communication_bound(case: Case) -> Finding | None:
     """Exposed communication, with what limits it."""
     exposed, waterfall = case.parts.exposed_communication, case.waterfall
     if exposed is None or waterfall is None:
-        return case.needs_variants
+        return None
     if not case.is_notable(exposed):
         return None
     replay_s = waterfall.replay_s

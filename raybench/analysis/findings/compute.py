@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from raybench.analysis.findings.case import MUCH, Case
-from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, Severity
+from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.load import Load, load_of, loads_of
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.records.results import StepsResult
@@ -17,7 +17,7 @@ MOST_WORKERS = 16
 HOOK_S = 10e-6  # at most, of a call: 400 buckets took 1.0 ms within the hook, the way there is about as much
 
 
-def costly_wrapper(case: Case) -> Finding | Need | None:
+def costly_wrapper(case: Case) -> Finding | None:
     """DDP's copies and hooks, or FSDP's.
 
     Views save the copies back from the buckets, not those into them, as no step keeps its gradients: one of
@@ -31,7 +31,7 @@ def costly_wrapper(case: Case) -> Finding | Need | None:
     """
     wrapper, setting = case.parts.wrapper, case.config.setting
     if wrapper is None:
-        return case.needs_variants
+        return None
     # without transfers a hook in Python is called for each bucket, which DDP's own all-reduce is not
     if not case.is_notable(wrapper) or HOOK_S * len(case.steps.bucket_bytes) > wrapper.value / 2:
         return None
@@ -45,12 +45,9 @@ def costly_wrapper(case: Case) -> Finding | Need | None:
     return case.part(FindingName.COSTLY_WRAPPER, wrapper, values, reason=reason)
 
 
-def data_bound(case: Case) -> Finding | Need | None:
+def data_bound(case: Case) -> Finding | None:
     """The step waits for its batch: more processes for the loader, while there are cores for them."""
-    phases = case.phases()
-    if not phases:
-        return Need.PHASES
-    waited = phases.get("data")
+    waited = case.phases().get("data")
     if waited is None or not case.is_notable(waited):
         return None
     now, workload = case.config.setting.workers, case.config.workload
@@ -98,11 +95,11 @@ def _taken(case: Case) -> tuple[Load, Estimate] | None:
     return whole, trimmed_mean([each.lost for each in of_rounds]).scaled(case.step_s)
 
 
-def other_processes(case: Case) -> Finding | Need | None:
+def other_processes(case: Case) -> Finding | None:
     """Other processes took cores that the trial's workers needed: Ray's own are among them."""
     taken = _taken(case)
     if taken is None:
-        return Need.LOAD if load_of(case.record) is None else None
+        return None
     load, lost_s = taken
     reason, program = _who(case.steps, load.taken)
     return case.found(
@@ -130,7 +127,7 @@ def _who(steps: StepsResult, others: float) -> tuple[Reason | None, str]:
     return (Reason.OURS if ours >= MOST_OF_IT * others else None), ""
 
 
-def contention(case: Case) -> Finding | Need | None:
+def contention(case: Case) -> Finding | None:
     """All devices at once compute slower than one alone, and how much of that may be other processes'.
 
     Ranks on CPUs share cores, caches and memory, GPUs the power and cooling that set their clocks, the host's
@@ -138,7 +135,7 @@ def contention(case: Case) -> Finding | Need | None:
     """
     whole, others = case.parts.contention, _taken(case)
     if whole is None:
-        return case.needs_variants
+        return None
     if not case.is_notable(whole):
         return None
     steps = case.steps

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import batch_too_small, twice_the_batch
-from raybench.analysis.findings.case import Around, Case, Peers, Rule, WholeStudy
+from raybench.analysis.findings.case import Around, Case, Peers, Rule
 from raybench.analysis.findings.communication import communication_bound, interference, unattributed_loss
 from raybench.analysis.findings.compute import contention, costly_wrapper, data_bound, other_processes
 from raybench.analysis.findings.evenness import (
@@ -22,7 +22,7 @@ from raybench.analysis.findings.evenness import (
     throttling,
     too_few_cores,
 )
-from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
+from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Severity, ranked
 from raybench.analysis.findings.of_study import failed
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
@@ -64,47 +64,29 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]  # of every trial
     first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
-    not_examined: tuple[tuple[FindingName, Need], ...]  # kinds of findings that the headline has no data for
 
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     """The findings of every setting, the headline's ranked."""
     better, peers, headline = better_settings(results), _peers(results), results.headline
-    cases = {record.trial_id: _case(results, record, peers, around) for record in results.references}
+    cases = {
+        record.trial_id: Case(record, results.fit, peers[_where(record)], around)
+        for record in results.references
+    }
     of_trial = {
         trial_id: ranked(advised(case, diagnose(case), better if case.record is headline else ()))
         for trial_id, case in cases.items()
     }
-    of_study = failed(WholeStudy(results, around))  # what was not reached its driver knows
+    of_study = failed(results, around.goes_on)  # what was not reached its driver knows
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
         first=ranked([*(of_trial[headline.trial_id] if headline else ()), *of_study]),
-        not_examined=_not_examined(cases[headline.trial_id]) if headline else (),
     )
 
 
 def diagnose(case: Case) -> tuple[Finding, ...]:
     """The findings on a trial, what explains the most time first; no time is explained by two of them."""
     return ranked(found for rule in RULES.values() if (found := case.finding(rule)) is not None)
-
-
-def _not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
-    """What could be found, and what it needs."""
-    results = ((name, case.result(rule)) for name, rule in RULES.items())
-    return tuple((name, result) for name, result in results if isinstance(result, Need))
-
-
-def _case(results: Facts, record: TrialRecord, peers: Mapping[_Where, Peers], around: Around) -> Case:
-    assert record.steps is not None
-    return Case(
-        record,
-        record.steps,
-        results.scaling(record),
-        results.waterfalls[record.trial_id],
-        peers[_where(record)],
-        around,
-        tuple(each.steps for each in results.visits(record) if each is not record and each.steps),
-    )
 
 
 def _where(record: TrialRecord) -> _Where:
@@ -114,14 +96,9 @@ def _where(record: TrialRecord) -> _Where:
 def _peers(results: Facts) -> dict[_Where, Peers]:
     """Of each world size and placement, what its trials say of each other; those of the curve first."""
     there: dict[_Where, list[TrialRecord]] = {}
-    every = tuple(scaling_first(results.references))
-    for record in every:
+    for record in scaling_first(results.references):
         there.setdefault(_where(record), []).append(record)
-    several = tuple(record for record in every if record.config.world_size > 1)
-    return {
-        where: replace(Peers.of(records, results.fit, results.scaling), elsewhere=several)
-        for where, records in there.items()
-    }
+    return {where: Peers.of(records, results.fit) for where, records in there.items()}
 
 
 @dataclass(frozen=True)

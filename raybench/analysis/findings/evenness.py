@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import get_args
 
 import numpy as np
 from scipy.special import stdtrit
 
 from raybench.analysis.findings.case import LEAST_SHARE, MUCH, Case
-from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, Severity
+from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.stats.statistics import (
     Estimate,
     of_log,
@@ -29,7 +29,6 @@ from raybench.spec.workloads import OwnCodeSpec, TextSpec
 
 LEAST_EXCESS = 0.02  # relative, of the slow rank
 TAKEN_LEAST = 0.1  # of a core, by other processes: from here on they may be what slows a rank
-MOST_LOOKED_AT = 20  # other trials, for whether a device is slow in them too
 RARE_LEAST = 0.03  # of the typical step: a difference of less is not worth a word
 CLOCK_DROP = 0.10  # relative, from the fastest round
 WARMER_C = 5.0  # degrees, from the first round to the last
@@ -170,9 +169,7 @@ def _why_slow(case: Case, rank: int) -> Reason | None:
         return None
     if not spread.is_certain or spread.slow != rank:
         return Reason.NOT_ALONE
-    if _cores_of_others(case, rank) >= TAKEN_LEAST:
-        return Reason.UNDER_LOAD
-    return Reason.DEVICE if _is_slow_elsewhere(case, rank) else Reason.NOT_ELSEWHERE
+    return Reason.UNDER_LOAD if _cores_of_others(case, rank) >= TAKEN_LEAST else Reason.DEVICE
 
 
 def _cores_of_others(case: Case, rank: int) -> float:
@@ -183,34 +180,11 @@ def _cores_of_others(case: Case, rank: int) -> float:
     return float(np.median(taken)) if taken else 0.0
 
 
-def _is_slow_elsewhere(case: Case, rank: int) -> bool:
-    """Whether half of the other trials that compare devices at least have the same slow one."""
-    peers, own = case.peers, case.record
-    there = {each.trial_id for each in peers.records} | {own.trial_id}
-    others = chain(
-        (each for each in peers.records if each.trial_id != own.trial_id),
-        (each for each in peers.elsewhere if each.trial_id not in there and _has_device(each, own, rank)),
-    )
-    spreads = (_spread([each.steps]) for each in islice(others, MOST_LOOKED_AT) if each.steps is not None)
-    known = [each for each in spreads if each is not None]
-    same = sum(each.is_certain and each.slow == rank for each in known)
-    return bool(known) and 2 * same >= len(known)
-
-
-def _has_device(other: TrialRecord, own: TrialRecord, rank: int) -> bool:
-    """Whether the rank worked in a trial of another world size or placement, on the same host."""
-    hosts = [
-        each.hostnames[place] if (place := place_of(each, rank)) < len(each.hostnames) else ""
-        for each in (own, other)
-    ]
-    return rank in other.ranks and hosts[0] == hosts[1]
-
-
-def jitter(case: Case) -> Finding | Need | None:
+def jitter(case: Case) -> Finding | None:
     """Skew less a straggler's: by uneven batches, else by the machine."""
     skew, slow = case.parts.skew, case.finding(slow_in_step)
     if skew is None:
-        return case.needs_variants
+        return None
     rest = skew.plus(-slow.explains.value) if slow and slow.explains else skew
     if not case.is_notable(rest):
         return None
@@ -252,7 +226,7 @@ def too_few_cores(case: Case) -> Finding | None:
     return case.found(FindingName.TOO_FEW_CORES, Severity.WARNING, values, reason=Reason.QUOTA)
 
 
-def throttling(case: Case) -> Finding | Need | None:
+def throttling(case: Case) -> Finding | None:
     """A device held its clock down; or its clock fell by a tenth, and it cannot say why."""
     rounds, ranks = case.steps.rounds, case.record.ranks
     slowed, drop = sum(any(each.throttled) for each in rounds), _clock_drop(case.steps)
@@ -267,8 +241,7 @@ def throttling(case: Case) -> Finding | Need | None:
             reason=None if slowed else Reason.CLOCK_FELL,
             named={"ranks": ", ".join(map(str, reported))},
         )
-    has_clocks = any(clock for each in rounds for clock in each.clock_mhz)
-    return Need.CLOCKS if case.is_cuda and not has_clocks else None
+    return None
 
 
 def _clock_drop(measurement: StepsResult) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
@@ -28,8 +27,8 @@ class FindingName(StrEnum):
     #: all devices at once compute slower than one alone; on busy cores how much of it others may be
     CONTENTION = "contention"
     #: one rank is slower than the others by 2%: in `local`, with an interval that holds for all ranks at
-    #: once, or else alone (99% interval); it is called the device itself where it is slow alone in half of
-    #: the study's other trials too and others took less than a tenth of a core
+    #: once, or else alone (99% interval); it is called the device where it is slow alone too and others took
+    #: less than a tenth of a core
     STRAGGLER = "straggler"
     #: skew beyond a straggler's: ranks wait now for one, now for another
     JITTER = "jitter"
@@ -112,9 +111,8 @@ class Reason(StrEnum):
     OURS = auto()  # Ray and the kernel
     ONE_PROGRAM = auto()
     # straggler
-    DEVICE = auto()  # slow alone, and in other trials
+    DEVICE = auto()  # slow alone too
     UNDER_LOAD = auto()  # slow alone, while others used its host
-    NOT_ELSEWHERE = auto()  # slow alone, and in this trial only
     NOT_ALONE = auto()  # something else runs there
     SLOW_ALONE = auto()  # and not certainly in the step
     # jitter
@@ -149,21 +147,6 @@ class Reason(StrEnum):
 SLOW_WAYS = frozenset(
     {Reason.SWITCHED_OFF, Reason.INTERFACE, Reason.SOCKETS, Reason.HOST_MEMORY, Reason.FAR_GPUS}
 )
-
-
-class Need(StrEnum):
-    """What a rule needs, where the study does not have it."""
-
-    #: a trial with all variants
-    VARIANTS = "variants"
-    #: phases of the step: of trials of a curve
-    PHASES = "phases"
-    #: a further batch
-    BATCHES = "batches"
-    #: clocks of the devices
-    CLOCKS = "clocks"
-    #: what other processes take of the cores
-    LOAD = "load"
 
 
 class Severity(StrEnum):
@@ -208,14 +191,6 @@ class Finding:
         if self.predicted is None or self.step_s is None:
             return self.explains.value / 2
         return min(self.step_s * (1 - 1 / self.predicted.value), self.explains.value)
-
-
-def is_tie(one: Finding, other: Finding) -> bool:
-    """Whether two findings, one right behind the other, explain about the same time."""
-    if one.explains is None or other.explains is None:
-        return False
-    difference_s = abs(one.explains.value - other.explains.value)
-    return difference_s < math.hypot(one.explains.half_width, other.explains.half_width)
 
 
 _GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from raybench.analysis.findings.case import WholeStudy
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.labels import trial_words
+from raybench.analysis.resolve import Facts
 from raybench.records.record import State, TrialRecord
 from raybench.spec.study import COMPILING
 
@@ -15,17 +15,17 @@ GOES_ON = "--resume --output DIR"
 MORE_TIME = 2.0  # times the time-out that was not enough
 
 
-def command_to_go_on(whole: WholeStudy, *also: State) -> str:
+def command_to_go_on(results: Facts, goes_on: str, *also: State) -> str:
     """One command for all that failed or is missing: what may end otherwise is tried again, and the rest.
 
     Memory that was not enough is not enough again, so it is in it where nothing is complete, or requested
     (``also``).
     """
-    failed, tries = whole.results.failed, list[State](("crashed", "timeout", *also))
-    if not whole.results.complete:
+    failed, tries = results.failed, list[State](("crashed", "timeout", *also))
+    if not results.complete:
         tries.append("oom")
     states = [each for each in dict.fromkeys(tries) if any(record.state == each for record in failed)]
-    words = [whole.around.goes_on or GOES_ON]
+    words = [goes_on or GOES_ON]
     words += [f"--retry {','.join(states)}"] if states else []
     longest_s = dict[str, float]()  # by the field that says how long
     for record in failed:
@@ -65,47 +65,36 @@ FAILED: Mapping[State, Reason] = {
 }
 
 
-def failed(whole: WholeStudy) -> list[Finding]:
+def failed(results: Facts, goes_on: str = "") -> list[Finding]:
     """A finding for each cause, by how the trials ended; the first of them represents them."""
-    every = whole.results.failed
     return [
-        _failed(whole, state, group)
+        _failed(results, goes_on, state, group)
         for state in FAILED
-        for group in alike([record for record in every if record.state == state])
+        for group in alike([record for record in results.failed if record.state == state])
     ]
 
 
-def _failed(whole: WholeStudy, state: State, group: Sequence[TrialRecord]) -> Finding:
+def _failed(results: Facts, goes_on: str, state: State, group: Sequence[TrialRecord]) -> Finding:
     """A problem where nothing else is there; that a batch is too large is an answer, and a note."""
     severity = Severity.NOTE if state == "oom" else Severity.WARNING
     first = group[0]
     named = {
-        "first": trial_words(whole.results.study, first.study_request),
+        "first": trial_words(results.study, first.study_request),
         "error": " ".join((first.reason or "").split()),
     }
     return Finding(
         FindingName.FAILED,
-        severity if whole.results.complete else Severity.PROBLEM,
+        severity if results.complete else Severity.PROBLEM,
         first.trial_id,
         {"num_trials": float(len(group))},
         reason=FAILED[state],
         named=named,
-        command="" if state == "invalid" else command_to_go_on(whole, state),
+        command="" if state == "invalid" else command_to_go_on(results, goes_on, state),
         frames=first.frames,
     )
 
 
-def not_reached(whole: WholeStudy) -> list[Finding]:
+def not_reached(results: Facts, left_out: Sequence[str], goes_on: str) -> Finding:
     """What was requested and not measured: the answer may be among it."""
-    if not whole.left_out:
-        return []
-    return [
-        Finding(
-            FindingName.NOT_REACHED,
-            Severity.WARNING,
-            "",
-            {},
-            named={"left_out": ", ".join(whole.left_out)},
-            command=command_to_go_on(whole),
-        )
-    ]
+    named, command = {"left_out": ", ".join(left_out)}, command_to_go_on(results, goes_on)
+    return Finding(FindingName.NOT_REACHED, Severity.WARNING, "", {}, named=named, command=command)

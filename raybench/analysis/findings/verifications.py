@@ -82,11 +82,6 @@ class Verification:
     reason: str = ""
 
     @property
-    def is_asked_for(self) -> bool:
-        """Whether a trial was made for it; else the study has measured the setting anyway."""
-        return self.record is not None and self.record.request.role == "verification"
-
-    @property
     def less_than_predicted(self) -> bool:
         """Whether it is confirmed, and yet its whole interval lies below that of what was predicted."""
         if self.verdict is not Verified.CONFIRMED or self.gain is None or self.predicted_gain is None:
@@ -201,15 +196,8 @@ def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
 
 def verification_of(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
     """What trying the finding's change has shown; None: it was not tried."""
-    for each in verified:
-        if each.record is None:
-            continue
-        if any(
-            (found.trial_id, found.change) == (finding.trial_id, finding.change)
-            for found in each.proposal.findings
-        ):
-            return each
-    return None
+    tried = (each for each in verified if each.record is not None)
+    return next((each for each in tried if finding in each.proposal.findings), None)
 
 
 def _proposal(finding: Finding, config: Configuration) -> Proposal | None:

@@ -1,18 +1,19 @@
-"""A measurement's rounds as series, one value a round."""
+"""A measurement's rounds as series, one value a round, and what the devices in them differ by."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.analysis.stats.statistics import Estimate, device_factors, geometric
+from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.records.requests import Variant
-from raybench.records.results import Block, StepsResult
+from raybench.records.results import Block, Round, StepsResult
 
 Series = NDArray[np.float64]
-ALONE: tuple[Variant, ...] = ("plain", "base")  # on one device at a time, which changes in turn
+SLOPE_SD = 0.5  # around 1: a device that is slower among others is most often slower alone
 
 
 def slowest_rank_s(block: Block) -> float:
@@ -33,31 +34,58 @@ def slowest_step_s(block: Block) -> float:
 def series(
     measurement: StepsResult, variant: Variant, value: Callable[[Block], float] = slowest_rank_s
 ) -> Series | None:
-    """``value`` of the blocks of ``variant``, in s, shape ``(rounds,)``; None without two of them.
-
-    Of a variant that runs on one device at a time, what that device differs by is taken out.
-    """
+    """``value`` of the blocks of ``variant``, in s, shape ``(rounds,)``; None without two of them."""
     blocks = [each.block(variant) for each in measurement.rounds]
     values = np.array([value(block) if block else np.nan for block in blocks], dtype=np.float64)
-    if int(np.isfinite(values).sum()) < 2:
-        return None
-    if variant in ALONE:
-        values = values * _turns(measurement, blocks, values)
-    return values
-
-
-def _turns(measurement: StepsResult, blocks: Sequence[Block | None], values: Series) -> Series:
-    """The factors of ``device_factors``, from the ratio to ddp where there is one; 1 without a block."""
-    measured = [each.block("ddp") for each in measurement.rounds]
-    beside = all(block is None or other for block, other in zip(blocks, measured, strict=True))
-    divisors = [slowest_rank_s(other) if other and beside else 1.0 for other in measured]
-    present = np.isfinite(values)
-    devices = [block.ranks[0] for block in blocks if block is not None]
-    factors = np.ones(len(values))
-    factors[present] = device_factors((values / divisors)[present], devices)
-    return factors
+    return values if int(np.isfinite(values).sum()) >= 2 else None
 
 
 def level(values: Series) -> Estimate:
     """The typical value over the rounds that have one."""
     return geometric(values[np.isfinite(values)])
+
+
+def device_effects(trials: Iterable[tuple[int, Sequence[Round]]]) -> dict[tuple[int, int], float]:
+    """By how much each device is slower alone than the mean of all, as a logarithm; by group and rank.
+
+    ``trials``: of each the group of workers, and the rounds. From ``concurrent``, where every device is timed
+    in every round, of the trials on the most devices of a group. Devices that differ there by what crowds
+    them differ less alone: the effects are scaled by the slope with which ``plain``, which is on another
+    device in each round, follows them. Where its few blocks were on devices that are alike they do not tell,
+    and it is 1 (a ridge, by the noise of ``plain``).
+    """
+    listed = list(trials)
+    apart = defaultdict[int, list[Series]](list)
+    most = dict[int, tuple[int, ...]]()
+    for group, rounds in listed:
+        for block in _blocks(rounds, "concurrent"):
+            if len(block.ranks) > len(most.get(group, ())):
+                most[group] = block.ranks
+                apart[group].clear()
+            if block.ranks == most[group]:
+                logs = np.log(block.step_time_s)
+                apart[group].append(logs - logs.mean())
+    effects = {
+        (group, rank): float(effect)
+        for group, rows in apart.items()
+        for rank, effect in zip(most[group], np.median(rows, axis=0), strict=True)
+    }
+    products = squares = rest = 0.0
+    degrees = -1
+    for group, rounds in listed:
+        blocks = [each for each in _blocks(rounds, "plain") if (group, each.ranks[0]) in effects]
+        if len(blocks) > 1:
+            logs = np.log([each.step_time_s[0] for each in blocks])
+            slow = np.array([effects[group, each.ranks[0]] for each in blocks])
+            products += float(((logs - logs.mean()) * (slow - slow.mean())).sum())
+            squares += float(((slow - slow.mean()) ** 2).sum())
+            rest += float(((logs - logs.mean()) ** 2).sum())
+            degrees += len(blocks) - 1
+    noise = max(rest - (products**2 / squares if squares else 0.0), 0.0) / max(degrees, 1)
+    ridge = noise / SLOPE_SD**2 if squares else 1.0
+    slope = min(max((products + ridge) / (squares + ridge), 0.0), 1.0)
+    return {key: slope * effect for key, effect in effects.items()}
+
+
+def _blocks(rounds: Sequence[Round], variant: Variant) -> list[Block]:
+    return [block for each in rounds if (block := each.block(variant)) is not None]

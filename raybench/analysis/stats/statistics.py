@@ -19,14 +19,12 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import fdtrc, stdtrit
+from scipy.special import stdtrit
 
 TRIM = 0.10  # of the rounds, at each end
 CONFIDENCE = 0.95
-LEAST_PER_DEVICE = 5  # rounds, from which on a device's own mean is known well enough to be taken out
 LARGEST_LOG = 700.0
 MANY = 10**6  # degrees of freedom: as good as normal
-F_TEST_SIGNIFICANCE = 0.001  # devices that are alike are told apart in 3% of trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,52 +151,6 @@ def geometric(ratios: ArrayLike) -> Estimate:
     """
     log = trimmed_mean([math.log(ratio) for ratio in _floats(ratios)])
     return Estimate(math.exp(log.value), math.exp(log.low), math.exp(log.high), log.n)
-
-
-def relative_half_width(ratios: Sequence[float], devices: Sequence[int] | None = None) -> float:
-    """Half the 95% interval of the ratio's logarithm: what the stopping rule compares with the asked one.
-
-    ``devices`` names the device of each round where it changes from round to round.
-    """
-    values = np.asarray(ratios, dtype=np.float64)
-    if devices is not None:
-        values = values * device_factors(values, devices)
-    return trimmed_mean(np.log(values)).half_width
-
-
-def device_factors(ratios: ArrayLike, devices: ArrayLike) -> NDArray[np.float64]:
-    """By what to multiply each round's ratio, so that a slow device is no noise of the rounds.
-
-    ``ratios`` (above 0) and ``devices`` have shape ``(n,)``: the one device of each round changes in turn.
-    Where devices differ (F test of a one-way layout over values Winsorized within each device), each
-    device's own mean is taken out and the mean over devices put back, and the rest is stretched by
-    (n - 1)/(n - d) for the d means that were fitted: its root for the variance, the same again for what the
-    t quantile and the trimming lose. Ones where they do not, or where a device has too few rounds to tell.
-    Simulated with the stopping rule, preempted rounds, one of 2, 4 or 8 devices up to 30% slower, five rounds
-    of each: the interval covers 93.4 to 96.4% (benchmarks/coverage.py); without this up to 100%, at up to
-    three times the rounds.
-    """
-    logs = np.log(np.asarray(ratios, dtype=np.float64))
-    names, turns = np.unique(np.asarray(devices), return_inverse=True)
-    n, d, counts = len(logs), len(names), np.bincount(turns)
-    if d < 2 or counts.min() < LEAST_PER_DEVICE:
-        return np.ones(n)
-    means, scatter = np.empty(d), 0.0
-    for device, size in enumerate(counts.tolist()):
-        group = np.sort(logs[turns == device])
-        inner = group[1:-1]
-        means[device] = inner.mean()
-        # what Winsorizing one value at each end takes out is put back by its degrees of freedom
-        clipped = np.clip(group, inner[0], inner[-1])
-        scatter += ((clipped - means[device]) ** 2).sum() * size / (size - 2)
-    within, apart = scatter / (n - d), means - means.mean()
-    between = (counts * apart**2).sum() / (d - 1)
-    if within > 0 and fdtrc(d - 1, n - d, between / within) > F_TEST_SIGNIFICANCE:
-        return np.ones(n)
-    level = logs - apart[turns]
-    centre = np.median(level)
-    factors: NDArray[np.float64] = np.exp(centre + (level - centre) * (n - 1) / (n - d) - logs)
-    return factors
 
 
 def inverse(estimate: Estimate) -> Estimate:

@@ -5,11 +5,12 @@ Imported by the workers, so: numpy and scipy only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.stats.rounds import slowest_rank_s
-from raybench.analysis.stats.statistics import relative_half_width
+from raybench.analysis.stats.rounds import device_effects, slowest_rank_s
+from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.records.requests import Variant
 from raybench.records.results import Round, StopReason
 from raybench.spec.study import MeasureSpec
@@ -44,8 +45,8 @@ def reached_half_width(rounds: Sequence[Round]) -> float | None:
     """Half of the interval of the watched ratio, relative; None for fewer than three rounds."""
     if len(rounds) < LEAST_MEASURED:
         return None
-    watched = [_watched(each) for each in rounds]
-    return relative_half_width([ratio for ratio, _ in watched], [device for _, device in watched])
+    devices = device_effects([(0, rounds)])
+    return trimmed_mean([_watched(each, devices) for each in rounds]).half_width
 
 
 def _stop(
@@ -62,14 +63,16 @@ def _stop(
     return "max_seconds" if elapsed_s >= measure.max_seconds else None
 
 
-def _watched(round_: Round) -> tuple[float, int]:
-    """What the interval is asked of, and the first rank of the reference: its only one where it is alone.
+def _watched(round_: Round, devices: Mapping[tuple[int, int], float]) -> float:
+    """The logarithm of what the interval is asked of, without what the device alone differs by.
 
     The efficiency, without one device the gain over the anchor; the step time where nothing is compared.
     """
     reference = next((block for name in REFERENCES if (block := round_.block(name))), None)
     measured = round_.block("ddp") or round_.block("plain")
     assert measured is not None, "a round has ddp or, on one device, plain"
+    log = math.log(slowest_rank_s(measured))
     if reference is None or reference.variant == measured.variant:
-        return slowest_rank_s(measured), measured.ranks[0]
-    return slowest_rank_s(reference) / slowest_rank_s(measured), reference.ranks[0]
+        return log
+    device = devices.get((0, reference.ranks[0]), 0.0) if len(reference.ranks) == 1 else 0.0
+    return math.log(slowest_rank_s(reference)) - device - log

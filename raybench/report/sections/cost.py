@@ -9,7 +9,6 @@ from raybench.analysis.labels import devices_of
 from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.records.record import TrialRecord
 from raybench.report.format import (
     figures,
     interval,
@@ -109,11 +108,6 @@ def when_to_use(results: StudyResults) -> str:
     many, here = devices_of(record.config), f"({results.label(record)})"
     fast = f"{times(speedup)} as fast over all steps"
     extra = f"at {percent(advice.extra, sign=True)} {unit} a sample"
-    if (trained := opposite(results, record)) is not None:
-        return (
-            f"Whether to use {many} or one {here} is not known: {times(trained)} as fast in "
-            f"the epochs trained, {times(speedup)} by steps."
-        )
     if speedup.low <= 1:
         slower = "slower" if speedup.high < 1 else "not measurably faster"
         return f"Use one {results.device_word}: {many} {here} are {slower}, {fast}, {extra}."
@@ -137,12 +131,3 @@ def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
     if advice.asked is advice.record or speedup is None:
         return ""
     return f" {devices_of(advice.asked.config)} are no faster: {times(speedup)}."
-
-
-def opposite(results: StudyResults, record: TrialRecord) -> Estimate | None:
-    """The speed-up of epochs trained, where it says the opposite of that of mean steps; else None."""
-    by_steps = results.scaling(record).mean_speedup
-    for each in results.trained_times:
-        if each.record is record and each.differs and each.speedup is not None and by_steps is not None:
-            return each.speedup if (each.speedup.value < 1) != (by_steps.value < 1) else None
-    return None

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from raybench.analysis.labels import bucket_words, devices_of, knob_words
+from raybench.analysis.labels import devices_of, knob_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
-from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
 from raybench.report.format import (
     figures,
     milliseconds,
     percent,
-    sentence,
 )
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.plural import plural
@@ -41,27 +38,34 @@ _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
 def buckets_table(results: StudyResults) -> Table:
     """What the default's trial alone says of other buckets; empty where it says nothing for certain."""
     chosen = study_what_if(results)
-    if chosen is None:
-        return empty_table(WHAT_IF_TITLE)
-    listed = chosen.listed.point.setting if chosen.listed and chosen.listed.is_proposed else None
-    decided = [each for each in chosen.points if _decides(each) or each.setting == listed]
-    if not decided:
+    decided = _decided(chosen) if chosen else []
+    if chosen is None or not decided:
         return empty_table(WHAT_IF_TITLE)
     own = [each for each in chosen.points if _is_own(each, chosen)]
     return what_if_table(results, replace(chosen, points=(*own, *decided)))
 
 
-def _decides(row: Predicted) -> bool:
-    """Whether it is faster or slower with its whole interval."""
-    return row.gain.low > 0 or row.gain.high < 0
+def _decided(chosen: WhatIf) -> list[Predicted]:
+    """What is faster or slower with its whole interval, and a list of bucket sizes that is proposed."""
+    listed = chosen.listed.point.setting if chosen.listed and chosen.listed.is_proposed else None
+    return [each for each in chosen.points if each.gain.excludes(0) or each.setting == listed]
 
 
 def buckets_words(results: StudyResults) -> str:
-    """What bucket the study would choose, and which ones the prediction cannot judge; empty without one."""
+    """Whether a prediction decides anything, and a list of bucket sizes would; empty without one."""
     chosen = study_what_if(results)
     if chosen is None or not any(each.gain.low or each.gain.high for each in chosen.points):
         return ""  # or all of them are the same buckets
-    return f"{sentence(choice_words(chosen))}{list_words(chosen)}"
+    words = [] if _decided(chosen) else ["The prediction cannot tell other bucket sizes from the default's."]
+    listed = chosen.listed
+    if listed is not None and not listed.is_proposed:
+        words.append("No list of bucket sizes is predicted to be certainly faster than the best single size.")
+    elif listed is not None:
+        words.append(
+            f"The list (DDP's bucket_cap_mb_list) is predicted to be {percent(listed.gain)} faster than the "
+            f"best single size, {knob_words('bucket_cap_mb', listed.single)}."
+        )
+    return " ".join(words)
 
 
 def what_if_table(results: Facts, found: WhatIf) -> Table:
@@ -82,43 +86,6 @@ def what_if_table(results: Facts, found: WhatIf) -> Table:
     return make_table(WHAT_IF_TITLE, caption, _WHAT_IF_COLUMNS, found.points)
 
 
-def choice_words(chosen: WhatIf) -> str:
-    """What bucket the study would choose, which are slower, and of which that is not known."""
-    best, own = chosen.best, chosen.record.config.setting
-    # the default's buckets under another size gain exactly nothing
-    others = [each for each in chosen.points if each.setting != own and each.gain.low < each.gain.high]
-    slower = [each for each in others if each.gain.high < 0]
-    unknown = [each for each in others if not _decides(each)]
-    found = [] if others else ["no buckets but the default's are asked for"]
-    if best.setting != own:
-        found.append(f"{best.words} would be {percent(best.gain)} faster than the default")
-    if slower:
-        found.append(f"{_caps_words(slower)} would be slower than the default")
-    if unknown:
-        found.append(f"for {_caps_words(unknown)} the prediction cannot tell")
-    head = f"what if, on {devices_of(chosen.record.config)}"
-    return f"{head}: {'. '.join([found[0], *map(sentence, found[1:])])}."
-
-
-def _caps_words(points: Sequence[Predicted]) -> str:
-    """5, 25 and 100 MiB."""
-    *first, last = (bucket_words(each.setting.bucket_cap_mb) for each in points)
-    return f"{', '.join(first)} and {last} MiB" if first else f"{last} MiB"
-
-
-def list_words(chosen: WhatIf) -> str:
-    """Whether a list of bucket sizes would bring anything: a sentence; empty where none was looked for."""
-    listed = chosen.listed
-    if listed is None:
-        return ""
-    if not listed.is_proposed:
-        return " No list of bucket sizes is predicted to be certainly faster than the best single size."
-    return (
-        f" The list (DDP's bucket_cap_mb_list) is predicted to be {percent(listed.gain)} faster than the "
-        f"best single size, {_cap_words(listed.single)}."
-    )
-
-
 def point_words(row: Predicted) -> str:
     """A prediction in a line."""
     measured = "" if row.measured_s is None else f", measured {milliseconds(row.measured_s)} ms"
@@ -127,7 +94,3 @@ def point_words(row: Predicted) -> str:
 
 def _is_own(row: Predicted, found: WhatIf) -> bool:
     return row.setting == found.record.config.setting and row.change.link_bits_per_s is None
-
-
-def _cap_words(cap: BucketCap) -> str:
-    return knob_words("bucket_cap_mb", cap)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from raybench.analysis.labels import combination_words, devices_of
 from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
-from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
+from raybench.analysis.strategies import ParityVerdict, compare_strategies, loss_parity
 from raybench.records.record import TrialRecord
 from raybench.report.format import interval, mebibytes, milliseconds, percent
-from raybench.report.sections.trials import in_order
 from raybench.report.table import Column, Table, devices, known, make_table
-from raybench.spec.study import Study
+from raybench.spec.knobs import Setting
 from raybench.spec.workloads import ScriptSpec
 
 
@@ -64,14 +64,9 @@ def _caption(results: StudyResults) -> str:
 def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
     """What a study calls best where that is not speed or efficiency alone."""
     objectives, front = results.study.search.objectives, {each.record.trial_id for each in results.chosen}
-
-    def memory(record: TrialRecord) -> str:
-        found = objective_value(record, "peak_memory", results.scaling(record))
-        return known(found, lambda most: mebibytes(int(most.value)))
-
     columns = []
     if "peak_memory" in objectives:
-        columns.append(Column("peak memory, MiB", memory, right=True))
+        columns.append(Column("peak memory, MiB", partial(_peak_memory, results), right=True))
     if len(objectives) > 1:
         columns.append(
             Column("Pareto front", lambda record: "yes" if record.trial_id in front else "", stays=True)
@@ -81,11 +76,19 @@ def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
 
 def largest_table(results: StudyResults) -> Table:
     """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
+
+    def share(largest: LargestFit) -> str:
+        return known(largest.fitting.share if largest.fitting else None, "{:.0%}".format, "")
+
+    def setting(largest: LargestFit) -> str:
+        combination = largest.setting.at(largest.world_size)
+        return combination_words(results.study, combination, always=["strategy", "precision"])
+
     columns: list[Column[LargestFit]] = [
-        Column("setting", lambda each: fit_words(results.study, each)),
-        Column("largest batch", batch_cell, right=True),
-        Column("share of the memory", share_cell, right=True),
-        Column("why no larger one", bound_words),
+        Column("setting", setting, stays=True),
+        Column("largest batch", lambda each: known(each.batch_size, "{:,}".format, "none"), right=True),
+        Column("share of the memory", share, right=True),
+        Column("why no larger one", _bound_words),
     ]
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
     caption = (
@@ -95,24 +98,7 @@ def largest_table(results: StudyResults) -> Table:
     return make_table("The largest batch that fits", caption, columns, results.largest)
 
 
-def fit_words(study: Study, largest: LargestFit) -> str:
-    """The combination of knobs whose largest batch it is."""
-    setting = largest.setting.at(largest.world_size)
-    return combination_words(study, setting, always=["strategy", "precision"])
-
-
-def batch_cell(largest: LargestFit) -> str:
-    """The largest batch that fits; "none" where none does."""
-    return "none" if largest.batch_size is None else f"{largest.batch_size:,}"
-
-
-def share_cell(largest: LargestFit) -> str:
-    """Its share of the memory; empty where that is not known."""
-    share = largest.fitting.share if largest.fitting else None
-    return "" if share is None else f"{share:.0%}"
-
-
-def bound_words(largest: LargestFit) -> str:
+def _bound_words(largest: LargestFit) -> str:
     """Why no larger batch is taken: "stopped by the memory: batch 96: 97% of the memory predicted"."""
     if largest.bound is Bound.UNFINISHED:
         return "not finished: larger ones may fit"
@@ -121,32 +107,38 @@ def bound_words(largest: LargestFit) -> str:
 
 
 def strategies_table(results: StudyResults) -> Table:
-    """Time, memory and parity of each strategy at each world size; empty where the study has one."""
+    """Time, memory and parity of each strategy and compression; empty where the study has one."""
     rows = compare_strategies(results)
-    is_of_process = any(row.memory_is_of_process for row in rows)
-    columns: list[Column[StrategyRow]] = [
-        Column("devices", lambda row: devices(row.record), right=True),
-        Column("strategy", lambda row: row.record.config.setting.strategy, stays=True),
-        Column(
-            "step time, ms",
-            lambda row: milliseconds(results.scaling(row.record).step_time_s),
-            right=True,
-        ),
-        Column("peak memory, MiB", lambda row: mebibytes(row.memory_bytes), right=True),
-        Column("loss parity", lambda row: _parity_words(row.parity)),
+    is_of_process = any(record.steps and not record.steps.peak_memory_bytes for record in rows)
+    columns: list[Column[TrialRecord]] = [
+        Column("devices", devices, right=True),
+        Column("strategy", lambda record: _strategy_words(record.config.setting), stays=True),
+        Column("step time, ms", lambda record: milliseconds(results.scaling(record).step_time_s), right=True),
+        Column("peak memory, MiB", lambda record: _peak_memory(results, record), right=True),
+        Column("loss parity", lambda record: _parity_words(loss_parity(record))),
     ]
     caption = (
         f"Peak memory of {'the process' if is_of_process else 'torch'} on the rank that takes most. "
         "Loss parity: the largest relative difference of losses and of the first gradient from one device's, "
         "of what is tolerated."
     )
-    caption = f"{caption} {_data_parallel_words(results, rows)}".strip()
-    return make_table("Strategies", caption, columns, rows)
+    return make_table("Strategies", f"{caption} {_data_parallel_words(results, rows)}".strip(), columns, rows)
 
 
-def _data_parallel_words(results: StudyResults, rows: Sequence[StrategyRow]) -> str:
+def _strategy_words(setting: Setting) -> str:
+    compression = setting.gradient_compression
+    return setting.strategy if compression == "none" else f"{setting.strategy}, {compression} compression"
+
+
+def _peak_memory(results: StudyResults, record: TrialRecord) -> str:
+    """Of the rank that takes most, in MiB."""
+    found = objective_value(record, "peak_memory", results.scaling(record))
+    return known(found, lambda most: mebibytes(int(most.value)), "")
+
+
+def _data_parallel_words(results: StudyResults, rows: Sequence[TrialRecord]) -> str:
     """What DataParallel does in a step, and how long that takes next to DDP; empty without both."""
-    last = {row.record.config.setting.strategy: row.record for row in rows}  # on the most devices
+    last = {record.config.setting.strategy: record for record in rows}  # on the most devices
     dp, ddp = last.get("dp"), last.get("ddp")
     if dp is None or ddp is None or dp.config.world_size != ddp.config.world_size:
         return ""
@@ -168,25 +160,3 @@ def _parity_words(verdict: ParityVerdict | None) -> str:
         return f"agrees: {difference}"
     why = f" ({'; '.join(verdict.may_differ)})" if verdict.may_differ else ""
     return f"differs: {difference}{why}"
-
-
-def compression_table(results: StudyResults) -> Table:
-    """What compression does to the gradients; empty where nothing is compressed."""
-    errors = [
-        (record, parity.gradient_difference)
-        for record in in_order(results, "scaling")
-        if record.config.setting.gradient_compression != "none"
-        and (parity := loss_parity(record)) is not None
-        and parity.gradient_difference is not None
-        and not parity.may_differ  # else dropout, say, is in it
-    ]
-    columns: list[Column[tuple[TrialRecord, float]]] = [
-        Column("devices", lambda row: devices(row[0]), right=True),
-        Column("setting", lambda row: results.label(row[0]), stays=True),
-        Column("relative error", lambda row: f"{row[1]:.2g}", right=True, stays=True),
-    ]
-    caption = (
-        "|compressed - exact| / |exact| of the averaged gradient of one step, against that of one device, "
-        "Euclidean norms."
-    )
-    return make_table("Error of gradient compression", caption, columns, errors)

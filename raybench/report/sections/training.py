@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.cost import TrainedTime
 from raybench.analysis.labels import devices_of
-from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
 from raybench.analysis.stats.verdict import Verdict
@@ -91,13 +89,6 @@ def points_words(difference: Estimate) -> str:
     if difference.low == difference.high:
         return value
     return f"{value} [{difference.low:+.2f}, {difference.high:+.2f}]"
-
-
-def trained_words(results: Facts, found: TrainedTime) -> str:
-    """An epoch of one setting, as trained and by its steps."""
-    where = f"{results.label(found.record)} on {devices_of(found.record.config)}"
-    took = f"an epoch of {where} took {plain_lasting(found.epoch_s)} as trained"
-    return f"{took} ({plural(found.epoch_s.n, 'seed')}), {plain_lasting(found.by_steps_s)} by its steps"
 
 
 MOST_GROUPS = 7  # columns of a table: with the metrics' names it stays narrow enough to paste
@@ -205,12 +196,11 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "accuracy over one device": lambda each: _points(each.over_one),
     "accuracy over the default": lambda each: _points(each.over_default),
     "best test accuracy": lambda each: known(each.group.best_accuracy, _percent),
-    "best epoch": lambda each: known(each.group.best_epochs, _range),
-    "converged epoch": lambda each: known(each.group.converged_epochs, _range),
+    "best epoch": lambda each: _range(run.best_epoch for run in each.group.runs),
+    "converged epoch": lambda each: _range(run.converged_epoch for run in each.group.runs),
     "training loss": lambda each: known(each.group.epochs[-1].train_loss, interval),
     "test loss": lambda each: known(each.group.epochs[-1].test_loss, interval),
-    "time to target, s": lambda each: _to_target(each.group, each.group.time_to_target_s),
-    "samples to target": lambda each: _to_target(each.group, each.group.samples_to_target),
+    "time to target, s": lambda each: _to_target(each.group),
     "optimizer steps an epoch": lambda each: f"{each.group.runs[0].epochs[-1].steps:,}",
     "epochs": lambda each: f"{each.group.num_epochs}{', stopped' if each.group.stopped_by else ''}",
     "seeds": lambda each: str(len(each.group.runs)),
@@ -302,14 +292,18 @@ def _percent(estimate: Estimate) -> str:
     return f"{value} [{100 * estimate.low:.2f}, {100 * estimate.high:.2f}]"
 
 
-def _range(epochs: tuple[int, int]) -> str:
+def _range(epochs: Iterable[int | None]) -> str:
     """One number, or the smallest and the largest over the seeds."""
-    first, last = epochs
+    numbers = [epoch for epoch in epochs if epoch is not None]
+    if not numbers:
+        return NONE
+    first, last = min(numbers), max(numbers)
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _to_target(group: TrainedGroup, mean: Estimate | None) -> str:
+def _to_target(group: TrainedGroup) -> str:
     """The mean over the seeds that reached the target accuracy, and how many did if not all."""
+    mean = group.time_to_target_s
     if group.runs[0].spec.target_accuracy is None:
         return NONE
     if mean is None:
@@ -319,12 +313,9 @@ def _to_target(group: TrainedGroup, mean: Estimate | None) -> str:
 
 
 def goodput_table(results: StudyResults) -> Table:
-    """Throughput and goodput of every measured batch; empty where no noise scale was measured.
-
-    Or where the learning rate did not grow with the batch, as its formula assumes: there are bounds only.
-    """
+    """Throughput and goodput of every measured batch; empty where it is not known."""
     training = results.training
-    if training is None or training.noise_scale is None or not training.is_scaled:
+    if training is None or training.noise_scale is None or not training.goodput:
         return empty_table("Goodput")
     columns: list[Column[Goodput]] = [
         Column("devices", lambda each: devices(each.record), right=True),
@@ -342,7 +333,7 @@ def goodput_table(results: StudyResults) -> Table:
         "2021; goodput: throughput times this."
     )
     if any(each.statistical_efficiency.n < LEAST_VALUES for each in training.goodput):
-        caption += " Intervals are the throughput's: the noise scale was measured fewer than three times."
+        caption += " Intervals are the throughput's, as fewer than three seeds were trained."
     return make_table("Goodput", caption, columns, training.goodput)
 
 

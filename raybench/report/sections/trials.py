@@ -9,7 +9,7 @@ from textwrap import shorten
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, Role
+from raybench.records.requests import Configuration
 from raybench.report.format import interval, milliseconds, percent
 from raybench.report.table import Column, Table, devices, known, make_table
 
@@ -78,19 +78,6 @@ def every_trial_table(results: StudyResults) -> Table:
         Column("efficiency", efficiency, right=True),
     ]
     return make_table("Every trial", caption, columns, shown)
-
-
-def in_order(results: StudyResults, role: Role) -> list[TrialRecord]:
-    """The complete records of a role by setting, smallest world size first; the default's first."""
-    curve_of: dict[str, int] = {}
-    for index, curve in enumerate(results.curves):
-        for record in curve:  # a trial on one device belongs to several: it stands with the first
-            curve_of.setdefault(record.trial_id, index)
-    last = len(results.curves)
-    return sorted(
-        results.by_role(role),
-        key=lambda record: (curve_of.get(record.trial_id, last), record.config.world_size),
-    )
 
 
 def label_and_mark(results: StudyResults, record: TrialRecord) -> str:

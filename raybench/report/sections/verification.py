@@ -80,18 +80,3 @@ def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
     ratio = f", {1 + test.gain.gain.value:.2f} times as fast" if test.gain else ""
     reason = f": {' '.join(test.reason.split())}" if test.reason else ""
     return Advice(verdict_words(test).capitalize(), f"{test.label}{ratio}{reason}")
-
-
-def verification_lines(results: StudyResults) -> list[str]:
-    """A line for each change that was tested or tried, for the terminal."""
-    tried = (Verified.CONFIRMED, Verified.REFUTED, Verified.UNDECIDED, Verified.FAILED)
-    lines = []
-    for each in results.verifications:
-        if each.verdict not in tried:
-            continue
-        found = source_words(each).split(", ")[0] or "an earlier finding"
-        promised = f" (predicted {predicted_words(each)})" if predicted_words(each) else ""
-        measured = f", {measured_words(each)} samples/s{promised}" if each.gain else ""
-        told = "verified" if each.is_asked_for else "tried"
-        lines.append(f"{told}: {found} -> {each.label}: {verdict_cell(each)}{measured}")
-    return lines

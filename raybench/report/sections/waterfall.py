@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import in_lines, label_lines, legend_below, make_figure, write_title
-from raybench.report.table import Column, Heading, Table, empty_table, known, make_table
+from raybench.report.table import Column, Table, empty_table, known, make_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,49 +99,26 @@ def waterfall_table(results: StudyResults) -> Table:
         Column("n", lambda row: count(row[1]), right=True),
     ]
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
+    beside = ("transfers alone", waterfall.replay_s), ("hidden by overlap", waterfall.hidden_communication_s)
+    alone = [(name, value) for name, value in beside if value is not None]
+    rate, ratio = waterfall.bus_bandwidth_bytes_per_s, waterfall.compute_to_communication
     many = results.devices(waterfall.world_size)
     words = [
         f"One step on {many} ({results.headline_label}), n rounds. Ideal: what one device needs for its "
         "share of the samples; the other parts are differences, also below 0.",
+        "Transfers alone: with no compute at the time; hidden: these less communication, below 0 where they "
+        "slow compute down."
+        if alone
+        else "",
+        f"Bus bandwidth of transfers alone: {gigabytes_per_s(rate)} GB/s." if rate else "",
+        f"Compute over transfers alone: {interval(ratio)}." if ratio else "",
         *(
             f"Not measured: {UNMEASURED[variant]}{f' ({why})' if why else ''}; its part is in the next one."
             for variant, why in waterfall.missing.items()
         ),
     ]
-    return make_table(title, " ".join(words), columns, [*parts, ("step time", step_s)])
-
-
-def communication_table(results: StudyResults) -> Table:
-    """What the transfers of the headline are on their own; empty where none were measured."""
-    waterfall, title = results.waterfall, "Other measures of communication"
-    if waterfall is None or waterfall.world_size == 1:
-        return empty_table(title)
-    quantities: tuple[tuple[str, Estimate | None, Callable[[Estimate], str], str], ...] = (
-        ("transfers alone, ms", waterfall.replay_s, milliseconds, "with no compute at the time"),
-        (
-            "hidden by overlap, ms",
-            waterfall.hidden_communication_s,
-            milliseconds,
-            "transfers alone less communication; negative: what interference adds",
-        ),
-        (
-            "compute / transfers alone",
-            waterfall.compute_to_communication,
-            interval,
-            "steps of all devices at once over transfers alone",
-        ),
-        (
-            "bus bandwidth, GB/s",
-            waterfall.bus_bandwidth_bytes_per_s,
-            gigabytes_per_s,
-            "of transfers alone, as nccl-tests counts it",
-        ),
-    )
-    rows = [(name, words(value), count(value), what) for name, value, words, what in quantities if value]
-    many = results.devices(waterfall.world_size)
-    caption = f"Transfers of one step on {many} ({results.headline_label}), n rounds."
-    columns = Heading("quantity"), Heading("value", True), Heading("n", True), Heading("what it is")
-    return Table(title, caption, columns, tuple(rows))
+    caption = " ".join(filter(None, words))
+    return make_table(title, caption, columns, [*parts, ("step time", step_s), *alone])
 
 
 def phases_table(results: StudyResults) -> Table:

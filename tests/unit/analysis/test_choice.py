@@ -118,7 +118,6 @@ def test_oversubscribed_trials_are_no_candidates() -> None:
     asked_for = [request(setting=setting, oversubscribed=True) for setting in spec.knobs.grid()]
     records = run_all(FakeRunner(noise=QUIET), asked_for)[0]
     assert len(choice.suggestions(spec, records, 2)) == 3
-    assert [choice.candidate(spec, record, scaling(record)) for record in records] == [None] * 3
     assert resolve(spec, records).chosen == ()
     assert resolve(spec, records).best is None
 
@@ -134,12 +133,12 @@ def test_a_candidate_has_a_value_for_every_objective_or_is_none() -> None:
     gone: dict[Variant, str] = {"plain": "out of memory"}
     costs = (StepCosts(plain_s=0.01), StepCosts(plain_s=0.01, missing=gone))
     with_base, without = (measured(each, Noise(), role="search", variants=("plain", "ddp")) for each in costs)
-    found = choice.candidate(spec, with_base, scaling(with_base))
+    found = choice.objective_values(spec, with_base, scaling(with_base))
     assert found is not None
-    efficiency, memory = found.values
+    efficiency, memory = found
     assert efficiency.value == pytest.approx(1.0, abs=0.05)
     assert memory.value == 1 << 30
-    assert choice.candidate(spec, without, scaling(without)) is None
+    assert choice.objective_values(spec, without, scaling(without)) is None
 
 
 def test_the_winner_has_most_of_what_is_to_be_most_and_least_of_what_is_to_be_least() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.choice import is_default
-from raybench.analysis.curves import crossover
+from raybench.analysis.curves import BatchPoint, slower_at
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, run_all
@@ -63,79 +61,43 @@ def test_a_world_size_that_failed_is_not_on_the_curve() -> None:
     assert [record.config.world_size for record in curve] == [1, 4]
 
 
-def test_the_batch_curve_passes_1_between_its_neighbours() -> None:
-    results = planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size")
-    (curve,) = results.batch_curves
-    assert curve.is_headline
-    assert [(point.batch_size, point.speedup.value) for point in curve.points] == [
+def test_the_batch_curve_is_of_the_headlines_setting() -> None:
+    costs = {
+        (128, "fp32"): exactly(0.8, 0.04),
+        (8, "fp32"): exactly(0.3),
+        (8, "bf16"): exactly(0.45),
+    }
+    points = planted(costs, "batch_size", "precision").batch_curve
+    assert [(point.batch_size, point.speedup.value) for point in points] == [
         (8, pytest.approx(0.6)),
         (128, pytest.approx(1.6)),
     ]
-    assert curve.crossover is not None
-    assert (curve.crossover.below, curve.crossover.above) == (8, 128)
-
-
-def test_without_a_setting_at_two_batches_there_is_no_batch_curve() -> None:
-    spec = study(knobs={"batch_size": [8, 64], "precision": ["fp32", "bf16"]})
-    settings = (Setting(batch_size=8), Setting(batch_size=64, precision="bf16"))
-    assert (
-        analyse(
-            spec, run_all(FakeRunner(), [asked(spec, "search", each, 2) for each in settings])[0]
-        ).batch_curves
-        == ()
-    )
-
-
-def test_the_curve_that_passes_1_comes_first() -> None:
-    costs = {
-        (8, "fp32"): exactly(0.3),
-        (128, "fp32"): exactly(0.4),
-        (8, "bf16"): exactly(0.45),
-        (128, "bf16"): exactly(0.8),
-    }
-    first, second = planted(costs, "batch_size", "precision").batch_curves
-    assert (first.label, first.crossover is None, first.is_headline) == ("bf16", False, False)
-    assert (second.label, second.crossover, second.is_headline) == ("fp32", None, True)
+    assert slower_at(points) == (8, 128)
 
 
 def test_one_device_has_no_batch_curve() -> None:
     spec = study(knobs={"batch_size": [8, 128]})
-    assert analyse(spec, grid(spec, (1,))[0]).batch_curves == ()
+    assert analyse(spec, grid(spec, (1,))[0]).batch_curve == ()
 
 
 def at(value: float, relative: float = 0.02) -> Estimate:
     return Estimate(value, value * (1 - relative), value * (1 + relative), 12)
 
 
-def test_interpolates_on_logarithms_between_the_neighbours() -> None:
-    found = crossover([(512, at(1.6)), (32, at(0.8)), (128, at(1.25))])
-    assert found is not None
-    assert found.batch == pytest.approx(math.sqrt(32 * 128))
-    assert (found.below, found.above) == (32, 128)
-
-
-def test_a_power_law_is_found_exactly() -> None:
-    found = crossover([(batch, at((batch / 70) ** 0.4)) for batch in (32, 128, 512)])
-    assert found is not None
-    assert found.batch == pytest.approx(70)
-
-
-@pytest.mark.parametrize("speedups", [(0.5, 0.9), (1.1, 1.5), (1.2, 0.9), (1.5,), ()])
-def test_not_bracketed_is_none(speedups: tuple[float, ...]) -> None:
-    assert crossover([(2**index, at(value)) for index, value in enumerate(speedups)]) is None
-
-
-def test_a_second_passage_of_1_is_reported() -> None:
-    found = crossover([(8, at(0.8)), (32, at(1.2)), (128, at(0.9)), (512, at(1.5))])
-    assert found is not None
-    assert (found.below, found.above) == (128, 512)
-    assert (found.is_only, found.is_slower) == (False, True)
-    once = crossover([(8, at(0.8)), (32, at(1.2))])
-    assert once is not None
-    assert once.is_only
-
-
-def test_slower_needs_an_interval_below_1() -> None:
-    unsure = crossover([(32, at(0.98, 0.05)), (128, at(1.3))])
-    assert unsure is not None
-    assert not unsure.is_slower
+@pytest.mark.parametrize(
+    ("speedups", "found"),
+    [
+        ((0.5, 0.8, 1.2), (2, 4)),
+        ((0.5, 0.9), (2, None)),
+        ((1.1, 1.5), None),
+        ((1.2, 0.9), None),
+        ((0.8, 1.2, 0.9, 1.5), None),  # a larger batch than one that pays does not
+        ((0.5, 0.99, 1.2), (1, 4)),  # 0.99 is not certainly below 1
+        ((0.99, 1.3), None),
+        ((), None),
+    ],
+)
+def test_the_largest_batch_at_which_devices_are_slower(
+    speedups: tuple[float, ...], found: tuple[int, int | None] | None
+) -> None:
+    assert slower_at([BatchPoint(2**place, at(value)) for place, value in enumerate(speedups)]) == found

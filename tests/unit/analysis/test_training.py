@@ -80,7 +80,6 @@ def test_epochs_best_converged_and_to_the_target():
     assert (run.best_epoch, run.converged_epoch) == (3, 2)
     assert run.final_accuracy == 0.79
     assert run.time_to_target_s == 16.0  # 10 and 4 s of training, twice 1 s of evaluation
-    assert run.samples_to_target == 200
     assert run.epoch_time_s == 4.0  # the first epoch warms up
     assert run.total_s == 26.0
 
@@ -141,7 +140,7 @@ def test_training_leaves_the_rest_of_the_analysis_as_it_is():
     plan, records = trained_study(FakeLearning())
     steps = [record for record in records if record.steps is not None]
     with_training, without = analyse(plan.study, records), analyse(plan.study, steps)
-    for name in ("headline", "curves", "batch_curves", "best", "gains", "findings", "waterfall"):
+    for name in ("headline", "curves", "batch_curve", "best", "gains", "findings", "waterfall"):
         assert getattr(with_training, name) == getattr(without, name)
 
 
@@ -236,9 +235,8 @@ def test_a_group_has_its_estimates_over_the_seeds_as_values():
     assert (group.final_accuracy.value, group.final_accuracy.n) == (pytest.approx(0.8), 2)
     assert group.epoch_time_s.value == pytest.approx(6.0)
     assert (group.total_s.value, group.total_s.n) == (pytest.approx((16.0 + 21.0) / 2), 2)
-    assert group.best_epochs == group.converged_epochs == (2, 2)
+    assert {(run.best_epoch, run.converged_epoch) for run in group.runs} == {(2, 2)}
     assert group.time_to_target_s == Estimate(21.0, 21.0, 21.0, 1)
-    assert group.samples_to_target == Estimate(200.0, 200.0, 200.0, 1)
 
 
 def test_without_a_target_or_without_reaching_it():
@@ -248,7 +246,7 @@ def test_without_a_target_or_without_reaching_it():
         records = [to_record(each, Outcome("complete", 1.0, result=one)) for each in training_requests(plan)]
         found = analyse(plan.study, records).training
         assert found is not None
-        assert all(group.time_to_target_s is group.samples_to_target is None for group in found.groups)
+        assert all(group.time_to_target_s is None for group in found.groups)
 
 
 def test_a_cure_is_compared_with_the_default_and_with_its_own_one_device() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from raybench.analysis.reference import KnownBuckets, known_buckets
 from raybench.analysis.scaling import Measured, scaling
+from raybench.analysis.stats.rounds import device_effects
 from raybench.analysis.units import (
     baseline_unit,
-    device_effects,
     level_unit,
     one_device,
     step_unit,
@@ -129,7 +129,8 @@ def slow_device(size: int, factor: float, **measure: int) -> TrialRecord:
 
 def test_a_slow_device_is_known_from_the_rounds_in_which_all_compute() -> None:
     record = slow_device(4, 1.2)
-    effects = device_effects([record])
+    assert record.steps is not None
+    effects = device_effects([(record.group, record.steps.rounds)])
     assert set(effects) == {(record.group, rank) for rank in range(4)}
     assert sum(effects.values()) == pytest.approx(0.0, abs=1e-9)
     assert effects[record.group, 3] - effects[record.group, 0] == pytest.approx(math.log(1.2), abs=0.01)
@@ -180,13 +181,14 @@ def test_devices_that_differ_only_when_crowded_are_left_as_they_are_alone() -> N
         for each in record.steps.rounds
     ]
     steps = record.steps.model_copy(update={"rounds": tuple(rounds)})
-    effects = device_effects([record.model_copy(update={"result": steps})])
+    effects = device_effects([(0, steps.rounds)])
     assert np.abs(list(effects.values())).max() < 0.01
 
 
 def test_without_concurrent_blocks_no_device_is_told_from_another() -> None:
     record = recorded(DEFAULT, variants=("plain", "ddp"))
-    assert device_effects([record]) == {}
+    assert record.steps is not None
+    assert device_effects([(record.group, record.steps.rounds)]) == {}
 
 
 def test_the_same_trial_asked_twice_has_one_name_for_what_it_measures() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,14 @@ from typer.testing import CliRunner
 
 from raybench import study as command_line
 from raybench.analysis import analyse
-from raybench.analysis.simulate.what_if import Change, what_if
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import make_console
 from raybench.commands.predict_run import parse_changes, run_what_if
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
-from raybench.report.sections.overlap import buckets_table, buckets_words, choice_words
+from raybench.report.sections.overlap import buckets_table, buckets_words
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.analysis.simulate.planted import trial
 from tests.unit.studies import measured, study
@@ -105,38 +103,9 @@ def test_options_that_go_elsewhere_are_refused(tmp_path: Path) -> None:
     assert isinstance(refused.exception, RequestError)
 
 
-def test_what_was_not_asked_is_not_denied() -> None:
-    found = what_if(trial(), [Change(bucket_cap_mb="default")])
-    assert found is not None
-    own = found.points[0]
-    slower = replace(own, setting=own.setting.model_copy(update={"bucket_cap_mb": 1.0}))
-    slower = replace(slower, step_time_s=own.step_time_s.scaled(2), gain=Estimate(-0.5, -0.6, -0.4, 10))
-    head = "what if, on 2 devices: "
-    words = choice_words(replace(found, points=(own, slower)))
-    assert words == f"{head}1 MiB would be slower than the default."
-    unsure = [
-        replace(
-            slower,
-            setting=own.setting.model_copy(update={"bucket_cap_mb": cap}),
-            step_time_s=own.step_time_s.scaled(0.99),
-            gain=Estimate(0.01, -0.14, 0.19, 10),
-        )
-        for cap in (5.0, 25.0, 100.0)
-    ]
-    words = choice_words(replace(found, points=(own, slower, *unsure)))
-    unknown = "or 5, 25 and 100 MiB the prediction cannot tell."
-    assert words == f"{head}1 MiB would be slower than the default. F{unknown}"
-    equal = [replace(each, gain=own.gain) for each in unsure]  # other sizes with the same buckets
-    assert choice_words(replace(found, points=(own, *equal))) == (
-        f"{head}no buckets but the default's are asked for."
-    )
-    assert choice_words(replace(found, points=(own, *unsure))) == f"{head}f{unknown}"
-
-
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
     results = analyse(STUDY, [trial(), trial(1.0), trial(25.0)])
     table = buckets_table(results)
-    assert buckets_words(results).startswith("What if, on 2 devices: ")
     assert [row[0] for row in table.rows] == ["as it is (default buckets)", "1 MiB buckets", "25 MiB buckets"]
     assert [row[-1] == "–" for row in table.rows] == [True, False, False]  # what it begins from is not off
     assert "not predicted from: 2 steps, median error " in table.caption

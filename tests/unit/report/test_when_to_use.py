@@ -5,7 +5,6 @@ from __future__ import annotations
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.requests import Configuration
-from raybench.report.answer import _rounded_batch, answer_of
 from raybench.report.sections.cost import when_to_use
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, StepCosts
@@ -84,14 +83,3 @@ def test_it_speaks_of_the_setting_that_is_recommended() -> None:
     assert found.recommendation is not None
     assert not found.recommendation.is_default
     assert when_to_use(found).startswith("Use 2 devices (bf16) where time counts: 1.33x")
-
-
-def test_a_batch_between_two_is_rounded_as_its_interval_allows(results: StudyResults) -> None:
-    passage = results.batch_curves[0].crossover
-    assert passage is not None
-    assert 32 < passage.batch < 128
-    words = f"elow about batch {_rounded_batch(passage.batch)} they are slower"
-    assert words in answer_of(results)
-    assert _rounded_batch(104.4) == "100"
-    assert _rounded_batch(1_849) == "1,800"
-    assert _rounded_batch(7.4) == "7"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from raybench.analysis import analyse
-from raybench.analysis.findings.case import Around, WholeStudy
+from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.findings.of_study import FAILED
 from raybench.analysis.findings.of_study import failed as failures_of
@@ -37,7 +37,7 @@ def crashed(batch: int, size: int = 2, line: int = 7) -> TrialRecord:
 
 def failures(*records: TrialRecord) -> list[Finding]:
     """The findings on the failed ones of these."""
-    return failures_of(WholeStudy(resolve(SPEC, records), AROUND))
+    return failures_of(resolve(SPEC, records), GOES_ON)
 
 
 COMPLETE = run_all(FakeRunner(), [request(32)])[0]

@@ -8,9 +8,8 @@ import pytest
 
 from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
-from raybench.analysis.scaling import scaling
+from raybench.analysis.scaling import Measured
 from raybench.spec import Setting
-from tests.support.alone import waterfall
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured, peers
 
@@ -28,8 +27,8 @@ def case_of(*batches: int, world_size: int = 2, used_share: float | None = None)
     assert steps is not None
     if used_share is not None:
         told = {"device_memory_bytes": (round(100 * used_share),) * 2, "memory_limit_bytes": (100, 100)}
-        steps = steps.model_copy(update=told)
-    return Case(first, steps, scaling(first), waterfall(first), peers(records))
+        first = first.model_copy(update={"result": steps.model_copy(update=told)})
+    return Case(first, Measured([first]), peers(records))
 
 
 @pytest.mark.parametrize(

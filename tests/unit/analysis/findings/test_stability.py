@@ -64,7 +64,7 @@ def test_uneven_devices_are_named() -> None:
 def test_a_device_that_is_slow_alone_too_is_one_finding() -> None:
     costs = StepCosts(plain_s=0.01, offset_s=(0.0, 0.0006))
     named = found(measured(costs, STEADY))
-    assert named[FindingName.STRAGGLER].reason is Reason.NOT_ELSEWHERE
+    assert named[FindingName.STRAGGLER].reason is Reason.DEVICE
 
 
 def test_less_than_two_percent_is_not_uneven() -> None:

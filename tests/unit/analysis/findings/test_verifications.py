@@ -11,7 +11,7 @@ from raybench.analysis import analyse
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified, proposals, verifications
 from raybench.analysis.resolve import resolve
-from raybench.report.sections.verification import verification_lines
+from raybench.report.sections.verification import verification_table
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
@@ -92,6 +92,6 @@ def test_a_list_that_was_measured_stands_with_its_prediction() -> None:
     found = next(each for each in results.verifications if each.record is not None)
     assert found.proposal.change == {"bucket_cap_mb": LIST}
     assert found.predicted_gain is not None
-    (line,) = [each for each in verification_lines(results) if LIST in each]
-    assert line.startswith(f"verified: what if -> {LIST} MiB buckets: ")
-    assert "(predicted +" in line
+    (row,) = [each for each in verification_table(results).rows if LIST in each[1]]
+    assert row[0] == "what if"
+    assert row[2].startswith("+")

@@ -16,11 +16,9 @@ from raybench.analysis.stats.statistics import (
     POSITIVE,
     SHARE,
     Estimate,
-    device_factors,
     geometric,
     of_log,
     ratio_of_runs,
-    relative_half_width,
     simultaneous,
     student,
     t_quantile,
@@ -29,7 +27,7 @@ from raybench.analysis.stats.statistics import (
     within,
 )
 from raybench.analysis.training import over_seeds, ratio_over_seeds
-from raybench.records.requests import StepsRequest
+from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import FakeRunner, Noise, StepCosts, to_record
 from tests.unit.studies import request
@@ -76,7 +74,6 @@ def test_geometric_is_symmetric_under_inversion() -> None:
     one, other = geometric(ratios), geometric(1 / ratios)
     assert one.value == pytest.approx(1 / other.value)
     assert (one.low, one.high) == pytest.approx((1 / other.high, 1 / other.low))
-    assert relative_half_width(list(ratios)) == pytest.approx(math.log(one.high / one.low) / 2)
 
 
 def test_unpaired_half_widths_add_in_squares() -> None:
@@ -95,35 +92,6 @@ def test_estimate_scaled_by_a_negative_factor_keeps_its_order() -> None:
     assert not found.excludes(-3)
 
 
-def test_what_a_slow_device_differs_by_is_taken_out() -> None:
-    wobble = np.array([1.01, 0.99, 1.0, 1.005, 0.995])
-    devices = [0, 1] * 5
-    ratios = np.column_stack([wobble, 1.3 * wobble]).ravel()
-    evened = ratios * device_factors(ratios, devices)
-    assert np.exp(np.log(evened).mean()) == pytest.approx(math.sqrt(1.3), rel=1e-3)
-    wide, narrow = geometric(ratios), geometric(evened)
-    assert wide.relative_half_width > 0.1
-    # two means were fitted to ten values
-    both = np.exp(np.log(np.repeat(wobble, 2)) * 9 / 8)
-    assert narrow.relative_half_width == pytest.approx(geometric(both).relative_half_width, rel=0.01)
-    assert relative_half_width(list(ratios), devices) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("ratios", "devices"),
-    [
-        ([1.0, 1.3] * 4, [0, 1] * 4),  # four rounds each are too few
-        ([1.0, 1.02, 1.05, 0.97, 0.99, 1.01, 1.03, 1.0, 0.96, 1.04], [0, 1] * 5),  # they do not differ
-        ([1.0, 1.3] * 5, [0] * 10),
-    ],
-    ids=["few rounds", "alike", "one device"],
-)
-def test_devices_are_left_alone_where_they_do_not_show_a_difference(
-    ratios: list[float], devices: list[int]
-) -> None:
-    assert device_factors(ratios, devices).tolist() == [1.0] * len(ratios)
-
-
 def covered(
     noise: Noise,
     half_width: float,
@@ -131,11 +99,12 @@ def covered(
     seed: int,
     costs: StepCosts = EVEN,
     repetitions: int = REPETITIONS,
+    variants: tuple[Variant, ...] = ("plain", "ddp"),
 ) -> tuple[float, float]:
     """Share of intervals that hold the planted efficiency, and the mean number of rounds."""
     block_steps = 15 if noise.drift_per_minute else 2  # a drift needs its time
     runner = FakeRunner(lambda request, setting: costs, noise, seed=seed, max_block_steps=block_steps)
-    wanted = asked(measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
+    wanted = asked(variants=variants, measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
     truth = runner.truth(wanted.config)["efficiency"]
     hits, rounds = 0, 0
     for _ in range(repetitions):
@@ -166,8 +135,10 @@ def test_the_interval_covers_95_percent_with_the_stopping_rule(name: str) -> Non
 
 
 def test_a_constantly_slow_device_costs_neither_coverage_nor_rounds() -> None:
-    _, needed = covered(LOADED, 0.05, 10, 12)
-    share, rounds = covered(LOADED, 0.05, 10, 12, SLOW)
+    """Where all devices are timed in every round."""
+    variants: tuple[Variant, ...] = ("plain", "concurrent", "ddp")
+    _, needed = covered(LOADED, 0.05, 10, 12, variants=variants)
+    share, rounds = covered(LOADED, 0.05, 10, 12, SLOW, variants=variants)
     assert share >= LEAST
     assert rounds <= 1.2 * needed
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from raybench.analysis.stats.statistics import geometric, relative_half_width
+from raybench.analysis.stats.statistics import geometric, trimmed_mean
 from raybench.analysis.stats.stopping import (
     DEFAULT_HALF_WIDTH,
     LEAST_MEASURED,
@@ -113,10 +113,18 @@ def test_fewer_than_three_rounds_have_no_half_width() -> None:
     assert decide(steady(3), ASKED, "cpu", 1.0).half_width is not None
 
 
+def half_width_of(ratios: list[float]) -> float:
+    return trimmed_mean([math.log(ratio) for ratio in ratios]).half_width
+
+
 def test_the_half_width_is_that_of_the_estimator_with_the_devices_taken_out() -> None:
     ratios = [0.80, 1.05, 0.81, 1.04, 0.79, 1.06, 0.80, 1.05, 0.805, 1.045]  # the second device is slow
-    reached = reached_half_width(rounds_of(*ratios))
-    assert reached == pytest.approx(relative_half_width(ratios, [0, 1] * 5))
+    alone = rounds_of(*ratios)
+    assert reached_half_width(alone) == pytest.approx(half_width_of(ratios))
+    all_at_once = block("concurrent", 0.0131, 0, 1).model_copy(update={"step_time_s": (0.01, 0.0131)})
+    reached = reached_half_width(
+        [each.model_copy(update={"blocks": (*each.blocks, all_at_once)}) for each in alone]
+    )
     assert reached is not None
     assert reached < geometric(ratios).relative_half_width / 3
 
@@ -135,7 +143,7 @@ def test_the_default_half_width_is_of_the_device_and_a_study_may_ask_for_another
 def test_the_references_are_base_then_plain_then_anchor() -> None:
     assert REFERENCES == ("base", "plain", "anchor")
     flat = ("ddp", 0.01, (0, 1))
-    growing = pytest.approx(relative_half_width([1.01**number for number in range(6)]))
+    growing = pytest.approx(half_width_of([1.01**number for number in range(6)]))
     assert watched(("base", 0.02, (0,)), flat, ("plain", 0.01, (0,)), ("anchor", 0.01, (0, 1))) == growing
     assert watched(("plain", 0.01, (0,)), flat, ("anchor", 0.01, (0, 1))) == growing
     assert watched(("anchor", 0.01, (0, 1)), flat) == growing
@@ -147,13 +155,13 @@ def test_the_references_are_base_then_plain_then_anchor() -> None:
 
 def test_one_device_is_asked_for_its_step_time() -> None:
     assert watched(("plain", 0.01, (0,))) == pytest.approx(
-        relative_half_width([1.01**number for number in range(6)])
+        half_width_of([1.01**number for number in range(6)])
     )
 
 
 def test_without_a_reference_the_step_time_of_the_slowest_rank_is_asked_for() -> None:
     """As where one device has no memory for the batch."""
-    expected = pytest.approx(relative_half_width([1.01**number for number in range(6)]))
+    expected = pytest.approx(half_width_of([1.01**number for number in range(6)]))
     assert watched(("ddp", 0.01, (0, 1)), ("concurrent", 0.01, (0, 1))) == expected
 
 
