@@ -173,6 +173,15 @@ class PCIeLink(Frozen):
         return self.lanes < self.most_lanes or self.generation < self.most_generation
 
 
+class NUMANode(Frozen):
+    """The NUMA node of a rank's GPU, on a host that has several."""
+
+    #: number of the node, as the kernel counts
+    node: Whole
+    #: its cores that the rank may use
+    cores: Whole
+
+
 class HeldSteps(Frozen):
     """What was added to a step to make it one on more devices, on average, in s."""
 
@@ -281,6 +290,8 @@ class StepsResult(Frozen):
     host_waits: dict[str, Count] | None = None
     #: link of each rank's GPU late in a block of what is measured; null: not known
     pcie_links: tuple[PCIeLink | None, ...] = ()
+    #: NUMA node of each rank's GPU; null: not known, or its host has one
+    numa_nodes: tuple[NUMANode | None, ...] = ()
     #: loss after the last round
     loss: float | None = None
     #: losses and gradient against those of one device, in trials of the curve: does the strategy train what
