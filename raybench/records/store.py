@@ -13,7 +13,6 @@ traces/          of profiled trials: one directory a trial, with files of every 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -168,9 +167,6 @@ class ResultsDirectory:
                     self.warnings.append(f"{error.problems[0]}; it is left out")
         if self._good_end and not self._records:
             raise StoreError(*self.warnings[:3], f"{path}: no whole record")
-        names = list(dict.fromkeys(record.study for record in self._records))
-        if len(names) > 1:
-            self.warnings.append(f"{path}: records of several studies: {', '.join(names)}")
 
     @classmethod
     def create(cls, path: Path, asked: Asked, environment: Environment) -> Self:
@@ -184,21 +180,10 @@ class ResultsDirectory:
         with _named(path):
             path.mkdir(parents=True, exist_ok=True)
             directory = cls(path, lock_directory(path))
-        try:
-            with _named(path):
-                if not isinstance(asked, Sweep):  # which has no steps
-                    (path / SAMPLES).mkdir(exist_ok=True)
-                described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
-                write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-                write_synced(path / _file_of(asked), to_toml(asked))
-                write_synced(path / TRIALS, "")
-        except BaseException:
-            for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
-                (path / name).unlink(missing_ok=True)
-            if (path / SAMPLES).is_dir():
-                (path / SAMPLES).rmdir()
-            directory.close()
-            raise
+            described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
+            write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
+            write_synced(path / _file_of(asked), to_toml(asked))
+            write_synced(path / TRIALS, "")
         return directory
 
     @classmethod
@@ -279,8 +264,6 @@ class ResultsDirectory:
     def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(descriptor).st_size < self._good_end:
-                raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
             # A torn line of a killed process ends here, as does half a line of a full disk.
             os.ftruncate(descriptor, self._good_end)
             os.lseek(descriptor, self._good_end, os.SEEK_SET)
