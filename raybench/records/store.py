@@ -25,7 +25,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from raybench.errors import StoreError
-from raybench.machine.environment import Environment, differences_on_resume
+from raybench.machine.environment import Environment, differences
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import (
     SCHEMA_VERSION,
@@ -293,7 +293,7 @@ class ResultsDirectory:
             for name in [*before, *(name for name in now if name not in before)]
             if _said(before.get(name)) != _said(now.get(name)) and name not in asked.MAY_CHANGE_ON_RESUME
         ]
-        lines += differences_on_resume(self.environment(), environment)
+        lines += differences(self.environment(), environment, may_lack_nodes=True)
         if lines:
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
 
