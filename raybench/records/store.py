@@ -342,28 +342,22 @@ def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
     import pyarrow as pa  # 0.2 s that commands without samples do not pay
     import pyarrow.parquet as pq
 
-    def repeated(values: Any, per: Sequence[int]) -> Any:
-        return np.repeat(np.asarray(values), per)
-
-    sizes = [block.step_time_s.size for block in step_times]
-    ranks = [np.repeat(np.asarray(block.ranks, np.int32), block.step_time_s.shape[1]) for block in step_times]
-    steps = [
-        np.tile(np.arange(block.step_time_s.shape[1], dtype=np.int32), len(block.ranks))
-        for block in step_times
-    ]
-    table = pa.table(
-        {
+    def columns(block: BlockStepTimes) -> dict[str, Any]:
+        ranks, steps = block.step_time_s.shape
+        return {
             #: what was run
-            "variant": pa.array(repeated([block.variant for block in step_times], sizes)).dictionary_encode(),
+            "variant": np.full(ranks * steps, block.variant),
             #: number of the round, from 0
-            "round": pa.array(repeated(np.asarray([block.round for block in step_times], np.int32), sizes)),
+            "round": np.full(ranks * steps, block.round, np.int32),
             #: rank in the worker group
-            "rank": pa.array(np.concatenate(ranks)),
+            "rank": np.repeat(np.asarray(block.ranks, np.int32), steps),
             #: number of the step in its block, from 0
-            "step": pa.array(np.concatenate(steps)),
+            "step": np.tile(np.arange(steps, dtype=np.int32), ranks),
             #: from one optimizer step to the next, in s
-            "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in step_times])),
+            "step_time_s": block.step_time_s.ravel(),
         }
-    )
+
+    blocks = [columns(block) for block in step_times]
+    table = pa.table({name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]})
     path.parent.mkdir(exist_ok=True)
     replace_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))

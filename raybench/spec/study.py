@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -386,7 +385,5 @@ class Study(Model):
         accumulations = self.knobs.gradient_accumulation
         if self.search.method == "ablation":
             accumulations = accumulations[:1]
-        whole = world_size * math.lcm(*accumulations)  # what divides by it divides by each: no list of pairs
-        uneven = (batch for batch in self.knobs.batch_size if batch != MAX and batch % whole)
-        pairs = itertools.product(itertools.islice(uneven, 1), accumulations)
+        pairs = itertools.product((each for each in self.knobs.batch_size if each != MAX), accumulations)
         return next((pair for pair in pairs if pair[0] % (world_size * pair[1])), None)

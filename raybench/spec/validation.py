@@ -153,23 +153,17 @@ def from_validation(error: ValidationError, data: Mapping[str, Any], rows: Itera
 
     A union gives an error for each member: the deepest place keeps its line, the rest is left out.
     """
-    found: dict[Path, list[tuple[str, str]]] = {}
+    found: dict[Path, str] = {}
     workload = data.get("workload")
     kind = kind_of(dict(workload)) if isinstance(workload, Mapping) else None
     by_name = {row.name: row for row in rows if row.workload in (None, kind)}
     for each in error.errors(include_url=False):
         place, value = _place(each["loc"], data, is_absent=each["type"] == "missing")
         message = str(each["msg"]).removeprefix("Value error, ") if each["type"] == "value_error" else None
-        line = _line(place, each["type"], message, value, by_name)
-        found.setdefault(place, []).append((each["type"], line))
-    lines: list[str] = []
-    for place, entries in found.items():
-        if place and any(other[: len(place)] == place and other != place for other in found):
-            entries = [(kind, line) for kind, line in entries if kind == "value_error"]
-        if entries:
-            # Several entries for one place are a union's members, and read the same but for a value_error.
-            lines.append(next((line for kind, line in entries if kind == "value_error"), entries[0][1]))
-    return list(dict.fromkeys(lines))
+        if message or place not in found:  # of a union's members all but that read the same
+            found[place] = _line(place, each["type"], message, value, by_name)
+    above = {other[:depth] for other in found for depth in range(1, len(other))}
+    return list(dict.fromkeys(line for place, line in found.items() if place not in above))
 
 
 def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> tuple[Path, Any]:

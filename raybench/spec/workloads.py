@@ -321,13 +321,6 @@ class ScriptSpec(Model):
 
         return [_PLACEHOLDER.sub(value_of, word) for word in shlex.split(self.args)]
 
-    @field_validator("links")
-    @classmethod
-    def _links_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({link.rstrip("/").rsplit("/", 1)[-1] for link in value}) < len(value):
-            raise ValueError("names that differ")
-        return value
-
     @field_validator("ddp_knobs")
     @classmethod
     def _are_ddps(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
