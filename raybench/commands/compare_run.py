@@ -60,7 +60,7 @@ from raybench.report.comparison import (
 from raybench.report.format import figures, share, times
 from raybench.report.pages import anew, quoted
 from raybench.spec.load import DEFAULT_STUDY
-from raybench.spec.user_input import home_path, real_path
+from raybench.spec.user_input import home_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,7 +82,7 @@ def compare_directories(
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, nothing to fail by.
     """
-    resolved = [real_path(directory) for directory in directories]
+    resolved = [directory.resolve() for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)
         raise RequestError(f"compare: two different results directories or more (received {told})")
@@ -203,7 +203,7 @@ def source(name: str, path: Path) -> Source:
     Raises ``RequestError`` for a path that is neither.
     """
     # a link is not followed: Python finds its environment by the path that it is started with
-    found = home_path(str(path), "--interleave").absolute()
+    found = home_path(path).absolute()
     if found.is_dir():
         python = found / "bin" / "python"
         if not python.is_file():

@@ -43,7 +43,6 @@ from raybench.spec.load import find_study, load_study
 from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import real_path
 from raybench.spec.workloads import OWN
 
 DEFAULT_FOLDER = Path("results")
@@ -86,7 +85,7 @@ def _working_dir(path: Path) -> Path:
     """Where its links lead; raises ``RequestError`` where that is no directory: Ray would not start."""
     if not path.is_dir():
         raise RequestError(f"--working-dir: a directory (received {str(path)!r})")
-    return real_path(path)
+    return path.resolve()
 
 
 def _study_path(options: ScalingOptions) -> tuple[Path | None, bool]:

@@ -19,7 +19,7 @@ def parse_network(text: str, option: str = "--network") -> Network:
         found = named_network(text)
     except ValueError as error:
         raise RequestError(f"{option}: {error}") from None
-    path = Path(home_path(text, option))
+    path = home_path(text)
     if found is not None:
         return found
     if path.is_dir():

@@ -21,7 +21,7 @@ from typer.models import ArgumentInfo
 from raybench.errors import RequestError
 from raybench.records.record import State
 from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt
-from raybench.spec.user_input import DEEPEST, parse_toml, received
+from raybench.spec.user_input import received
 
 _DURATION = re.compile(
     r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
@@ -40,7 +40,7 @@ def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
     Raises ``RequestError`` for what has no field, no ``=``, or begins like a TOML value but is none.
     """
     field, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not _FIELD.fullmatch(field) or field.count(".") >= DEEPEST or not value:
+    if not equals or not _FIELD.fullmatch(field) or not value:
         raise RequestError(f"{option}: dotted.field=value, the value as in TOML (received {received(text)})")
     return field, _toml_or_word(value, f"{option} {field}")
 
@@ -53,7 +53,7 @@ def parse_values(text: str, option: str) -> Any:
 
 def _toml_or_word(text: str, what: str) -> Any:
     try:
-        tables = parse_toml(f"value = {text}", what)
+        tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         if text.startswith(("[", "{", '"', "'")):
             raise RequestError(f"{what}: a value as in TOML (received {received(text)})") from None

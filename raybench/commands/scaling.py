@@ -26,7 +26,7 @@ from raybench.commands.options import (
 from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.study import Study
-from raybench.spec.user_input import home_path, real_path
+from raybench.spec.user_input import home_path
 
 Runner = Literal["group", "tune"]
 Tracker = Literal["mlflow", "wandb", "tensorboard"]  # the name of its package as well
@@ -89,7 +89,7 @@ def of_script(options: ScalingOptions) -> ScalingOptions:
     if options.verify:
         raise RequestError("--verify: two settings in the same rounds, which a script cannot have")
     is_module = options.script is None
-    script = str(named[0]) if is_module else str(real_path(home_path(str(named[0]), "--script")))
+    script = str(named[0]) if is_module else str(home_path(named[0]).resolve())
     workload: dict[str, Any] = {"script": script, "is_module": is_module, "args": options.args or ""}
     if options.samples_per_step is not None:
         workload["samples_per_step"] = options.samples_per_step
@@ -104,7 +104,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def _data(text: str, option: str) -> str:
-    return str(real_path(home_path(text, option)))
+    return str(home_path(text).resolve())
 
 
 FIELDS = (

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import raybench
-from raybench.spec.user_input import real_path
 from raybench.spec.workloads import OwnCodeSpec, WorkloadSpec
 
 
@@ -52,7 +51,7 @@ def _of_function(workload: OwnCodeSpec) -> Path | None:
 
 def import_path() -> list[str]:
     """Where the driver finds modules, for workers."""
-    return [str(real_path(Path(path))) for path in sys.path if path] + [str(Path.cwd())]
+    return [str(Path(path).resolve()) for path in sys.path if path] + [str(Path.cwd())]
 
 
 def own_code_path() -> list[str]:

@@ -28,6 +28,7 @@ from scipy.stats import quantile_test
 import raybench
 from raybench.machine import environment, gpus, host
 from raybench.machine import network as net
+from raybench.machine.environment import few
 from raybench.machine.host import virtualization
 
 Status = Literal["ok", "unused", "warning", "missing"]
@@ -44,6 +45,11 @@ class Check:
     status: Status
     found: str  # what was seen, in a line
     mend: str | None = None  # a command, or what to do where no command does it
+
+
+def judged(name: str, is_fine: bool, found: str, mend: str) -> Check:
+    """``mend`` is of what is not fine."""
+    return Check(name, "ok", found) if is_fine else Check(name, "warning", found, mend)
 
 
 def as_size(num_bytes: float) -> str:
@@ -149,21 +155,10 @@ def topology() -> Iterator[Check]:
     kinds: dict[str, list[str]] = {}
     for a, b in pairs:
         kinds.setdefault(graphics.links[a][b], []).append(f"{a}-{b}")
-    connections = "; ".join(f"{kind}: {_few(names)}" for kind, names in kinds.items())
+    connections = "; ".join(f"{kind}: {few(names)}" for kind, names in kinds.items())
     without = [f"{a}-{b}" for a, b in pairs if graphics.peer_to_peer[a][b] is False]
-    if without:
-        yield Check(
-            "peer-to-peer",
-            "warning",
-            f"{connections}; no peer-to-peer between {_few(without)}: transfers go through main memory",
-            "nvidia-smi topo -p2p r",
-        )
-    else:
-        yield Check("peer-to-peer", "ok", connections)
-
-
-def _few(names: list[str]) -> str:
-    return " ".join(names) if len(names) <= 8 else f"{' '.join(names[:8])} and {len(names) - 8} more"
+    lacks = f"; no peer-to-peer between {few(without)}: transfers go through main memory" if without else ""
+    yield judged("peer-to-peer", not without, connections + lacks, "nvidia-smi topo -p2p r")
 
 
 _BUSY_SAMPLE_S = 0.3
@@ -173,11 +168,9 @@ _BUSY_PERCENT = 20.0
 def busy() -> Iterator[Check]:
     """The load, other processes that work, and processes on the GPUs."""
     usable, load = host.usable_cores(), os.getloadavg()[0]
-    status: Status = "ok" if load < 0.5 * usable else "warning"
-    mend = (
-        "uptime" if status == "ok" else "wait until the load is below half the cores, or stop what is running"
-    )
-    yield Check("busy", status, f"load average {load:.2f} on {usable} usable cores", mend)
+    mend = "wait until the load is below half the cores, or stop what is running"
+    text = f"load average {load:.2f} on {usable} usable cores"
+    yield judged("busy", load < 0.5 * usable, text, mend)
     for process, percent in _busy_processes():
         yield Check(
             "busy",
@@ -252,17 +245,10 @@ def memory() -> Iterator[Check]:
     if limit is not None:
         text += f"; the container's limit is {as_size(limit)}"
         available = min(available, limit)
-    wanted = _WORKER_BYTES * host.usable_cores()
-    if available < wanted:
-        workers = max(1, available // _WORKER_BYTES)
-        yield Check(
-            "memory",
-            "warning",
-            f"{text}; about {as_size(_WORKER_BYTES)} is needed for each worker",
-            f"python -m raybench.study scaling --world-sizes {'1' if workers < 2 else f'1,{workers}'}",
-        )
-    else:
-        yield Check("memory", "ok", text)
+    text += f"; a worker needs about {as_size(_WORKER_BYTES)}"
+    workers = available // _WORKER_BYTES
+    mend = f"python -m raybench.study scaling --world-sizes {'1' if workers < 2 else f'1,{workers}'}"
+    yield judged("memory", workers >= host.usable_cores(), text, mend)
 
 
 def shared_memory() -> Iterator[Check]:
@@ -272,13 +258,10 @@ def shared_memory() -> Iterator[Check]:
         yield Check("shared memory", "warning", "no /dev/shm: Ray's object store goes to the disk instead")
         return
     usage = shutil.disk_usage(path)
-    text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}"
-    if usage.free < _MIN_SHARED_BYTES:
-        in_docker = virtualization() in ("docker", "podman")
-        mend = "docker run --shm-size=8g ..." if in_docker else "sudo mount -o remount,size=8G /dev/shm"
-        yield Check("shared memory", "warning", f"{text}; Ray and DataLoader processes pass data there", mend)
-    else:
-        yield Check("shared memory", "ok", text)
+    text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}, for Ray and DataLoader processes"
+    in_docker = virtualization() in ("docker", "podman")
+    mend = "docker run --shm-size=8g ..." if in_docker else "sudo mount -o remount,size=8G /dev/shm"
+    yield judged("shared memory", usage.free >= _MIN_SHARED_BYTES, text, mend)
 
 
 def disks() -> Iterator[Check]:
@@ -290,23 +273,21 @@ def disks() -> Iterator[Check]:
         if not os.access(path, os.W_OK):
             mend = "python -m raybench.study scaling --output DIR" if "here" in name else "export TMPDIR=DIR"
             yield Check(name, "warning", f"{path} cannot be written", mend)
-        elif usage.free < _MIN_DISK_BYTES or usage.free < 0.05 * usage.total:
-            # Ray warns from 95% on, and stores nothing on the disk any more.
-            yield Check(name, "warning", text, f"du -xh --max-depth=1 {path} | sort -h | tail")
-        else:
-            yield Check(name, "ok", text)
+            continue
+        # Ray warns from 95% on, and stores nothing on the disk any more.
+        is_enough = usage.free >= max(_MIN_DISK_BYTES, 0.05 * usage.total)
+        yield judged(name, is_enough, text, f"du -xh --max-depth=1 {path} | sort -h | tail")
 
 
 def open_files() -> Iterator[Check]:
     """How many files and sockets a process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _MIN_OPEN_FILES:
-        most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
-        text = f"at most {soft} in a process, Ray needs some thousands with many workers"
-        yield Check("open files", "warning", text, f"ulimit -n {most}")
-    else:
-        limit = "without limit" if soft == resource.RLIM_INFINITY else f"up to {soft} in a process"
-        yield Check("open files", "ok", limit)
+    if soft == resource.RLIM_INFINITY:
+        yield Check("open files", "ok", "without limit")
+        return
+    most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+    text = f"at most {soft} in a process, Ray needs some thousands with many workers"
+    yield judged("open files", soft >= _MIN_OPEN_FILES, text, f"ulimit -n {most}")
 
 
 def ray() -> Iterator[Check]:
@@ -319,19 +300,13 @@ def ray() -> Iterator[Check]:
         command = 'python -m pip install "ray[default]"'
         yield Check("Ray", "warning", "without ray[default] there is no dashboard", command)
     mode = os.environ.get("RAY_AUTH_MODE")
-    if mode == "disabled":
-        yield Check("Ray", "ok", "RAY_AUTH_MODE=disabled: the dashboard's API needs no token")
-        return
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     word = f"RAY_AUTH_MODE={mode}" if mode else "RAY_AUTH_MODE is not set"
-    if "RAY_AUTH_TOKEN" in os.environ:
-        yield Check("Ray", "ok", f"{word}, the token comes from RAY_AUTH_TOKEN")
-    elif path.is_file():
-        yield Check("Ray", "ok", f"{word}, the token is in {path}")
-    elif mode == "token" or address:
-        yield Check("Ray", "warning", f"{word}, no token in {path}", "ray get-auth-token --generate")
-    else:
-        yield Check("Ray", "ok", f"{word}; a local cluster makes its token in {path}")
+    place = "RAY_AUTH_TOKEN" if "RAY_AUTH_TOKEN" in os.environ else path
+    has_token = place != path or path.is_file()
+    needs_one = mode == "token" or (mode != "disabled" and address)  # a local cluster makes its own
+    text = f"{word}, {'the token is' if has_token else 'no token'} in {place}"
+    yield judged("Ray", has_token or not needs_one, text, "ray get-auth-token --generate")
 
 
 ALL_REDUCE_TIMEOUT_S = 70.0  # more than the two wait for each other
@@ -398,24 +373,16 @@ def examine(with_workers: bool = True) -> list[Check]:
 
     With ``with_workers`` two workers start, for some 5 s.
     """
-    looks: list[tuple[str, Callable[[], Iterator[Check]]]] = [
-        ("Python", software),
-        ("devices", devices),
-        ("peer-to-peer", topology),
-        ("busy", busy),
-        ("network", network),
-        ("memory", memory),
-        ("shared memory", shared_memory),
-        ("disk", disks),
-        ("open files", open_files),
-        ("Ray", ray),
-    ]
+    looks: list[Callable[[], Iterator[Check]]] = [
+        software, devices, topology, busy, network, memory, shared_memory, disks, open_files, ray,
+    ]  # fmt: skip
     if with_workers:
-        looks.append(("all-reduce", all_reduce))
+        looks.append(all_reduce)
     found: list[Check] = []
-    for name, look in looks:
+    for look in looks:
         try:
             found += look()
         except Exception as error:  # one unreadable file must not hide the other answers
-            found.append(Check(name, "warning", f"could not be examined: {type(error).__name__}: {error}"))
+            name, why = look.__name__.replace("_", " "), f"{type(error).__name__}: {error}"
+            found.append(Check(name, "warning", f"could not be examined: {why}"))
     return found

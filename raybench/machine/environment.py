@@ -240,7 +240,7 @@ _NO_TIMING = re.compile(
     r"|CUDA_MPS_(PIPE|LOG)_DIRECTORY|TORCH_(HOME|LOGS|TRACE|EXTENSIONS_DIR|SHOW_CPP_STACKTRACES)"
     r"|TORCH_NCCL_DEBUG_INFO_|NCCL_(DEBUG|VERSION|COMM_ID|HOSTID))"
 )
-MOST_NAMES = 4  # of nodes that differ alike
+MOST_NAMES = 4
 _MEMORY_TOLERANCE = 0.01  # a kernel update reserves another few MB
 
 
@@ -254,33 +254,23 @@ def unlike_nodes(environment: Environment) -> list[str]:
         for node, each in zip(nodes, described, strict=True):
             names.setdefault(_word(each.get(key)), []).append(node.hostname)
         if len(names) > 1 and not (key == "memory_bytes" and _near(nodes)):
-            parts = [f"{value} on {_few(who)}" for value, who in names.items()]
+            parts = [f"{value} on {few(who)}" for value, who in names.items()]
             lines.append(f"{key}: {', '.join(parts)}")
     return lines
 
 
-def differences(before: Environment, now: Environment) -> list[str]:
+def differences(before: Environment, now: Environment, *, may_lack_nodes: bool = False) -> list[str]:
     """What makes measurements in the two incomparable, a line each: ``key: A before, B now``.
+
+    Each node of now is held against the most alike before that is left: a cluster gives them in any order.
 
     Hardware, limits, versions and variables that change timing count. The name of the host does not
     (a cluster gives another of the same nodes), nor the commit, nor the kernel's release, nor clock and load,
     which each round records.
     """
-    old, new = before.every_node, now.every_node
-    if len(old) != len(new):
-        return [f"nodes: {len(old)} before, {len(new)} now"]
-    lines = []
-    # a cluster may give the same kinds of nodes in another order
-    for one, other in zip(sorted(old, key=_kind), sorted(new, key=_kind), strict=True):
-        lines += _differences(one, other)
-    return list(dict.fromkeys(lines))
-
-
-def differences_on_resume(before: Environment, now: Environment) -> list[str]:
-    """The same where nodes may be missing: those that are left are held against the most alike before."""
     old, new = list(before.every_node), now.every_node
-    if len(new) >= len(old):
-        return differences(before, now)
+    if len(new) > len(old) or (len(new) < len(old) and not may_lack_nodes):
+        return [f"nodes: {len(old)} before, {len(new)} now"]
     lines = []
     for node in new:
         found = [_differences(each, node) for each in old]
@@ -288,12 +278,6 @@ def differences_on_resume(before: Environment, now: Environment) -> list[str]:
         lines += found[nearest]
         del old[nearest]
     return list(dict.fromkeys(lines))
-
-
-def _kind(environment: Environment) -> str:
-    described = comparable(environment)
-    described.pop("memory_bytes")
-    return repr(sorted((key, repr(value)) for key, value in described.items()))
 
 
 def _differences(before: Environment, now: Environment) -> list[str]:
@@ -314,7 +298,8 @@ def _word(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _few(names: Sequence[str]) -> str:
+def few(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from raybench.machine.host import allowed_cores
+from raybench.machine.host import allowed_cores, cores_of_node, numa_nodes, read
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ _ANCESTORS = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "S
 # By number: pynvml has NVML_P2P_CAPS_INDEX_READ as a tuple.
 _P2P_READ, _P2P_NVLINK, _P2P_OK = 0, 2, 0
 _EXCLUSIVE_PROCESS, _MIG_ON = 3, 1
-CORES_OF_A_WORD = 64
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 class Gpu(BaseModel):
@@ -152,32 +153,41 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
     limit_mw = _answer(nvml.nvmlDeviceGetPowerManagementLimit, handle)
     memory = _answer(nvml.nvmlDeviceGetMemoryInfo, handle)  # with MIG on it is told to root alone
     capability = _answer(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    bus_id = address(_answer(nvml.nvmlDeviceGetPciInfo, handle))
+    near = cores_near(bus_id)
     return Gpu(
         name=str(nvml.nvmlDeviceGetName(handle)),
         uuid=str(_answer(nvml.nvmlDeviceGetUUID, handle) or ""),
         compute_capability=None if capability is None else ".".join(map(str, capability)),
         memory_bytes=None if memory is None else int(memory.total),
-        pci_bus_id=_bus_id(nvml, handle),
+        pci_bus_id=bus_id,
         power_limit_watts=None if limit_mw is None else limit_mw / 1000,
         max_clock_mhz=_answer(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
         max_memory_clock_mhz=_answer(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
         clock_mhz=_answer(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
         pcie_generation=_answer(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         pcie_width=_answer(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
-        cores_near=_answer(_cores_near, nvml, handle),
+        cores_near=near and near[1],
         is_exclusive=_answer(lambda: int(nvml.nvmlDeviceGetComputeMode(handle)) == _EXCLUSIVE_PROCESS),
         is_sliced=_answer(lambda: nvml.nvmlDeviceGetMigMode(handle)[0] == _MIG_ON),
     )
 
 
-def _cores_near(nvml: Any, handle: Any) -> int:
-    """Of the cores that this process may use, how many are of the GPU's NUMA node, by NVML's bits."""
-    words = nvml.nvmlDeviceGetCpuAffinity(handle, (os.cpu_count() or 1) // CORES_OF_A_WORD + 1)
-    return sum(bool(words[core // CORES_OF_A_WORD] >> core % CORES_OF_A_WORD & 1) for core in allowed_cores())
+def cores_near(bus_id: str) -> tuple[int, int] | None:
+    """The NUMA node of a GPU, and how many of its cores this process may use.
+
+    None where all cores are on one node, or the kernel does not report where they or the GPU are.
+    """
+    domain, _, place = bus_id.lower().partition(":")  # NVML writes the domain in eight digits, sysfs in four
+    node = read(PCI_DEVICES / f"{domain[-4:]}:{place}" / "numa_node") or ""
+    if not node.isdecimal() or (numa_nodes() or 1) == 1:  # -1: the firmware does not say
+        return None
+    cores = cores_of_node(int(node))
+    return (int(node), len(cores.intersection(allowed_cores()))) if cores else None
 
 
-def _bus_id(nvml: Any, handle: Any) -> str:
-    info = _answer(nvml.nvmlDeviceGetPciInfo, handle)
+def address(info: Any) -> str:
+    """The PCI address in what NVML reports of a GPU, or of what a link leads to; empty where it has none."""
     bus_id = getattr(info, "busId", "")
     return bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
 
@@ -197,10 +207,9 @@ def _nvlinks(nvml: Any, a: Any, b: Any) -> int:
     active = [
         link for link in range(nvml.NVML_NVLINK_MAX_LINKS) if _answer(nvml.nvmlDeviceGetNvLinkState, a, link)
     ]
-    target = _bus_id(nvml, b)
-    ends = [getattr(_answer(nvml.nvmlDeviceGetNvLinkRemotePciInfo, a, link), "busId", b"") for link in active]
-    direct = sum((end.decode() if isinstance(end, bytes) else str(end)) == target for end in ends)
-    return direct or len(active)
+    target = address(_answer(nvml.nvmlDeviceGetPciInfo, b))
+    ends = [address(_answer(nvml.nvmlDeviceGetNvLinkRemotePciInfo, a, link)) for link in active]
+    return ends.count(target) or len(active)
 
 
 def _reads_peer(nvml: Any, a: Any, b: Any) -> bool | None:

@@ -89,6 +89,7 @@ def control_group_folders(controller: str) -> Iterator[Path]:
 
 
 CPUS = Path("/sys/devices/system/cpu")
+NODES = Path("/sys/devices/system/node")
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -156,7 +157,13 @@ def sockets() -> int | None:
 
 def numa_nodes() -> int | None:
     """NUMA nodes, or None where the kernel does not show them."""
-    return len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None
+    return len(list(NODES.glob("node[0-9]*"))) or None
+
+
+def cores_of_node(node: int) -> set[int]:
+    """The numbers of a NUMA node's cores; empty where it has none, or the kernel does not show them."""
+    spans = (span.partition("-") for span in (read(NODES / f"node{node}/cpulist") or "").split(",") if span)
+    return {core for first, _, last in spans for core in range(int(first), int(last or first) + 1)}
 
 
 def governor() -> str | None:

@@ -1,4 +1,4 @@
-"""What every model of a record shares: frozen, no unknown keys."""
+"""What every model of a record shares: frozen; what only older records have is read over."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ Workers = Annotated[int, Field(gt=0, le=2**20)]  # or nodes: more than any clust
 
 
 class Frozen(BaseModel):
-    """A part of a record; an unknown key is an error."""
+    """A part of a record."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")

@@ -12,12 +12,12 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from raybench.errors import RequestError
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable, read_measured_csv
@@ -63,51 +63,26 @@ def read_nccl_tests(path: Path) -> tuple[LoggedMessage, ...]:
     return tuple(found)
 
 
-class _Device(BaseModel):
-    group: int = 0
-    hostname: str
-    device_info: str
-
-
-class _Devices(BaseModel):
-    devices: Annotated[list[_Device], Field(min_length=1)]
-
-
-class _Timed(BaseModel):
-    time: float = 0.0  # us; "nan" and missing where the time of the CPU was asked for
-
-
-class _JsonRow(BaseModel):
-    size: int
-    out_of_place: _Timed | None = None
-    in_place: _Timed | None = None
-
-
-class _JsonLog(BaseModel):
-    args: list[str]
-    config: _Devices
-    results: list[_JsonRow]
-
-
 def _json_messages(path: Path, text: str) -> list[LoggedMessage]:
     try:
-        log = _JsonLog.model_validate_json(text)
-    except ValidationError as error:
-        raise RequestError(f"{path}: {first_fault(error)}") from None
-    names = _NAME.findall(" ".join(log.args[:1]))
-    devices = [each for each in log.config.devices if each.group == log.config.devices[0].group]
-    if not names or names[0] not in COLLECTIVES or len(devices) < 2:
-        return []
-    nodes = len({each.hostname for each in devices})
-    found = list[LoggedMessage]()
-    for row in log.results:
-        kinds = (row.in_place, row.out_of_place) if names[0] in IN_PLACE else (row.out_of_place, row.in_place)
-        times_s = [kind.time / 1e6 for kind in kinds if kind is not None and 0 < kind.time < math.inf]
-        if row.size and times_s:
-            found.append(
-                LoggedMessage(names[0], len(devices), nodes, devices[0].device_info, row.size, times_s[0])
+        log = json.loads(text)
+        names, devices, rows = _NAME.findall(log["args"][0]), log["config"]["devices"], log["results"]
+        group = [each for each in devices if each.get("group", 0) == devices[0].get("group", 0)]
+        times = [
+            (
+                row["size"],
+                [float((row[place] or {}).get("time", 0)) for place in ("out_of_place", "in_place")],
             )
-    return found
+            for row in rows
+        ]
+        return _logged(
+            names[-1],
+            [each["hostname"] for each in group],
+            group[0]["device_info"],
+            times,
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise RequestError(f"{path}: what nccl-tests writes with -J (received other JSON)") from None
 
 
 def _messages(path: Path, announced: Sequence[str], test: str) -> list[LoggedMessage]:
@@ -124,33 +99,33 @@ def _messages(path: Path, announced: Sequence[str], test: str) -> list[LoggedMes
     if rows and not ranks:
         raise RequestError(f'{path}: lines "#  Rank 0 ... on HOST device 0", the devices (received none)')
     group = [rank for rank in ranks if rank[0] == ranks[0][0]]  # with NCCL_TESTS_SPLIT the first of several
-    size, hosts = len(group), {host for _, host, _ in group}
     rows = [row for row in rows if row[0] and len(row[1]) == len(columns)]
-    if size < 2 or not rows:
+    if not rows:
         return []
-    name = _name_of(path, announced, test, size, rows[-1][1])
-    if name not in COLLECTIVES:
-        return []
+    concluded = _CONCLUDED.search(test)
+    names = [concluded[1]] if concluded else [*_NAME.findall(path.name), *announced]
+    if not names:
+        raise RequestError(
+            f"{path}: a file's name that has the test's, as all_gather_perf.log: the log does not"
+        )
     kinds = [place for place, column in enumerate(columns) if column == "time"]  # in place last
-    kinds = kinds[::-1] if name in IN_PLACE else kinds
     times = [(message, [_number(values[place]) for place in kinds]) for message, values in rows]
-    return [
-        LoggedMessage(name, size, len(hosts), group[0][2], message, next(filter(None, both)) / 1e6)
-        for message, both in times
-        if any(both)
-    ]
+    return _logged(names[-1], [host for _, host, _ in group], group[0][2], times)
 
 
-def _name_of(path: Path, announced: Sequence[str], test: str, size: int, largest: list[str]) -> Any:
-    """The collective, as the log or its name says, else all_reduce by its bus bandwidth."""
-    concluded, named = _CONCLUDED.search(test), _NAME.findall(path.name)
-    if concluded or announced or named:
-        return concluded[1] if concluded else [*named, *announced][-1]
-    algorithm, bus = map(_number, largest[1:3])
-    reduces = size > 2 or " sum " in test  # between two a broadcast has the same bandwidth
-    if reduces and algorithm and abs(bus / algorithm / (2 * (size - 1) / size) - 1) < 0.02:
-        return "all_reduce"
-    raise RequestError(f"{path}: a file's name that has the test's, as all_gather_perf.log: the log does not")
+def _logged(
+    name: str, hosts: Sequence[str], device: str, times: Iterable[tuple[int, list[float]]]
+) -> list[LoggedMessage]:
+    """Of messages with their times in us, out of place and in place; 0 and NaN: not timed."""
+    if name not in COLLECTIVES or len(hosts) < 2:
+        return []
+    found = list[LoggedMessage]()
+    for message, both in times:
+        known = [time_us for time_us in both if 0 < time_us < math.inf]
+        if message and known:
+            time_us = known[-1 if name in IN_PLACE else 0]
+            found.append(LoggedMessage(name, len(hosts), len(set(hosts)), device, message, time_us / 1e6))
+    return found
 
 
 def _number(text: str) -> float:
@@ -204,21 +179,7 @@ class RunFile:
         return cls(Path(match["file"]), *numbers)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What a run's file and its user say."""
-
-    model: str
-    devices: int
-    nodes: int
-    batch: int
-    step_s: float
-    passes: int = 1
-    notes: tuple[str, ...] = ()
-
-    @property
-    def global_batch(self) -> int:
-        return self.devices * self.batch * self.passes
+_Read = tuple[MeasuredRow, tuple[str, ...]]  # and notes
 
 
 def read_measured(files: Sequence[Path], scaling: Literal["weak", "strong"] | None) -> MeasuredTable:
@@ -237,31 +198,18 @@ def read_measured(files: Sequence[Path], scaling: Literal["weak", "strong"] | No
             raise RequestError(f"{files[0]}: a log of nccl-tests is for predict --communication")
         return read_measured_csv(runs[0].path)
     found = [_read_run(run) for run in runs]
-    batches, sizes = {each.global_batch for each in found}, {each.devices for each in found}
-    mode = scaling or ("strong" if len(batches) == 1 < len(sizes) else "weak")
-    rows = [
-        _checked(
-            run.path,
-            MeasuredRow,
-            {
-                "model": each.model,
-                "context": [("device_name", "")],
-                "setting": [],
-                "nodes": each.nodes,
-                "world_size": each.devices,
-                "batch_size": each.global_batch if mode == "strong" else each.batch,
-                "step_time_s": each.step_s,
-                "scaling": mode,
-                "gradient_accumulation": each.passes,
-            },
-        )
-        for run, each in zip(runs, found, strict=True)
-    ]
-    notes = dict.fromkeys(note for each in found for note in each.notes)
-    return MeasuredTable(runs[0].path, False, tuple(rows), tuple(notes))
+    batches = [row.batch_size * row.world_size * row.gradient_accumulation for row, _ in found]  # of a step
+    several = len({row.world_size for row, _ in found}) > 1
+    mode = scaling or ("strong" if several and len(set(batches)) == 1 else "weak")
+    rows = tuple(
+        row.model_copy(update={"scaling": mode} | ({"batch_size": batch} if mode == "strong" else {}))
+        for (row, _), batch in zip(found, batches, strict=True)
+    )
+    notes = dict.fromkeys(note for _, notes in found for note in notes)
+    return MeasuredTable(runs[0].path, False, rows, tuple(notes))
 
 
-def _read_run(run: RunFile) -> _Run:
+def _read_run(run: RunFile) -> _Read:
     if run.path.is_dir():
         raise RequestError(f"{run.path}: with others a file, as trainer_state.json@8 (received a directory)")
     try:
@@ -297,7 +245,14 @@ class _TrainerSpeed(BaseModel):
     train_steps_per_second: Positive
 
 
-def _trainer_run(run: RunFile, state: _TrainerState) -> _Run:
+def _row(run: RunFile, model: str, devices: int, batch: int, step_s: float, passes: int = 1) -> MeasuredRow:
+    values = {"nodes": run.nodes or 1, "world_size": devices, "batch_size": batch, "step_time_s": step_s}
+    more = {"context": [("device_name", "")], "setting": [], "gradient_accumulation": passes}
+    row: MeasuredRow = _checked(run.path, MeasuredRow, {"model": model, **values, **more})
+    return row
+
+
+def _trainer_run(run: RunFile, state: _TrainerState) -> _Read:
     ends = [place for place, logged in enumerate(state.log_history) if "train_runtime" in logged]
     if not ends:
         hint = "trainer.save_state() after train() writes it"
@@ -328,49 +283,36 @@ def _trainer_run(run: RunFile, state: _TrainerState) -> _Run:
             f"{run.path}: devices whose batches of {batch} make up the step's {samples:.0f} samples "
             f"(received {devices})"
         )
-    return _Run(
-        "Trainer",
-        devices,
-        run.nodes or 1,
-        batch,
-        (speed.train_runtime - sum(evaluations)) / min(steps, state.global_step),
-        passes,
-        (TRAINER_NOTE,),
-    )
-
-
-class _TraceMLGlobal(BaseModel):
-    average: dict[str, float | None] = {}
-
-
-class _TraceMLSteps(BaseModel):
-    global_: _TraceMLGlobal = Field(alias="global")
+    step_s = (speed.train_runtime - sum(evaluations)) / min(steps, state.global_step)
+    return _row(run, "Trainer", devices, batch, step_s, passes), (TRAINER_NOTE,)
 
 
 class _TraceMLSummary(BaseModel):
     meta: dict[str, Any] = {}
     primary_diagnosis: dict[str, Any] = {}
-    step_time: _TraceMLSteps
+    averages: Annotated[
+        dict[str, float | None], Field(validation_alias=AliasPath("step_time", "global", "average"))
+    ]
 
 
-def _traceml_run(run: RunFile, summary: _TraceMLSummary) -> _Run:
-    average = summary.step_time.global_.average
+def _traceml_run(run: RunFile, summary: _TraceMLSummary) -> _Read:
+    average = summary.averages
     # before schema 1.7 the first; the last where the wait for input was not traced
     names = ("total_step_ms", "step_time_ms", "traced_step_time_ms")
     name, step_ms = next(((name, average[name]) for name in names if average.get(name)), ("", None))
     if not step_ms:
         raise RequestError(f"{run.path}: step_time.global.average.step_time_ms (received nothing)")
-    known = summary.meta.get("world_size")
+    known: int | None = summary.meta.get("world_size")
     devices = run.devices or known
     if known and devices != known:
         raise RequestError(f"{run.path}: its world_size, {known} (received {devices})")
-    if run.batch is None or not devices:
+    if run.batch is None or devices is None:
         rule = f"the samples of a device, which the file does not have, as {run.path}@{devices or 8}x32"
         raise RequestError(f"{run.path}: {rule} (received none)")
-    nodes = run.nodes or summary.meta.get("nodes_observed") or 1
+    run = replace(run, nodes=run.nodes or summary.meta.get("nodes_observed"))
     finding = summary.primary_diagnosis.get("summary")
     notes = (
         TRACEML_NOTE if name != names[-1] else TRACED_NOTE,
         *((f"TraceML on {plural(devices, 'device')}: {finding}",) if finding else ()),
     )
-    return _Run("TraceML", devices, nodes, run.batch, step_ms / 1e3, notes=notes)
+    return _row(run, "TraceML", devices, run.batch, step_ms / 1e3), notes

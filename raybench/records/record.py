@@ -5,9 +5,9 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
-1.2. Results of steps have `collective_bytes`, `pass_collectives` and `host_waits`, blocks `clock_mhz` and
-   rounds `temperature_c`; `ddp_logger`, `first_batch_s`, `peak_learning_rate`, `restarts` and
-   `profile`, and of a sweep `busy_cores`, `host_busy`, `hosts` and `host_cores`, are no longer written.
+1.2. Results of steps have `collective_bytes`, `pass_collectives`, `host_waits` and `numa_nodes`, blocks
+   `clock_mhz` and rounds `temperature_c`; `ddp_logger`, `first_batch_s`, `peak_learning_rate`, `restarts` and
+   `profile`, and of a sweep `busy_cores`, `host_busy`, `hosts` and `host_cores`, are read over.
 1.1. Results of steps have `quota_used_up`, `nccl_networks` and `pcie_links`; settings `batched_grad_copy`,
    `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id;
    `bucket_cap_mb` may be several sizes, as "1/5/25".
@@ -135,9 +135,6 @@ class TrialRecord(Frozen):
             raise ValueError(f"a {self.request.kind} request has no {self.result.kind} result")
         if self.state != "complete" and not self.reason:
             raise ValueError("a trial that is not complete has a reason")
-        if self.nodes is not None and self.nodes > self.request.config.world_size:
-            workers = self.request.config.world_size
-            raise ValueError(f"nodes: at most one for each of {workers} workers (received {self.nodes})")
         return self
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -128,12 +128,6 @@ class GradientTimeline(Frozen):
     #: cores' worth of time that the all-reduces alone take of each rank; null on GPUs
     communication_cores: Difference | None = None
 
-    @model_validator(mode="after")
-    def _one_of_each(self) -> Self:
-        if len(self.parameter_bytes) != len(self.ready_s) or not self.ready_s:
-            raise ValueError("a time for each parameter")
-        return self
-
 
 class LossParity(Frozen):
     """Losses and gradients from the same weights on the same samples, against those of one device.
@@ -173,6 +167,15 @@ class PCIeLink(Frozen):
         return self.lanes < self.most_lanes or self.generation < self.most_generation
 
 
+class NUMANode(Frozen):
+    """The NUMA node of a rank's GPU, on a host that has several."""
+
+    #: number of the node, as the kernel counts
+    node: Whole
+    #: its cores that the rank may use
+    cores: Whole
+
+
 class HeldSteps(Frozen):
     """What was added to a step to make it one on more devices, on average, in s."""
 
@@ -204,8 +207,6 @@ class StepsResult(Frozen):
     tokens_per_step: Amount | None = None
     #: samples of the training set; null: synthetic input
     epoch_samples: Count | None = None
-    #: of older records: samples in a step of the setting compared with
-    anchor_samples_per_step: Amount | None = None
     #: steps before the first round
     warmup_steps: Whole
     #: time of setting up, in s
@@ -237,14 +238,8 @@ class StepsResult(Frozen):
     #: when each gradient is ready to be sent, in steps of their own; null: no `local` in the trial, or an
     #: older record
     gradient_timeline: GradientTimeline | None = None
-    #: of older records: restarts of the loader of real input
-    restarts: tuple[dict[str, float | None], ...] = ()
-    #: of older records: what the trace of each rank says
-    profile: tuple[dict[str, float], ...] = ()
     #: of a script: the arguments of DDP that the study's knobs have replaced, as they were
     overridden: dict[str, str] = Field(default_factory=dict)
-    #: of older records: times of DDP's own logger, in s
-    ddp_logger: dict[str, float] | None = None
     #: floating-point operations of one device in a step
     flops_per_step: float | None = None
     #: measured peak of one device, in FLOP/s
@@ -281,14 +276,13 @@ class StepsResult(Frozen):
     host_waits: dict[str, Count] | None = None
     #: link of each rank's GPU late in a block of what is measured; null: not known
     pcie_links: tuple[PCIeLink | None, ...] = ()
+    #: NUMA node of each rank's GPU; null: not known, or its host has one
+    numa_nodes: tuple[NUMANode | None, ...] = ()
     #: loss after the last round
     loss: float | None = None
     #: losses and gradient against those of one device, in trials of the curve: does the strategy train what
     #: one device trains?
     parity: LossParity | None = None
-    #: of older records: relative error that compression makes in the averaged gradient of one step; it is
-    #: `parity.gradient_difference` now
-    compression_error: Ratio | None = None
 
     @model_validator(mode="after")
     def _two_rounds_with_a_step(self) -> Self:
@@ -329,12 +323,6 @@ class GradientNorms(Frozen):
     #: squared norm of their averaged gradient
     big_square: Ratio
 
-    @model_validator(mode="after")
-    def _one_is_bigger(self) -> Self:
-        if self.big_batch <= self.small_batch:
-            raise ValueError(f"big_batch: above small_batch, {self.small_batch} (received {self.big_batch})")
-        return self
-
 
 class Epoch(Frozen):
     """One pass over the training samples, all ranks together."""
@@ -365,20 +353,6 @@ class Epoch(Frozen):
     evaluation_s: Duration | None = None
     #: squared norms of gradients, for the gradient noise scale
     noise: tuple[GradientNorms, ...] = ()
-    #: of older records: time that this took, in s; not part of the epoch
-    noise_s: Duration = 0.0
-    #: of older records: time of the checkpoint, in s; not part of the epoch
-    checkpoint_s: Duration = 0.0
-
-    @model_validator(mode="after")
-    def _has_samples(self) -> Self:
-        if not sum(self.samples):
-            raise ValueError("samples: above 0 in all")
-        if (self.train_correct or 0) > sum(self.samples):
-            raise ValueError(f"train_correct: at most {sum(self.samples)} (received {self.train_correct})")
-        if (self.test_correct or 0) > (self.test_samples or 0):
-            raise ValueError(f"test_correct: at most {self.test_samples} (received {self.test_correct})")
-        return self
 
     @property
     def train_accuracy(self) -> float | None:
@@ -440,8 +414,6 @@ class TrainingResult(Frozen):
     global_batch_size: Count
     #: samples to which the study's learning rate belongs
     reference_batch: Count
-    #: of older records: learning rate after scaling and warm-up
-    peak_learning_rate: Finite | None = None
     #: time of setting up, in s
     setup_s: Duration
     #: epochs that came from a checkpoint
@@ -461,20 +433,6 @@ class TrainingResult(Frozen):
     #: what could not be had, each with the reason
     missing: dict[str, str] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _one_of_each_rank(self) -> Self:
-        ranks = len(self.epochs[0].samples)
-        of_ranks = {
-            "peak_memory_bytes": self.peak_memory_bytes,
-            "device_memory_bytes": self.device_memory_bytes,
-            "device_utilization": self.device_utilization,
-            **{f"epochs.{place}.samples": each.samples for place, each in enumerate(self.epochs)},
-        }
-        for name, values in of_ranks.items():
-            if values and len(values) != ranks:
-                raise ValueError(f"{name}: one of each of {ranks} ranks (received {len(values)})")
-        return self
-
 
 #: oom: no memory for its buffers
 #: time: a few rounds would take more than twice `measure.max_seconds`
@@ -482,7 +440,6 @@ class TrainingResult(Frozen):
 #: wrong: its result is wrong
 #: uneven: of older records, a message that could not be divided among the ranks
 WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
-OfRanks = Annotated[tuple[Ratio, ...], Field(min_length=1)]
 
 
 class MessageBlock(Frozen):
@@ -496,10 +453,6 @@ class MessageBlock(Frozen):
     time_s: tuple[Seconds, ...] = Field(min_length=1)
     #: operations that count
     num_operations: Count
-    #: of older records: cores that the process of each of the record's `ranks` used
-    busy_cores: OfRanks | None = None
-    #: of older records: busy share of the cores that each of them may use
-    host_busy: OfRanks | None = None
 
     @property
     def slowest_s(self) -> float:
@@ -538,10 +491,6 @@ class CollectivesResult(Frozen):
     stopped_by: StopReason
     #: what was not measured
     missing: tuple[NotMeasured, ...] = ()
-    #: of older records: a number for the host of each of the record's `ranks`
-    hosts: tuple[Whole, ...] = ()
-    #: of older records: cores that each of the record's `ranks` may use
-    host_cores: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     #: time of setting up, in s
     setup_s: Duration
     #: time of warming up and checking, in s

@@ -13,7 +13,6 @@ traces/          of profiled trials: one directory a trial, with files of every 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from raybench.errors import StoreError
-from raybench.machine.environment import Environment, differences_on_resume
+from raybench.machine.environment import Environment, differences
 from raybench.records.epochs_csv import epochs_csv
 from raybench.records.record import (
     SCHEMA_VERSION,
@@ -168,9 +167,6 @@ class ResultsDirectory:
                     self.warnings.append(f"{error.problems[0]}; it is left out")
         if self._good_end and not self._records:
             raise StoreError(*self.warnings[:3], f"{path}: no whole record")
-        names = list(dict.fromkeys(record.study for record in self._records))
-        if len(names) > 1:
-            self.warnings.append(f"{path}: records of several studies: {', '.join(names)}")
 
     @classmethod
     def create(cls, path: Path, asked: Asked, environment: Environment) -> Self:
@@ -184,21 +180,10 @@ class ResultsDirectory:
         with _named(path):
             path.mkdir(parents=True, exist_ok=True)
             directory = cls(path, lock_directory(path))
-        try:
-            with _named(path):
-                if not isinstance(asked, Sweep):  # which has no steps
-                    (path / SAMPLES).mkdir(exist_ok=True)
-                described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
-                write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-                write_synced(path / _file_of(asked), to_toml(asked))
-                write_synced(path / TRIALS, "")
-        except BaseException:
-            for name in (TRIALS, _file_of(asked), ENVIRONMENT):  # so that the next attempt finds it empty
-                (path / name).unlink(missing_ok=True)
-            if (path / SAMPLES).is_dir():
-                (path / SAMPLES).rmdir()
-            directory.close()
-            raise
+            described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
+            write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
+            write_synced(path / _file_of(asked), to_toml(asked))
+            write_synced(path / TRIALS, "")
         return directory
 
     @classmethod
@@ -279,8 +264,6 @@ class ResultsDirectory:
     def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(descriptor).st_size < self._good_end:
-                raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
             # A torn line of a killed process ends here, as does half a line of a full disk.
             os.ftruncate(descriptor, self._good_end)
             os.lseek(descriptor, self._good_end, os.SEEK_SET)
@@ -310,7 +293,7 @@ class ResultsDirectory:
             for name in [*before, *(name for name in now if name not in before)]
             if _said(before.get(name)) != _said(now.get(name)) and name not in asked.MAY_CHANGE_ON_RESUME
         ]
-        lines += differences_on_resume(self.environment(), environment)
+        lines += differences(self.environment(), environment, may_lack_nodes=True)
         if lines:
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
 
@@ -359,28 +342,22 @@ def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
     import pyarrow as pa  # 0.2 s that commands without samples do not pay
     import pyarrow.parquet as pq
 
-    def repeated(values: Any, per: Sequence[int]) -> Any:
-        return np.repeat(np.asarray(values), per)
-
-    sizes = [block.step_time_s.size for block in step_times]
-    ranks = [np.repeat(np.asarray(block.ranks, np.int32), block.step_time_s.shape[1]) for block in step_times]
-    steps = [
-        np.tile(np.arange(block.step_time_s.shape[1], dtype=np.int32), len(block.ranks))
-        for block in step_times
-    ]
-    table = pa.table(
-        {
+    def columns(block: BlockStepTimes) -> dict[str, Any]:
+        ranks, steps = block.step_time_s.shape
+        return {
             #: what was run
-            "variant": pa.array(repeated([block.variant for block in step_times], sizes)).dictionary_encode(),
+            "variant": np.full(ranks * steps, block.variant),
             #: number of the round, from 0
-            "round": pa.array(repeated(np.asarray([block.round for block in step_times], np.int32), sizes)),
+            "round": np.full(ranks * steps, block.round, np.int32),
             #: rank in the worker group
-            "rank": pa.array(np.concatenate(ranks)),
+            "rank": np.repeat(np.asarray(block.ranks, np.int32), steps),
             #: number of the step in its block, from 0
-            "step": pa.array(np.concatenate(steps)),
+            "step": np.tile(np.arange(steps, dtype=np.int32), ranks),
             #: from one optimizer step to the next, in s
-            "step_time_s": pa.array(np.concatenate([block.step_time_s.ravel() for block in step_times])),
+            "step_time_s": block.step_time_s.ravel(),
         }
-    )
+
+    blocks = [columns(block) for block in step_times]
+    table = pa.table({name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]})
     path.parent.mkdir(exist_ok=True)
     replace_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))

@@ -15,6 +15,7 @@ SHARDED = "the step waits for {transferred_bytes} of FSDP's gathers and scatters
 BY_LATENCY = f"{WAITS}, and latency is {{latency_share}} of their time"
 SLOW_RANK = "{rank} takes {excess_ratio} longer than the others in every step"
 WAITS_FOR_SLOWEST = "ranks wait for the slowest, which changes from step to step"
+NO_CORE = "{narrow} may use no core of NUMA node {numa_node}, which its GPU is on"
 SHARE_CORES = "{ranks} workers of {threads} share {cores} cores"
 GRADIENT_PARITY = "the first gradient of {strategy} differs from one device's by {gradient_difference}"
 PARITY = "the first losses of {strategy} differ from one device's by {relative_difference}"
@@ -73,6 +74,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.THROTTLING: "rank {ranks} reported it in {throttled_rounds} of {rounds} rounds",
     Reason.CLOCK_FELL: "a clock fell by {clock_drop_ratio} between rounds",
     FindingName.NARROW_PCIE: "{narrow} has PCIe {link}, and could have {most_link}",
+    FindingName.FAR_CORES: f"{NO_CORE}, at a cost that was not measured",
+    Reason.SLOW_TOO: f"{NO_CORE}, and is the slow rank",
     FindingName.STILL_WARMING: "{rank} grew {warmer_c} degrees warmer in the rounds, to {temperature_c}",
     FindingName.HOST_SYNCHRONIZATION: "a step waits for its GPU {waits}, at {lines}",
     FindingName.LITTLE_MEMORY: "a GPU was full {retries} in the rounds, and torch emptied its cache",
@@ -159,6 +162,10 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.QUOTA: "use fewer workers or threads, or raise the limit (resources.limits.cpu, --cpus)",
     FindingName.THROTTLING: "check temperature and power limit (nvidia-smi -q -d CLOCK,POWER,TEMPERATURE)",
     FindingName.NARROW_PCIE: "use its fastest slot, reseat the card, or check its riser and the BIOS",
+    FindingName.FAR_CORES: (
+        "give ranks cores of their GPUs' nodes: numactl --cpunodebind, torchrun --numa-binding, or Slurm's "
+        "--gpu-bind=closest and --cpu-bind"
+    ),
     FindingName.STILL_WARMING: "measure longer (measure.max_seconds), as clocks may fall on a warm GPU",
     FindingName.HOST_SYNCHRONIZATION: "read losses and metrics in few steps, and keep sizes on the host",
     FindingName.LITTLE_MEMORY: "use a smaller batch or activation_checkpointing",

@@ -43,13 +43,6 @@ def bucket_sizes_mb(cap: float | str) -> tuple[float, ...]:
     return tuple(map(float, cap.split("/"))) if isinstance(cap, str) else (float(cap),)
 
 
-def _batch(value: Any) -> Any:
-    is_size = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    if value != MAX and not is_size:
-        raise ValueError('a whole number above 0, or "max"')
-    return value
-
-
 class Setting(Model):
     """One value for each knob: what an Optuna trial or a point of the grid asks for."""
 
@@ -422,7 +415,7 @@ def _list_fields() -> dict[str, Any]:
     for name, field in Setting.model_fields.items():
         item = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         if name == "batch_size":
-            item = Annotated[int | str, BeforeValidator(_batch)]
+            item = PositiveInt | Literal["max"]
         of_many = Annotated[tuple[item, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)]  # type: ignore[valid-type]
         fields[name] = (of_many, Field((field.default,), description=_LISTED.get(name, field.description)))
     return fields

@@ -14,17 +14,8 @@ from pydantic import ValidationError
 import raybench
 from raybench.errors import RequestError
 from raybench.spec.study import Study
-from raybench.spec.user_input import (
-    DEEPEST,
-    LONGEST_TOML_BYTES,
-    did_you_mean,
-    flat,
-    home_path,
-    parse_toml,
-    real_path,
-    received,
-)
-from raybench.spec.validation import fields, from_validation, what_pydantic_cannot_word
+from raybench.spec.user_input import did_you_mean, flat, home_path, received
+from raybench.spec.validation import fields, from_validation
 from raybench.spec.workloads import OwnCodeSpec, ScriptSpec
 
 DEFAULT_STUDY = "default"
@@ -53,7 +44,7 @@ def find_study(name_or_path: str | None) -> Path:
     known = studies()
     if name in known:
         return known[name]
-    path = home_path(name, "the study")
+    path = home_path(name)
     if path.exists() or path.suffix == ".toml" or "/" in name:
         if not path.exists() and path.stem in known and "/" not in name:
             return known[path.stem]
@@ -88,7 +79,7 @@ def load_study(
     is_module = isinstance(workload, ScriptSpec) and workload.is_module  # for which python -m looks here
     if not (is_module or isinstance(workload, OwnCodeSpec)) or study.code_folder is not None:
         return study
-    folder = real_path(path).parent if path and not is_module else Path.cwd()
+    folder = path.resolve().parent if path and not is_module else Path.cwd()
     return study.model_copy(update={"code_folder": str(folder)})
 
 
@@ -96,16 +87,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file; raises ``RequestError`` in one line for a file that is none."""
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST_TOML_BYTES + 1)
-        text = content.decode("utf-8")
+            return tomllib.load(file)
     except UnicodeDecodeError as error:
         raise RequestError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if len(content) > LONGEST_TOML_BYTES:
-        raise RequestError(f"{path}: at most {LONGEST_TOML_BYTES:,} bytes")
-    try:
-        return parse_toml(text, str(path))
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"{path}: not TOML: {error}") from None
 
@@ -129,21 +115,10 @@ def resolve(
             layers.append(("is_smoke", True))
     for field, value in [*layers, *overrides]:
         _put(merged, field, value)
-    if isinstance(merged.get("environment"), dict):
-        merged["environment"] = {name: _texts(value) for name, value in merged["environment"].items()}
-    return _validated(merged)
-
-
-def _validated(data: dict[str, Any]) -> Study:
-    faults = what_pydantic_cannot_word(data)
-    lines = [line for each in faults.values() for line in each]
     try:
-        study = Study.model_validate(data)
+        return _with_ddp_knobs(Study.model_validate(merged))
     except ValidationError as error:
-        lines += from_validation(error, data, fields(), but=faults)
-    if lines:
-        raise RequestError(*lines)
-    return _with_ddp_knobs(study)
+        raise RequestError(*from_validation(error, merged, fields())) from None
 
 
 def _where_it_is(link: str, script: ScriptSpec) -> str:
@@ -168,7 +143,7 @@ def _with_ddp_knobs(study: Study) -> Study:
 
 def _put(data: dict[str, Any], field: str, value: Any) -> None:
     *tables, last = field.split(".")
-    if not last or not all(tables) or len(tables) >= DEEPEST:
+    if not last or not all(tables):
         raise RequestError(f"{received(field)}: a dotted field such as knobs.batch_size")
     here = data
     for depth, name in enumerate(tables):
@@ -178,15 +153,6 @@ def _put(data: dict[str, Any], field: str, value: Any) -> None:
             raise RequestError(f"{field}: unknown field, {above} is a value (received {received(inner)})")
         here = inner
     here[last] = copy.deepcopy(value)
-
-
-def _texts(value: Any) -> Any:
-    """An environment variable is text: ``1`` is "1" there, and ``true`` is "true"."""
-    if isinstance(value, list | tuple):
-        return [_texts(item) for item in value]
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
 
 
 def question(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -38,6 +37,31 @@ WorldSizes = Annotated[
     Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)],
     BeforeValidator(lambda value: (value,) if isinstance(value, int) else value),
 ]
+
+# Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
+RESERVED_VARIABLES = {
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK"), "each worker's own, set by Ray Train"),
+    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "set by Ray Train; say scaling.world_sizes"),
+    **dict.fromkeys(("MASTER_ADDR", "MASTER_PORT"), "where the workers meet, set by Ray Train"),
+    "CUDA_VISIBLE_DEVICES": "set by Ray for each worker; set it for the whole command instead",
+}
+
+
+def _not_reserved(name: str) -> str:
+    if name in RESERVED_VARIABLES:
+        raise ValueError(f"not a study's to set: {RESERVED_VARIABLES[name]}")
+    return name
+
+
+def _text(value: Any) -> Any:
+    """A variable is text: ``1`` is "1" there, and ``true`` is "true"."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+Variable = Annotated[str, AfterValidator(_not_reserved)]
+Texts = Annotated[tuple[Annotated[str, BeforeValidator(_text)], ...], Field(min_length=1), ListOrValue]
 Pruner = Literal["none", "median", "successive_halving", "hyperband"]
 Objective = Literal["throughput", "efficiency", "cost_per_sample", "peak_memory"]
 
@@ -233,7 +257,7 @@ class Study(Model):
         description="what joins the devices of scaling.as_if; unset: they are joined as those here are",
     )
     knobs: Knobs = Field(default_factory=lambda: Knobs(), description="the settings to explore")
-    environment: dict[str, Annotated[tuple[str, ...], Field(min_length=1), ListOrValue]] = Field(
+    environment: dict[Variable, Texts] = Field(
         default_factory=dict, description="process knobs: environment variables and the values to explore"
     )
     search: SearchSpec = Field(SearchSpec(), description="how settings are chosen")
@@ -361,7 +385,5 @@ class Study(Model):
         accumulations = self.knobs.gradient_accumulation
         if self.search.method == "ablation":
             accumulations = accumulations[:1]
-        whole = world_size * math.lcm(*accumulations)  # what divides by it divides by each: no list of pairs
-        uneven = (batch for batch in self.knobs.batch_size if batch != MAX and batch % whole)
-        pairs = itertools.product(itertools.islice(uneven, 1), accumulations)
+        pairs = itertools.product((each for each in self.knobs.batch_size if each != MAX), accumulations)
         return next((pair for pair in pairs if pair[0] % (world_size * pair[1])), None)

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import json
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from raybench.errors import RequestError
 from raybench.spec.base import Model
 
-# The studies that come with raybench are of 2 kB. tomllib's time grows with the square of a dotted key.
-LONGEST_TOML_BYTES = 128 * 2**10
-DEEPEST = 16  # tables and lists in each other, parts of a dotted field
-
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 
 def to_toml(asked: Model) -> str:
@@ -96,13 +90,8 @@ def _key(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + "".join(_ESCAPES.get(char) or _control(char) for char in text) + '"'
-
-
-def _control(char: str) -> str:
-    number = ord(char)
-    is_text = 0x20 <= number < 0x7F or 0xA0 <= number < 0xD800 or number >= 0xE000
-    return char if is_text else f"\\u{number:04X}"
+    """As JSON does, which leaves one character as it is that TOML does not take so."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -114,47 +103,6 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield f"{prefix}{name}", value
 
 
-def parse_toml(text: str, what: str) -> dict[str, Any]:
-    """The tables of a TOML text. ``what`` names it in faults.
-
-    Raises:
-        tomllib.TOMLDecodeError: it is none.
-        RequestError: it is too deep, or has a number that Python does not read.
-    """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise
-    except RecursionError:
-        raise _too_deep(what) from None
-    except ValueError as error:  # a whole number of some thousand digits
-        raise RequestError(f"{what}: {error}") from None
-    _check_depth(tables, what)
-    return tables
-
-
-def _check_depth(value: Any, what: str, deepest: int = DEEPEST) -> None:
-    if deepest < 0:
-        raise _too_deep(what)
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    for each in inner:
-        _check_depth(each, what, deepest - 1)
-
-
-def _too_deep(what: str) -> RequestError:
-    return RequestError(f"{what}: tables and lists at most {DEEPEST} deep in each other")
-
-
-def home_path(path: str | os.PathLike[str], what: str) -> Path:
-    """The path, ``~`` and ``~name`` expanded; a name that is no user's is refused."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise RequestError(
-            f"{what}: ~ before a user that there is (received {received(str(path))})"
-        ) from None
-
-
-def real_path(path: Path) -> Path:
-    """Where its links lead; where they lead in a circle it stays as it is, and reading it says so."""
-    return Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for those
+def home_path(path: str | os.PathLike[str]) -> Path:
+    """The path, ``~`` and ``~name`` expanded; a name that is no user's stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,7 +15,7 @@ from raybench.spec.knobs import BUCKET_RULE, Knobs
 from raybench.spec.study import Study
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import did_you_mean, literal, nearest, received
-from raybench.spec.workloads import OWN, OWN_CODE, WORKLOADS, kind_of
+from raybench.spec.workloads import OWN_CODE, WORKLOADS, kind_of
 
 # Types that pydantic's annotation does not tell in plain words.
 _TYPES = {
@@ -25,7 +25,6 @@ _TYPES = {
     "world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
-    "knobs.batch_size": 'a whole number above 0, or "max"',
     "knobs.bucket_cap_mb": BUCKET_RULE,
     "network": "text such as 8x400Gbit/s, or a table of its own",
     "training.seeds": "a number of seeds above 0, or whole numbers of at least 0, each once",
@@ -148,82 +147,23 @@ def _default(field: FieldInfo, is_knob: bool) -> str | None:
 
 Path = tuple[str | int, ...]
 
-# Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
-RESERVED_VARIABLES = {
-    **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK"), "each worker's own, set by Ray Train"),
-    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "set by Ray Train; say scaling.world_sizes"),
-    **dict.fromkeys(("MASTER_ADDR", "MASTER_PORT"), "where the workers meet, set by Ray Train"),
-    "CUDA_VISIBLE_DEVICES": "set by Ray for each worker; set it for the whole command instead",
-}
 
-
-def what_pydantic_cannot_word(data: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The faults of variables and of which workload is meant, by table."""
-    faults = dict[str, list[str]]()
-    if isinstance(environment := data.get("environment"), Mapping):
-        faults["environment"] = _variables(environment)
-    if "workload" in data:
-        faults["workload"] = _which_workload(data["workload"])
-    return {table: lines for table, lines in faults.items() if lines}
-
-
-def _variables(environment: Mapping[str, Any]) -> list[str]:
-    named = [name for name in environment if not name or "=" in name or "\0" in name]
-    return [f"environment: {received(name)} cannot be the name of a variable" for name in named] + [
-        f"environment.{name}: not a study's to set: {why}"
-        for name, why in RESERVED_VARIABLES.items()
-        if name in environment
-    ]
-
-
-def _which_workload(workload: Any) -> list[str]:
-    if not isinstance(workload, Mapping):
-        return [f"workload: a table with a name or a factory (received {received(workload)})"]
-    names = [kind for kind in WORKLOADS if kind not in OWN]
-    name = workload.get("name")
-    functions = [key for key in OWN if key in workload]
-    if len(functions) > 1:
-        return [f"workload: one of {', '.join(OWN)} (received {' and '.join(functions)})"]
-    if functions:
-        both = f"workload: a name or a {functions[0]}, not both (received name = {received(name)})"
-        return [both] if "name" in workload else []
-    if "name" not in workload:
-        return [f'workload: neither name ({", ".join(names)}) nor factory = "package.module:function"']
-    if name in names:
-        return []
-    hint = did_you_mean(name, names, '"{}"')
-    own = 'or factory = "package.module:function"'
-    return [f"workload.name: one of {', '.join(names)}, {own} (received {received(name)}){hint}"]
-
-
-def from_validation(
-    error: ValidationError, data: Mapping[str, Any], rows: Iterable[FieldRow], but: Collection[str] = ()
-) -> list[str]:
+def from_validation(error: ValidationError, data: Mapping[str, Any], rows: Iterable[FieldRow]) -> list[str]:
     """One line for each fault that pydantic found in ``data`` by the ``rows`` of its fields.
-
-    ``but`` for those of some tables.
 
     A union gives an error for each member: the deepest place keeps its line, the rest is left out.
     """
-    found: dict[Path, list[tuple[str, str]]] = {}
+    found: dict[Path, str] = {}
     workload = data.get("workload")
     kind = kind_of(dict(workload)) if isinstance(workload, Mapping) else None
     by_name = {row.name: row for row in rows if row.workload in (None, kind)}
     for each in error.errors(include_url=False):
-        if each["loc"][:1] and each["loc"][0] in but:
-            continue
         place, value = _place(each["loc"], data, is_absent=each["type"] == "missing")
         message = str(each["msg"]).removeprefix("Value error, ") if each["type"] == "value_error" else None
-        line = _line(place, each["type"], message, value, by_name)
-        found.setdefault(place, []).append((each["type"], line))
-    lines: list[str] = []
-    for place, entries in found.items():
-        if place and any(other[: len(place)] == place and other != place for other in found):
-            entries = [(kind, line) for kind, line in entries if kind == "value_error"]
-        if entries:
-            # Several entries for one place are a union's members, and read the same but for a value_error.
-            lines.append(next((line for kind, line in entries if kind == "value_error"), entries[0][1]))
-    return list(dict.fromkeys(lines))
+        if message or place not in found:  # of a union's members all but that read the same
+            found[place] = _line(place, each["type"], message, value, by_name)
+    above = {other[:depth] for other in found for depth in range(1, len(other))}
+    return list(dict.fromkeys(line for place, line in found.items() if place not in above))
 
 
 def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> tuple[Path, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -19,6 +20,7 @@ from pydantic import (
 
 from raybench.spec.base import ListOrValue, Model, PositiveInt, Switch, no_repeats
 from raybench.spec.knobs import Setting
+from raybench.spec.user_input import did_you_mean, received
 
 VocabularySize = Annotated[int, Field(ge=100, strict=True)]
 SequenceLength = Annotated[int, Field(ge=4, strict=True)]
@@ -319,13 +321,6 @@ class ScriptSpec(Model):
 
         return [_PLACEHOLDER.sub(value_of, word) for word in shlex.split(self.args)]
 
-    @field_validator("links")
-    @classmethod
-    def _links_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({link.rstrip("/").rsplit("/", 1)[-1] for link in value}) < len(value):
-            raise ValueError("names that differ")
-        return value
-
     @field_validator("ddp_knobs")
     @classmethod
     def _are_ddps(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -365,15 +360,28 @@ OWN_CODE: dict[str, type[OwnCodeSpec]] = {
 OWN = (*OWN_CODE, ScriptSpec.KEY)  # keys that tell workloads of one's own
 
 
+NAMED = ("mlp", "vision", "text", "causal_lm")
+
+
+def _is_one(value: Any) -> Any:
+    """Refuse what no model below is, or several are."""
+    if isinstance(value, Model):
+        return value
+    keys = [key for key in ("name", *OWN) if key in value] if isinstance(value, Mapping) else []
+    if len(keys) != 1:
+        both = f", not {' and '.join(keys)}" if keys else ""
+        raise ValueError(f"a table with one of name, {', '.join(OWN)}{both}")
+    if keys == ["name"] and value["name"] not in NAMED:
+        hint = did_you_mean(value["name"], NAMED, '"{}"')
+        raise ValueError(f"name: one of {', '.join(NAMED)} (received {received(value['name'])}){hint}")
+    return value
+
+
 def kind_of(value: Any) -> str | None:
     """Which of ``WORKLOADS`` a ``[workload]`` is: by the key that names a function, else by its name."""
     if isinstance(value, Model):
         return getattr(value, "KEY", None) or str(getattr(value, "name", ""))
-    if not isinstance(value, dict):
-        return None
-    name = value.get("name")
-    own = next((key for key in OWN if key in value), None)
-    return own or (name if isinstance(name, str) else None)
+    return next((key for key in OWN if key in value), value.get("name"))
 
 
 WorkloadSpec = Annotated[
@@ -386,6 +394,7 @@ WorkloadSpec = Annotated[
     | Annotated[TrainerSpec, Tag("trainer")]
     | Annotated[LightningSpec, Tag("lightning")],
     Discriminator(kind_of),
+    BeforeValidator(_is_one),
 ]
 WORKLOADS: dict[str, type[Model]] = {
     "mlp": MLPSpec,

@@ -167,6 +167,7 @@ class GpuLike(CUDADevice):
         works_s = self.work.without_a_pause_s(now)
         hot = works_s is not None and works_s > HOT_AFTER_S
         return {
+            "nvmlDeviceGetPciInfo": None,
             "nvmlDeviceGetTemperature": 40 + 10 * (now - self.work.began) / HOTTER_EVERY_S,
             "nvmlDeviceGetClockInfo": IDLE_MHZ if works_s is None else HOT_MHZ if hot else FAST_MHZ,
             "nvmlDeviceGetCurrentClocksThrottleReasons": HOT if hot else 0,

@@ -25,8 +25,7 @@ from raybench.records import store
 from raybench.records.record import SCHEMA_VERSION
 from raybench.records.store import ResultsDirectory
 from raybench.report.communication import write_sweep_report
-from raybench.spec.study import Study
-from raybench.spec.validation import RESERVED_VARIABLES
+from raybench.spec.study import RESERVED_VARIABLES, Study
 from raybench.workloads import protocol
 from tests.conftest import ROOT
 from tests.support.reference import columns

@@ -10,6 +10,7 @@ from raybench.analysis.findings.case import Around, Case, Peers, Rule
 from raybench.analysis.findings.communication import communication_bound, interference, unattributed_loss
 from raybench.analysis.findings.compute import contention, costly_wrapper, data_bound, other_processes
 from raybench.analysis.findings.evenness import (
+    far_cores,
     host_synchronization,
     jitter,
     little_memory,
@@ -40,6 +41,7 @@ RULES: Mapping[FindingName, Rule] = {
     FindingName.OTHER_PROCESSES: other_processes,
     FindingName.THROTTLING: throttling,
     FindingName.NARROW_PCIE: narrow_pcie,
+    FindingName.FAR_CORES: far_cores,
     FindingName.STILL_WARMING: still_warming,
     FindingName.HOST_SYNCHRONIZATION: host_synchronization,
     FindingName.LITTLE_MEMORY: little_memory,

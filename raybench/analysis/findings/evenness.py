@@ -295,6 +295,20 @@ def narrow_pcie(case: Case) -> Finding | None:
     return case.found(FindingName.NARROW_PCIE, Severity.WARNING, values, named=named)
 
 
+def far_cores(case: Case) -> Finding | None:
+    """A rank without a core on its GPU's NUMA node: what it costs is known where the rank is the slow one."""
+    nodes = zip(case.record.ranks, case.steps.numa_nodes, strict=False)
+    far = {rank: each.node for rank, each in nodes if each is not None and not each.cores}
+    if not far:
+        return None
+    slow = case.finding(straggler)
+    is_slow = slow is not None and slow.values["rank"] in far
+    rank = int(slow.values["rank"]) if slow is not None and is_slow else next(iter(far))
+    values, named = {"ranks": len(far), "rank": rank, "numa_node": far[rank]}, node_of(case.record, rank)
+    severity, reason = (Severity.WARNING, Reason.SLOW_TOO) if is_slow else (Severity.NOTE, None)
+    return case.found(FindingName.FAR_CORES, severity, values, reason=reason, named=named)
+
+
 def little_memory(case: Case) -> Finding | None:
     """Torch's allocator found a GPU full, and emptied its cache to go on."""
     retries = sum(case.steps.allocator_retries)  # in the rounds, on all ranks

@@ -51,6 +51,8 @@ class FindingName(StrEnum):
     THROTTLING = "throttling"
     #: a GPU's PCIe link is of an older generation than the GPU, or has fewer lanes than GPU and slot
     NARROW_PCIE = "narrow PCIe link"
+    #: a rank may use no core of its GPU's NUMA node; a warning where it is the slow rank too
+    FAR_CORES = "cores far from the GPU"
     #: a GPU was 5 degrees warmer after the rounds than in the first: the clocks of hours may be lower
     STILL_WARMING = "still warming up"
     #: lines of code at which a step waits for its GPU, so that the host cannot give it work ahead
@@ -133,6 +135,8 @@ class Reason(StrEnum):
     QUOTA = auto()
     # throttling
     CLOCK_FELL = auto()
+    # cores far from the GPU
+    SLOW_TOO = auto()  # the rank is the slow one
     # losses disagree
     LEGITIMATE = auto()  # as something in the model explains it
     LEGITIMATE_GRADIENT = auto()  # the same of the gradient alone

@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
+from raybench.machine import gpus
 from raybench.machine.host import DeviceKind, host_id
-from raybench.records.results import PCIeLink
+from raybench.records.results import NUMANode, PCIeLink
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.device import AvailableMemory, Device, MemoryPeak
 
@@ -194,6 +195,11 @@ class CUDADevice(Device):
         names = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "GpuMaxPcieLinkGeneration")
         told = [self._read(f"nvmlDeviceGet{name}") for name in (*names, "MaxPcieLinkWidth")]
         return PCIeLink(**dict(zip(PCIeLink.model_fields, told, strict=True))) if all(told) else None
+
+    def numa_node(self) -> NUMANode | None:
+        """By the kernel's files on its PCI address."""
+        near = gpus.cores_near(gpus.address(self._read("nvmlDeviceGetPciInfo")))
+        return None if near is None else NUMANode(node=near[0], cores=near[1])
 
     def networks(self) -> str | None:
         """By NCCL's log of what it connects."""

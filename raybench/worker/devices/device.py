@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
 from raybench.machine.host import DeviceKind
-from raybench.records.results import PCIeLink
+from raybench.records.results import NUMANode, PCIeLink
 from raybench.spec.knobs import Setting
 
 
@@ -163,6 +163,10 @@ class Device(Protocol):
 
     def pcie_link(self) -> PCIeLink | None:
         """The link to the host, now: that of an idle device may be slower."""
+        return None
+
+    def numa_node(self) -> NUMANode | None:
+        """The GPU's node on a host of several, and its cores that this process may use; None on CPUs."""
         return None
 
     def networks(self) -> str | None:

@@ -182,6 +182,7 @@ class StepsTrial:
             "quota_used_up": quota,
             "nccl_networks": self._device.networks(),
             "pcie_links": link,
+            "numa_nodes": self._device.numa_node(),
             "allocator_retries": retries,
         }
         ranks = self._team.gather(own)

@@ -16,11 +16,11 @@ def printed(found, width=80):
 
 
 def test_a_check_that_fails_hides_no_other(monkeypatch):
-    def broken():
+    def memory():
         raise OSError("no /proc here")
         yield
 
-    monkeypatch.setattr(checks, "memory", broken)
+    monkeypatch.setattr(checks, "memory", memory)
     monkeypatch.setattr(checks, "_busy_processes", list)  # which takes a second
     found = examine(with_workers=False)
     assert Check("memory", "warning", "could not be examined: OSError: no /proc here") in found

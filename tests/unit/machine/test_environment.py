@@ -11,7 +11,6 @@ from raybench.machine.environment import (
     Environment,
     capture,
     differences,
-    differences_on_resume,
     of_nodes,
     unlike_nodes,
 )
@@ -210,8 +209,8 @@ def test_a_cluster_goes_on_with_the_same_kinds_of_nodes_in_any_order():
 def test_a_run_goes_on_with_fewer_nodes_of_those_kinds() -> None:
     slow, fast = an_environment(hostname="a"), an_environment(hostname="b", cores=8)
     before = of_nodes([slow, fast, fast])
-    assert differences_on_resume(before, fast) == []
-    assert differences_on_resume(before, of_nodes([fast, slow])) == []
-    assert differences_on_resume(before, of_nodes([slow, slow])) == ["cores: 8 before, 4 now"]
+    assert differences(before, fast, may_lack_nodes=True) == []
+    assert differences(before, of_nodes([fast, slow]), may_lack_nodes=True) == []
+    assert differences(before, of_nodes([slow, slow]), may_lack_nodes=True) == ["cores: 8 before, 4 now"]
     more = of_nodes([slow, fast, fast, fast])
-    assert differences_on_resume(before, more) == ["nodes: 3 before, 4 now"]
+    assert differences(before, more, may_lack_nodes=True) == ["nodes: 3 before, 4 now"]

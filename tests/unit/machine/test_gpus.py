@@ -9,7 +9,7 @@ import pytest
 
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
-from raybench.machine import checks, gpus
+from raybench.machine import checks, gpus, host
 from raybench.machine.environment import capture
 from raybench.machine.host import WorkerNeeds
 
@@ -46,9 +46,6 @@ def paper_driver(**changes):
         "nvmlDeviceGetClockInfo": lambda handle, kind: 345,
         "nvmlDeviceGetMaxPcieLinkGeneration": lambda handle: 5,
         "nvmlDeviceGetMaxPcieLinkWidth": unsupported,
-        "nvmlDeviceGetCpuAffinity": lambda handle, words: (
-            [0b1100] * words if handle == "gpu0" else [3] * words
-        ),
         "nvmlDeviceGetComputeMode": lambda handle: 3 if handle == "gpu2" else 0,
         "nvmlDeviceGetMigMode": unsupported,
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=7)] * (handle == "gpu1"),
@@ -67,15 +64,12 @@ def paper(monkeypatch):
 
 
 def test_gpus_their_links_and_what_they_do_not_tell(paper, monkeypatch):
-    monkeypatch.setattr(gpus.os, "cpu_count", lambda: 128)
     found = gpus.graphics()
     assert found.gpus[0].name == "H200"
     assert found.gpus[0].compute_capability == "9.0"
     assert found.gpus[0].power_limit_watts == 700
     assert (found.gpus[0].max_clock_mhz, found.gpus[0].max_memory_clock_mhz) == (1980, 3201)
     assert found.gpus[0].pcie_width is None
-    monkeypatch.setattr(gpus, "allowed_cores", lambda: (0, 1, 66))
-    assert [gpu.cores_near for gpu in gpus.graphics().gpus] == [1, 2, 2]
     assert [gpu.is_exclusive for gpu in found.gpus] == [False, False, True]
     assert found.links == (("X", "NV2", "SYS"), ("NV2", "X", "SYS"), ("SYS", "SYS", "X"))
     assert found.peer_to_peer == ((None, True, False), (True, None, False), (False, False, None))
@@ -83,6 +77,33 @@ def test_gpus_their_links_and_what_they_do_not_tell(paper, monkeypatch):
     assert found.processes == ((7, 1),)
     assert len(capture().gpus) == 3
     assert json.loads(capture().model_dump_json())["gpu_links"][0] == ["X", "NV2", "SYS"]
+
+
+def plant_nodes(folder, monkeypatch, gpu_nodes, cores):
+    """GPUs by PCI address and nodes with their cores, as the kernel's files have them."""
+    for place, node in gpu_nodes.items():
+        (folder / "pci" / place).mkdir(parents=True)
+        (folder / "pci" / place / "numa_node").write_text(f"{node}\n")
+    for node, each in enumerate(cores):
+        (folder / f"node{node}").mkdir()
+        (folder / f"node{node}" / "cpulist").write_text(f"{each}\n")
+    monkeypatch.setattr(gpus, "PCI_DEVICES", folder / "pci")
+    monkeypatch.setattr(host, "NODES", folder)
+    monkeypatch.setattr(gpus, "allowed_cores", lambda: (0, 1, 66))
+
+
+def test_cores_near_a_gpu_are_those_of_its_numa_node(paper, monkeypatch, tmp_path):
+    places = {"0000:00:00.0": 0, "0000:01:00.0": 1, "0000:02:00.0": -1, "0000:3b:00.0": 2}
+    plant_nodes(tmp_path, monkeypatch, places, ["0-31,64-95", "32-63,96-127", ""])
+    assert [gpu.cores_near for gpu in gpus.graphics().gpus] == [3, 0, None]
+    assert gpus.cores_near("00000000:01:00.0") == (1, 0)
+    assert gpus.cores_near("00000000:3B:00.0") is None  # a node of memory alone
+    assert gpus.cores_near("") is None
+
+
+def test_of_one_numa_node_there_is_nothing_to_say(monkeypatch, tmp_path):
+    plant_nodes(tmp_path, monkeypatch, {"0000:01:00.0": 0}, ["0-127"])
+    assert gpus.cores_near("0000:01:00.0") is None
 
 
 @pytest.mark.parametrize(

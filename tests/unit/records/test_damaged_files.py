@@ -47,8 +47,8 @@ def changed(line: bytes, place: tuple[Any, ...], value: Any) -> bytes:
     [
         ("steps", ("result", "bucket_bytes"), [0], "result.steps.bucket_bytes.0: "),
         ("steps", ("request", "config", "world_size"), 0, "request.steps.config.world_size: "),
-        ("trained", ("result", "epochs", 0, "train_correct"), 10**9, "result."),
-        ("trained", ("result", "epochs", 1, "samples"), [500], "result."),
+        ("trained", ("result", "epochs", 0, "train_correct"), -1, "result."),
+        ("trained", ("result", "epochs", 1, "samples"), [-1], "result."),
         ("swept", ("result", "rounds", 0, "blocks", 0, "time_s", 0), 0.0, "result."),
         ("swept", ("result", "measure_s"), float("nan"), "result."),
     ],

@@ -68,11 +68,11 @@ HEAD = "# nThread 1 nGpus 2 minBytes 8 maxBytes 128\n# Using devices\n" + "".joi
 @pytest.mark.parametrize(
     ("name", "header", "row", "collective", "time_s"),
     [
-        ("x.log", OLD, "8388608 2 float sum 523.1 16.04 16.04 0e+00 552.5 1 1 0e+00", "all_reduce", 552.5),
+        ("all_reduce_perf.log", OLD, "8388608 2 float sum 523.1 16 16 0 552.5 1 1 0", "all_reduce", 552.5),
         ("all_gather_perf.log", OLD_GATHER, "8388608 1 float 523.1 1 2 0 552.5 1 1 N/A", "all_gather", 523.1),
         ("broadcast_perf.txt", OLD, "8388608 2 half none 9 1 1 0 N/A N/A N/A N/A", "broadcast", 9.0),
         (
-            "x.log",
+            "all_reduce_perf.log",
             PER_ITERATION,
             "8388608 2 bfloat16 sum -1 5.1 1 1 0 1 2 3 4 552.5 1 1 0 1 2 3 4 2026-01-01 10:00:00",
             "all_reduce",

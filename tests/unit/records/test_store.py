@@ -309,15 +309,6 @@ def test_half_a_line_before_the_disk_was_full(path, monkeypatch):
     ]
 
 
-def test_records_cut_by_someone_else_are_not_filled_with_zeros(path):
-    with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
-        results.append(record(8))
-        (path / "trials.jsonl").write_bytes(b"")
-        assert "cut by someone else" in refused(results.append, record(16))
-        (path / "trials.jsonl").unlink()
-        assert "No such file" in refused(results.append, record(16))
-
-
 # --- the lock
 
 

@@ -169,7 +169,7 @@ def test_fields_name_every_field_with_type_default_and_meaning():
     assert {f"knobs.{name}" for name in Setting.model_fields} <= {row.name for row in rows}
     assert all(row.meaning and row.type for row in rows)
     by_name = {row.name: row for row in rows}
-    assert by_name["knobs.batch_size"].takes == 'a whole number above 0, or "max", or a list of these'
+    assert by_name["knobs.batch_size"].takes == 'a whole number above 0 or "max", or a list of these'
     assert by_name["knobs.batch_size"].default == "32"
     assert by_name["search.minimum_gain"].type == "a number above 0 and below 1"
     assert by_name["name"].required

@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.records.record import TrialRecord
-from raybench.records.results import PCIeLink
+from raybench.records.results import NUMANode, PCIeLink
 from raybench.report.finding_texts import evidence
 from raybench.spec.study import MeasureSpec
 from tests.support.alone import findings
@@ -159,6 +159,23 @@ def test_a_narrow_link_is_a_finding_of_its_rank() -> None:
     older = link.model_copy(update={"generation": 3})  # as it is in an older slot
     finding = found(with_result(record, pcie_links=(older, link)))[FindingName.NARROW_PCIE]
     assert evidence(finding) == "rank 0 has PCIe 3 x16, and could have 4 x16"
+
+
+def test_cores_far_from_a_gpu_are_a_note_unless_the_rank_is_the_slow_one() -> None:
+    record = measured(COSTS, STEADY, device="cuda")
+    near, far = NUMANode(node=0, cores=8), NUMANode(node=1, cores=0)
+    assert FindingName.FAR_CORES not in found(with_result(record, numa_nodes=(near, None)))
+    finding = found(with_result(record, numa_nodes=(near, far)))[FindingName.FAR_CORES]
+    assert (finding.severity, finding.values["rank"], finding.explains) == (Severity.NOTE, 1, None)
+    assert evidence(finding) == (
+        "rank 1 may use no core of NUMA node 1, which its GPU is on, at a cost that was not measured"
+    )
+    slow = measured(StepCosts(plain_s=0.01, offset_s=(0.0, 0.0015)), STEADY, device="cuda")
+    found_slow = found(with_result(slow, numa_nodes=(far, far)))
+    finding = found_slow[FindingName.FAR_CORES]
+    assert (finding.severity, finding.values["rank"]) == (Severity.WARNING, 1)
+    assert evidence(finding).startswith("rank 1, like 1 other rank, may use no core")
+    assert evidence(finding).endswith("and is the slow rank")
 
 
 def test_a_full_gpu_is_a_finding_where_the_allocator_had_to_ask_again() -> None:

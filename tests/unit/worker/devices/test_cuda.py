@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from raybench.records.results import PCIeLink
+from raybench.machine import gpus
+from raybench.records.results import NUMANode, PCIeLink
 from raybench.spec.knobs import Setting
 from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import MemoryPeak
@@ -56,6 +57,9 @@ class FakeNVML:
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
         return 16
 
+    def nvmlDeviceGetPciInfo(self, handle: str) -> Any:
+        return SimpleNamespace(busId=b"00000000:3B:00.0")
+
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
         return SimpleNamespace(gpu=self.utilization)
 
@@ -96,6 +100,12 @@ def test_the_link_to_the_host_is_known_with_what_it_could_be(gpu, monkeypatch):
     nvml.lanes = 0  # as a virtual machine may say
     assert device.pcie_link() is None
     assert open_gpu(monkeypatch, None).pcie_link() is None
+
+
+def test_the_numa_node_is_that_of_the_gpus_address(gpu, monkeypatch):
+    monkeypatch.setattr(gpus, "cores_near", {"00000000:3B:00.0": (1, 0), "": None}.get)
+    assert open_gpu(monkeypatch, FakeNVML()).numa_node() == NUMANode(node=1, cores=0)
+    assert open_gpu(monkeypatch, None).numa_node() is None
 
 
 def test_without_the_drivers_library_nothing_is_told(gpu, monkeypatch):
