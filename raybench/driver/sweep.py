@@ -21,6 +21,7 @@ from raybench.records.record import State, TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import NodePlacement, Sweep
 
+# Without GPUs' links to each other and memory that they share NCCL has the adapters left.
 THROUGH_ADAPTERS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
 
@@ -46,10 +47,6 @@ class SweepPlan:
         everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in self.placements else []
         return max([*self.world_sizes, *everyone])
 
-    def environments(self) -> list[dict[str, str]]:
-        """Without GPUs' links to each other and memory that they share NCCL has the adapters left."""
-        return [THROUGH_ADAPTERS if self.sweep.loopback_nic else {}]
-
     @property
     def oversubscribed(self) -> bool:
         """Whether the group has more workers than there are devices."""
@@ -60,7 +57,7 @@ class SweepPlan:
         """Where messages go, the largest world size first: it is what is asked about most."""
         return tuple(
             Place(
-                environment=self.environments()[0],
+                environment=THROUGH_ADAPTERS if self.sweep.loopback_nic else {},
                 world_size=world_size,
                 placement=placement,
                 device=self.device,

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import psutil
 
@@ -16,22 +16,12 @@ from raybench.launch import signals
 DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
 
 
-class Deaths:
-    """Which of the processes, by rank, are there, of those that can be seen from this one's container."""
-
-    def __init__(self, pids: Mapping[int, int]) -> None:
-        self._pids = {rank: pid for rank, pid in pids.items() if not _is_gone(pid)}
-
-    def alive(self) -> list[int]:
-        """The ranks whose processes are there."""
-        return [rank for rank, pid in self._pids.items() if not _is_gone(pid)]
-
-
-def _is_gone(pid: int) -> bool:
+def is_there(pid: int) -> bool:
+    """Whether a process lives, and can be seen from this one's container."""
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return True
+        return False
 
 
 CALLS_RAY = ("raybench-fit", "raybench-tune")  # threads in which Ray Train and Ray Tune run

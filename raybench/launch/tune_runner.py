@@ -39,7 +39,6 @@ from raybench.spec.placement import workers_on
 # A Tune trial needs something to be placed by, and none of the cores that its workers will take.
 SHARE_OF_DRIVER_NODE = 1e-4
 CLOSE_S = 20.0
-QUICK_POLL_S = 0.02  # between a trial's outcome and Tune's word that it is over
 LATE_MESSAGE_S = 2.0  # a trial tells its outcome before it ends: the message is on its way
 
 Config = dict[str, Any]
@@ -180,7 +179,7 @@ class TuneRunner:
         try:
             while (ended := self._ended(trial)) is None:
                 interrupt.check()
-                self._hear(QUICK_POLL_S if trial.ended is not None else POLL_S)
+                self._hear(POLL_S)
         except ray.exceptions.RayError as error:
             interrupt.check()  # where Ray itself has died nothing more is asked of it
             # the mailbox is gone, as after Ray's memory monitor took it: the trial cannot tell its outcome
@@ -210,9 +209,9 @@ class TuneRunner:
     def _ended(self, trial: TuneTrial) -> Outcome | GroupLostError | None:
         """How ``trial`` has ended, by its word and by Tune's; None while that is open."""
         if trial.over is not None:
-            if trial.ended is None and monotonic() >= trial.over + LATE_MESSAGE_S:
-                return trial.lost("crashed", "the process of its Tune trial died")
-            return trial.ended
+            while trial.ended is None and self._hear(LATE_MESSAGE_S):
+                pass
+            return trial.ended or trial.lost("crashed", "the process of its Tune trial died")
         assert self._tuning is not None
         if not self._tuning.is_alive():
             interrupt.check()

@@ -17,7 +17,7 @@ import ray
 from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
-from raybench.launch.liveness import DEATH_NOTICE_S, Deaths
+from raybench.launch.liveness import DEATH_NOTICE_S, is_there
 from raybench.launch.mailbox import PostedTrial, new_mailbox
 from raybench.launch.runtime_env import import_path, own_code_path
 from raybench.machine.host import WorkerNeeds
@@ -129,7 +129,7 @@ class WorkerGroup:
         self._name = f"{name}-group-{number}"  # in Ray's dashboard
         self._info: GroupInfo | None = None
         self._error: BaseException | None = None
-        self._deaths = Deaths({})
+        self._pids: list[int] = []  # of the workers on this node
         self._nodes = nodes
         self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
         self._mailbox: Any = new_mailbox(f"{self._name}-mailbox")
@@ -158,8 +158,7 @@ class WorkerGroup:
             if message is not None and isinstance(message.content, Ready):
                 self._info = GroupInfo(message.content.members, self._number)
                 here = ray.get_runtime_context().get_node_id()
-                ranks = {member.rank: member.pid for member in self._info.members if member.node == here}
-                self._deaths = Deaths(ranks)
+                self._pids = [member.pid for member in self._info.members if member.node == here]
                 return self._info
         interrupt.check()
         self._thread.join(DEATH_NOTICE_S if not self.alive else 0)
@@ -230,7 +229,7 @@ class WorkerGroup:
             self._kill_workers()
             self._await_end(STOP_S)
         gone_by = monotonic() + STOP_S
-        while self._deaths.alive() and monotonic() < gone_by:
+        while any(map(is_there, self._pids)) and monotonic() < gone_by:
             interrupt.check()
             sleep(0.05)  # Ray may call their cores free while they still run
         interrupt.check()

@@ -27,7 +27,6 @@ import torch.distributed as dist
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.launch.liveness import Deaths
 from raybench.launch.worker_group import POLL_S, WorkerGroup
 from raybench.machine.network import loopback_interface
 from raybench.records.messages import GroupInfo, Member, Message, Ready, Task
@@ -63,7 +62,6 @@ class RanksGroup(WorkerGroup):
     def __init__(self, world_size: int, environment: dict[str, str], number: int, *, cpus: int = 1) -> None:
         self.wants = (world_size, dict(environment))
         self._number, self._num_tasks = number, 0
-        self._deaths = Deaths({})
         self._folder = TemporaryDirectory(prefix="raybench-ranks-", ignore_cleanup_errors=True)
         variables = {**os.environ, "OMP_NUM_THREADS": str(cpus), **environment}
         variables.setdefault("GLOO_SOCKET_IFNAME", loopback_interface() or "lo")

@@ -16,7 +16,7 @@ from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner, tune_trial
 from raybench.launch.cluster import Cluster, Suffice
 from raybench.launch.liveness import DEATH_NOTICE_S
-from raybench.launch.tune_runner import CLOSE_S, LATE_MESSAGE_S, TuneRunner, TuneTrial, nodes_of
+from raybench.launch.tune_runner import CLOSE_S, TuneRunner, TuneTrial, nodes_of
 from raybench.launch.tune_trial import metrics
 from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
 from raybench.machine.host import WorkerNeeds
@@ -145,14 +145,21 @@ def test_a_trial_whose_process_died_is_recorded_only_if_it_had_begun(
     if has_begun:
         trial.hear(Progress("set up"))
     clock.now = trial.over = 1005.0
-    assert runner._ended(trial) is None  # its outcome may be on its way
-    clock.now += LATE_MESSAGE_S
     ended = runner._ended(trial)
     if has_begun:
         assert isinstance(ended, Outcome)
         assert (ended.state, ended.wall_time_s) == ("crashed", 5.0)
     else:
         assert isinstance(ended, GroupLostError)
+
+
+def test_an_outcome_that_comes_after_tunes_word_counts(
+    runner: TuneRunner, clock: Clock, fake_ray: FakeRay
+) -> None:
+    trial = under_way(runner, clock)
+    trial.over = clock.now
+    fake_ray.told = [Message(1, Progress("measure")), Message(1, Outcome("invalid", 3.0, "planted"))]
+    assert runner._ended(trial) == Outcome("invalid", 3.0, "planted")
 
 
 def test_workers_that_died_before_the_trial_began_are_told_of(

@@ -9,7 +9,6 @@ import pytest
 import ray
 
 from raybench.launch import worker_group
-from raybench.launch.liveness import Deaths
 from raybench.launch.mailbox import PostedTrial
 from raybench.launch.worker_group import WorkerGroup
 from raybench.records.messages import Begun, GroupInfo, Member, Message, Outcome, Progress, Task
@@ -48,7 +47,7 @@ def group() -> WorkerGroup:
     asked = request()
     found: Any = WorkerGroup.__new__(WorkerGroup)
     found._thread = SimpleNamespace(is_alive=lambda: True, join=lambda timeout_s: None)
-    found._error, found._waiting, found._deaths = None, None, Deaths({})
+    found._error, found._waiting, found._pids = None, None, []
     found._mailbox = SimpleNamespace(message=SimpleNamespace(remote=lambda: "the next one"))
     posted = PostedTrial(1, lambda progress: None), Task(1, asked, (0,), None), worker_group.monotonic()
     found._posted = posted
