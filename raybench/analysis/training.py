@@ -1,4 +1,10 @@
-"""Trained models: runs, the seeds of one setting together, goodput over batches, and all groups."""
+"""Trained models: runs, the seeds of one setting together, goodput over batches, and all groups.
+
+The gradient noise scale: McCandlish et al. (2018), "An empirical model of large-batch training", appendix
+A.1: from the squared norms of gradients at two batch sizes follow unbiased estimates of the squared length of
+the true gradient and of the trace of the per-sample covariance, S; B_simple = S / |G|^2. Goodput: Qiao et al.
+(2021), "Pollux" (OSDI), section 3, as AdaptDL computes it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,6 @@ from statistics import fmean, geometric_mean, median
 from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.labels import difference_words
 from raybench.analysis.resolve import Facts
-from raybench.analysis.stats.noise_scale import mean_efficiency, mean_scale
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
     LEAST_VALUES,
@@ -28,13 +33,63 @@ from raybench.analysis.stats.statistics import (
 from raybench.analysis.stats.verdict import Verdict, values_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.records.results import Epoch, Pruned, TrainingResult, learning_curve
+from raybench.records.results import Epoch, GradientNorms, Pruned, TrainingResult, learning_curve
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1
 GREW = 1.1  # times the loss of the first epoch: trainings that learn nothing vary by less
+
+
+@dataclass(frozen=True)
+class NoiseScale:
+    """Estimates of |G|^2 and S; either may be negative, being unbiased."""
+
+    squared_gradient: float
+    variance: float
+
+    @property
+    def samples(self) -> float | None:
+        """B_simple = S / |G|^2, in samples; None where noise hides the gradient or the variance."""
+        if self.squared_gradient <= 0 or self.variance < 0:
+            return None
+        return self.variance / self.squared_gradient
+
+
+def two_batch(norms: GradientNorms) -> NoiseScale:
+    """The estimates from one pair of batch sizes (McCandlish et al., equations A.1 and A.2)."""
+    small, big = norms.small_batch, norms.big_batch
+    squared = (big * norms.big_square - small * norms.small_square) / (big - small)
+    variance = (norms.small_square - norms.big_square) / (1 / small - 1 / big)
+    return NoiseScale(squared, variance)
+
+
+def mean_scale(measured: Sequence[GradientNorms]) -> NoiseScale | None:
+    """The means of the estimates of one epoch; None where there are none.
+
+    Numerator and denominator are averaged separately: the ratio of single estimates would be biased.
+    """
+    pairs = [two_batch(norms) for norms in measured]
+    if not pairs:
+        return None
+    return NoiseScale(fmean(each.squared_gradient for each in pairs), fmean(each.variance for each in pairs))
+
+
+def mean_efficiency(epochs: Sequence[Epoch], reference_batch: int, batch: int) -> float | None:
+    """Statistical efficiency of one run, the mean over its epochs; None where none has a measurement.
+
+    Progress of a sample at ``batch`` over that of one at ``reference_batch``: (phi + B0) / (phi + B) with the
+    noise scale phi = S / |G|^2, all in samples (Qiao et al. 2021, equation 6), where the learning rate grows
+    with the batch. It is 1 where noise hides the gradient (|G|^2 of 0 or less): leaving such epochs out would
+    favour small batches.
+    """
+    found = list[float]()
+    for scale in filter(None, (mean_scale(epoch.noise) for epoch in epochs)):
+        squared, variance = max(scale.squared_gradient, 0.0), max(scale.variance, 0.0)
+        if squared or variance:
+            found.append((variance + reference_batch * squared) / (variance + batch * squared))
+    return fmean(found) if found else None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raybench.analysis.stats.noise_scale import (
+from raybench.analysis.training import (
     NoiseScale,
     mean_efficiency,
     mean_scale,
