@@ -303,10 +303,10 @@ def _traceml_run(run: RunFile, summary: _TraceMLSummary) -> _Read:
     if run.batch is None or devices is None:
         rule = f"the samples of a device, which the file does not have, as {run.path}@{devices or 8}x32"
         raise RequestError(f"{run.path}: {rule} (received none)")
-    run = replace(run, nodes=run.nodes or summary.meta.get("nodes_observed"))
+    known_run = replace(run, nodes=run.nodes or summary.meta.get("nodes_observed"))
     finding = summary.primary_diagnosis.get("summary")
     notes = (
         TRACEML_NOTE if name != names[-1] else TRACED_NOTE,
         *((f"TraceML on {plural(devices, 'device')}: {finding}",) if finding else ()),
     )
-    return _row(run, "TraceML", devices, run.batch, step_ms / 1e3), notes
+    return _row(known_run, "TraceML", devices, run.batch, step_ms / 1e3), notes
