@@ -270,18 +270,12 @@ def _trainer_run(run: RunFile, state: _TrainerState) -> _Read:
     samples = speed.train_samples_per_second * speed.train_runtime / steps
     batch = run.batch or state.train_batch_size
     full = samples / batch  # batches of all devices and passes
-    if run.devices is None and full > 1.02:
-        n = round(full)
-        raise RequestError(
-            f"{run.path}: the number of devices: {run.path}@{n} without accumulation, @1 where one device "
-            f"accumulates {n} batches (received a step of {samples:.0f} samples in batches of {batch})"
-        )
     devices = run.devices or 1
     passes = max(1, math.ceil(full / devices - 0.02))
-    if full / devices / passes < LEAST_FULL:
+    if full / devices / passes < LEAST_FULL or (run.devices is None and passes > 1):
         raise RequestError(
-            f"{run.path}: devices whose batches of {batch} make up the step's {samples:.0f} samples "
-            f"(received {devices})"
+            f"{run.path}: the devices that make a step of {samples:.0f} samples in batches of {batch}, as "
+            f"{run.path}@{round(full)}, or @1 where one accumulates them (received {run.devices or 'none'})"
         )
     step_s = (speed.train_runtime - sum(evaluations)) / min(steps, state.global_step)
     return _row(run, "Trainer", devices, batch, step_s, passes), (TRAINER_NOTE,)
@@ -309,10 +303,10 @@ def _traceml_run(run: RunFile, summary: _TraceMLSummary) -> _Read:
     if run.batch is None or devices is None:
         rule = f"the samples of a device, which the file does not have, as {run.path}@{devices or 8}x32"
         raise RequestError(f"{run.path}: {rule} (received none)")
-    run = replace(run, nodes=run.nodes or summary.meta.get("nodes_observed"))
+    known_run = replace(run, nodes=run.nodes or summary.meta.get("nodes_observed"))
     finding = summary.primary_diagnosis.get("summary")
     notes = (
         TRACEML_NOTE if name != names[-1] else TRACED_NOTE,
         *((f"TraceML on {plural(devices, 'device')}: {finding}",) if finding else ()),
     )
-    return _row(run, "TraceML", devices, run.batch, step_ms / 1e3), notes
+    return _row(known_run, "TraceML", devices, run.batch, step_ms / 1e3), notes
