@@ -10,7 +10,7 @@ from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
 from raybench.analysis.strategies import ParityVerdict, StrategyRow, compare_strategies, loss_parity
 from raybench.records.record import TrialRecord
-from raybench.report.format import interval, mebibytes, milliseconds, percent
+from raybench.report.format import duration_words, interval, mebibytes, milliseconds, percent
 from raybench.report.sections.trials import in_order
 from raybench.report.table import Column, Table, devices, known, make_table
 from raybench.spec.study import Study
@@ -144,6 +144,9 @@ def strategies_table(results: StudyResults) -> Table:
     return make_table("Strategies", caption, columns, rows)
 
 
+DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gathering"}
+
+
 def _data_parallel_words(results: StudyResults, rows: Sequence[StrategyRow]) -> str:
     """What DataParallel does in a step, and how long that takes next to DDP; empty without both."""
     last = {row.record.config.setting.strategy: row.record for row in rows}  # on the most devices
@@ -151,10 +154,13 @@ def _data_parallel_words(results: StudyResults, rows: Sequence[StrategyRow]) -> 
     if dp is None or ddp is None or dp.config.world_size != ddp.config.world_size:
         return ""
     ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
+    timed = dp.steps.data_parallel_s if dp.steps else None
+    parts = [f"{duration_words(seconds)} {DP_PARTS[name]}" for name, seconds in (timed or {}).items()]
     return (
         "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
         "to every device, and gathers outputs and gradients on the first. DDP sends gradients alone. On "
         f"{devices_of(dp.config)} DataParallel's step takes {ratio:.2f} times DDP's."
+        + (f" In steps of their own it spent {', '.join(parts)}." if parts else "")
     )
 
 

@@ -74,9 +74,10 @@ class CUDADevice(Device):
             cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = "ieee"
         torch.backends.cudnn.benchmark = setting.cudnn_benchmark
 
-    def synchronize(self) -> None:
-        """Wait until the GPU has done what it was given."""
-        torch.cuda.synchronize(self.torch_device)
+    def synchronize(self, devices: Sequence[int] = ()) -> None:
+        """Wait until the GPU has done what it was given, and further ``devices`` of this process."""
+        for device in (self.torch_device, *devices):
+            torch.cuda.synchronize(device)
 
     def stopwatch(self) -> CUDAStopwatch:
         """A new one."""

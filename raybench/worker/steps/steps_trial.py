@@ -32,7 +32,7 @@ from raybench.worker.memory import all_known, allocator_retries, memory_limits_o
 from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
-from raybench.worker.steps.profiling import phases_of_trial, traces
+from raybench.worker.steps.profiling import data_parallel_seconds, phases_of_trial, traces
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
@@ -268,6 +268,8 @@ class StepsTrial:
         if request.measures_beside_rounds:
             has_plain = "plain" not in variants.missing
             parts["phases"] = partial(phases_of_trial, models, team, has_plain, slowest_s, seconds)
+            if models.setting.strategy == "dp":
+                parts["data_parallel"] = partial(data_parallel_seconds, models, team)
             parts["matrix_peak"] = self._matrix_peak
             if models.wrapped is not None and team.size > 1:
                 plain_s = step_s.get("plain")
