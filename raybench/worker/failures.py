@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.errors import InvalidBatchError, InvalidTrialError, printable, text_of
+from raybench.errors import InvalidBatchError, InvalidTrialError, LateTrialError, printable, text_of
 from raybench.records.messages import Outcome
 from raybench.records.record import State
 from raybench.workloads.user_code import frames_of
@@ -168,8 +168,10 @@ def failure_result(error: BaseException, team: Team) -> Outcome:
     Whatever the ranks have not agreed on breaks the team: others may wait for this one in a collective.
     """
     is_agreed = isinstance(error, AgreedFailure | InvalidTrialError)
+    is_late = isinstance(error, LateTrialError)
     if not isinstance(error, AgreedFailure):
         error = AgreedFailure([RankFailure.of(error, team.ranks[team.rank])])
     state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
+    state = "timeout" if is_late else state
     frames = error.frames if state == "crashed" else ()
     return Outcome(state, reason=str(error), broken=error.ends_group or not is_agreed, frames=frames)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.errors import InvalidTrialError
-from raybench.records.messages import OnProgress, Outcome, Progress
+from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import CollectivesRequest
 from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
 from raybench.worker.collectives.cases import Case, Preparation
@@ -61,9 +61,10 @@ class CollectivesTrial:
         )
         return Outcome("complete", result=result)
 
-    def release(self) -> None:
+    def release(self) -> tuple[RankFile, ...]:
         """Drop the buffers."""
         self._ready = []
+        return ()
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,9 @@ def traces(models: StrategyModels, team: Team, step_s: float, max_seconds: float
         size = max(team.gather(len(own.content) if own else 0))
         if size <= _most_bytes(team):
             return (own,) if own else ()
-    raise InvalidTrialError(_too_large("the trace of one step", size, team))
+    raise InvalidTrialError(
+        f"the trace of one step has {size:,} bytes on a rank, and {_most_bytes(team):,} may travel from each"
+    )
 
 
 def _stepper(models: StrategyModels, team: Team) -> Stepper | None:
@@ -205,7 +207,3 @@ def _exported(profiler: torch.profiler.profile | None, rank: int) -> RankFile | 
 
 def _most_bytes(team: Team) -> int:
     return min(MAX_BYTES, MAX_BYTES_OF_ALL // team.size)
-
-
-def _too_large(what: str, size: int, team: Team) -> str:
-    return f"{what} has {size:,} bytes on a rank, and {_most_bytes(team):,} may travel from each"

@@ -119,13 +119,14 @@ class StepsTrial:
         self._models.drop_anchor()
         variants.runs.clear()  # with what only the rounds ran
         result = self._with_auxiliary(result, variants, tuple(loop.step_times))
-        return Outcome("complete", result=result, step_times=tuple(loop.step_times), files=self._files)
+        return Outcome("complete", result=result, step_times=tuple(loop.step_times))
 
-    def release(self) -> None:
-        """Drop the models before their process group goes."""
+    def release(self) -> tuple[RankFile, ...]:
+        """Drop the models before their process group goes; traces that this rank made."""
         if self._variants is not None:
             self._variants.close()
         self._models.release()
+        return self._files
 
     def _count_or_step(self, models: StrategyModels) -> None:
         """A step of the bare model, its operations counted once for each batch of a group's trials."""
@@ -366,9 +367,10 @@ class ProbeTrial:
         )
         return Outcome("complete", result=result)
 
-    def release(self) -> None:
+    def release(self) -> tuple[RankFile, ...]:
         """Drop the models before their process group goes."""
         self._models.release()
+        return ()
 
     def _fixed_memory(self, models: StrategyModels) -> int | None:
         """What a step takes whatever its batch: what the first one left, gradients and buckets.

@@ -14,12 +14,12 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidTrialError, LateTrialError
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.scripts import script_trial
-from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds, _TimedOut
+from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds
 from raybench.worker.scripts.stopwatch import About, BlockDone, Launch, Order, Stopwatch
 from tests.unit.studies import request
 
@@ -252,7 +252,7 @@ def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
 
     def blocks(order: Order) -> BlockDone:
         if next(left, None) is None:
-            raise _TimedOut("slow")
+            raise LateTrialError("slow")
         return block(9.0, QUIET if order.variant == "ddp" else 0.0)
 
     return blocks
@@ -261,7 +261,7 @@ def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
 def test_rounds_that_are_enough_outlive_the_time_out(trial: Callable[..., ScriptTrial]) -> None:
     found = measured(trial(raised_after(3)))
     assert (len(found.rounds), found.stopped_by) == (3, "ended")
-    with pytest.raises(_TimedOut):
+    with pytest.raises(LateTrialError):
         measured(trial(raised_after(2)))
 
 
