@@ -87,14 +87,12 @@ def requirement(what: str, name: str, data: Path | None, options: str = "") -> s
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """No progress bar, log line or warning of the hub's libraries that are imported by now."""
+    """No log line or warning of the hub's libraries that are imported by now; nor bars, from now on."""
     loggers = [logging.getLogger(name) for name in ("transformers", "datasets", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
-    bars = _visible_bars()
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    for hide, _ in bars:
-        hide()
+    _hide_bars()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -102,21 +100,17 @@ def quietly() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        for _, show in bars:
-            show()
 
 
-def _visible_bars() -> list[tuple[Callable[[], None], Callable[[], None]]]:
-    """How to hide and to show again the progress bars that would be seen."""
-    bars: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    for name in ("huggingface_hub.utils", "datasets.utils"):
-        module = sys.modules.get(name)
-        if module is not None and not module.are_progress_bars_disabled():
-            bars.append((module.disable_progress_bars, module.enable_progress_bars))
-    transformers = sys.modules.get("transformers.utils.logging")
-    if transformers is not None and transformers.is_progress_bar_enabled():
-        bars.append((transformers.disable_progress_bar, transformers.enable_progress_bar))
-    return bars
+def _hide_bars() -> None:
+    hide = {
+        "huggingface_hub.utils": "disable_progress_bars",
+        "datasets.utils": "disable_progress_bars",
+        "transformers.utils.logging": "disable_progress_bar",
+    }
+    for module, function in hide.items():
+        if module in sys.modules:
+            getattr(sys.modules[module], function)()
 
 
 def no_fork_warning() -> None:
