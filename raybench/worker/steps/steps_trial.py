@@ -36,7 +36,7 @@ from raybench.worker.steps.profiling import data_parallel_seconds, phases_of_tri
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
-from raybench.worker.strategies.ddp import ddp_report
+from raybench.worker.strategies.ddp import bucket_bytes, gradient_bytes
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import AUTOCAST
 from raybench.workloads.batch_counts import samples_of, tokens_of
@@ -207,7 +207,6 @@ class StepsTrial:
         """Fields that are known of model, batch and DDP."""
         config, models = self._request.config, self._models.measured
         module = None if models.wrapped is None else models.wrapped.module
-        ddp = ddp_report(module, config.setting.gradient_compression)
         return {
             "batch_size": config.batch_size,
             "global_batch_size": config.global_batch_size,
@@ -215,8 +214,8 @@ class StepsTrial:
             "num_parameters": models.num_parameters or None,
             "left_out": left_out_of(models.workload),
             "flops_per_step": self._cache.flops.get(flops_key(config)),
-            "bucket_bytes": ddp.bucket_bytes if ddp else (),
-            "gradient_bytes": ddp.gradient_bytes if ddp else None,
+            "bucket_bytes": bucket_bytes(module),
+            "gradient_bytes": gradient_bytes(module, config.setting.gradient_compression),
         }
 
     def _with_auxiliary(

@@ -131,20 +131,20 @@ def test_samples_are_those_that_the_loader_asks_for(
 
 
 @pytest.mark.parametrize(
-    "batch",
+    ("batch", "samples"),
     [
-        torch.zeros(5, 3),
-        [(IMAGE, 1)] * 5,
-        [{"image": IMAGE}] * 5,
-        ([IMAGE] * 5, [1] * 5),
-        {"x": torch.zeros(5, 2)},
+        (torch.zeros(5, 3), 5),
+        ((torch.zeros(5, 3), torch.zeros(5)), 5),
+        ({"x": torch.zeros(5, 2)}, 5),
+        ([(IMAGE, 1)] * 5, 0),
+        (([IMAGE] * 5, [1] * 5), 0),
     ],
-    ids=["a tensor", "pairs", "dicts", "a detector's", "the first of a dict"],
+    ids=["a tensor", "a pair", "a dict", "pairs as they are", "a detector's"],
 )
-def test_a_batch_that_the_data_set_gives_whole_is_counted_by_what_it_is(
-    drawn: Callable[..., int], batch: Any
+def test_a_batch_that_the_data_set_gives_whole_is_counted_by_its_first_tensor(
+    drawn: Callable[..., int], batch: Any, samples: int
 ) -> None:
-    assert drawn([batch], batch_size=None, collate_fn=lambda batch: batch) == 5
+    assert drawn([batch], batch_size=None, collate_fn=lambda batch: batch) == samples
 
 
 def test_what_an_evaluation_draws_is_of_no_step(drawn: Callable[..., int]) -> None:
