@@ -76,8 +76,8 @@ class CUDADevice(Device):
 
     def synchronize(self, devices: Sequence[int] = ()) -> None:
         """Wait until the GPU has done what it was given, and further ``devices`` of this process."""
-        for device in (self.torch_device, *devices):
-            torch.cuda.synchronize(device)
+        for index in {self.torch_device.index, *devices}:
+            torch.cuda.synchronize(index)
 
     def stopwatch(self) -> CUDAStopwatch:
         """A new one."""

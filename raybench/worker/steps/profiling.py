@@ -124,7 +124,9 @@ def data_parallel_seconds(models: StrategyModels, team: Team) -> dict[str, Any]:
 
         for _ in range(DP_DISCARD):
             stepper.step()
-        with mock.patch.multiple(stepper.module, **{part: in_time(part) for part in DP_PARTS}):
+        with ExitStack() as patched:
+            for part in DP_PARTS:
+                patched.enter_context(mock.patch.object(stepper.module, part, in_time(part)))
             for _ in range(DP_STEPS):
                 stepper.step()
         return seconds
