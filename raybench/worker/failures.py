@@ -167,11 +167,11 @@ def failure_result(error: BaseException, team: Team) -> Outcome:
 
     Whatever the ranks have not agreed on breaks the team: others may wait for this one in a collective.
     """
-    is_agreed = isinstance(error, AgreedFailure | InvalidTrialError)
-    is_late = isinstance(error, LateTrialError)
-    if not isinstance(error, AgreedFailure):
-        error = AgreedFailure([RankFailure.of(error, team.ranks[team.rank])])
-    state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
-    state = "timeout" if is_late else state
-    frames = error.frames if state == "crashed" else ()
-    return Outcome(state, reason=str(error), broken=error.ends_group or not is_agreed, frames=frames)
+    agreed = error if isinstance(error, AgreedFailure) else None
+    failure = agreed or AgreedFailure([RankFailure.of(error, team.ranks[team.rank])])
+    state: State = "oom" if failure.out_of_memory else "invalid" if failure.invalid else "crashed"
+    if isinstance(error, LateTrialError):
+        state = "timeout"
+    is_agreed = agreed is not None or isinstance(error, InvalidTrialError)
+    frames = failure.frames if state == "crashed" else ()
+    return Outcome(state, reason=str(failure), broken=failure.ends_group or not is_agreed, frames=frames)

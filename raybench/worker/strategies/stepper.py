@@ -92,15 +92,13 @@ class Stepper:
         weighted: Callable[[torch.Tensor, Any], torch.Tensor] = lambda loss, batch: loss,
         *,
         last: bool = True,
-        group: dist.ProcessGroup | None = None,
         mark: Mark = _unmarked,
     ) -> torch.Tensor:
         """Gradients of the ``weighted`` loss of one batch, added to those there are. Returns the loss.
 
-        They are synchronised where it is the ``last`` of a step. ``group``: with whom the passes may
-        communicate, in place of the stepper's own.
+        They are synchronised where it is the ``last`` of a step.
         """
-        with default_group(group or self.group), self._synchronising(last):
+        with default_group(self.group), self._synchronising(last):
             with self.precision_context():
                 loss = self._workload.loss(self.module, batch)
             mark("forward")
