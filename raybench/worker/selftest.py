@@ -22,7 +22,7 @@ _WORLD_SIZE = 2
 
 def main() -> None:
     """Start both ranks; rank 0 prints the line. Raises what one of them raises, and ends the other."""
-    import torch.multiprocessing
+    from torch.multiprocessing.spawn import spawn
 
     from raybench.machine.gpus import gpu_names
 
@@ -31,7 +31,7 @@ def main() -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # both ranks are here: only this host is tested
     with tempfile.TemporaryDirectory(prefix="raybench-selftest-") as folder:
         meeting_point = f"file://{Path(folder, 'store')}"
-        torch.multiprocessing.spawn(_be_rank, (meeting_point, backend), nprocs=_WORLD_SIZE)  # type: ignore[no-untyped-call]
+        spawn(_be_rank, (meeting_point, backend), nprocs=_WORLD_SIZE)  # type: ignore[no-untyped-call]
 
 
 def _be_rank(rank: int, meeting_point: str, backend: str) -> None:
