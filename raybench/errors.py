@@ -89,11 +89,18 @@ class ClusterBusyError(GroupLostError):
 
 
 class InvalidTrialError(RaybenchError):
-    """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason."""
+    """A trial cannot be measured as asked, whatever the hardware: it ends ``invalid`` with this reason.
+
+    Raised where every rank finds it at once, or where the ranks agree on what one of them finds.
+    """
 
 
-class InvalidBatchError(InvalidTrialError):
-    """The same, found on one rank by a batch of its own: others may wait for it in a collective."""
+class LateTrialError(InvalidTrialError):
+    """The same: what it measures takes longer than a trial may. It ends ``timeout``."""
+
+
+class InvalidBatchError(RaybenchError):
+    """The same, found by a batch of one rank: others may wait for it in a collective."""
 
 
 class Interrupted(RaybenchError):

@@ -26,10 +26,12 @@ from raybench.spec.sweep import Collective
 
 StopReason = Literal["half_width", "max_seconds", "steps", "ended"]
 Phase = Literal["data", "forward", "backward", "optimizer", "other"]
+DataParallelPart = Literal["scatter", "replicate", "gather"]
 # what is measured when the rounds are done, and may fail without them
 Beside = Literal[
     "device_use",
     "host_waits",
+    "data_parallel",
     "phases",
     "gradient_timeline",
     "matrix_peak",
@@ -235,6 +237,9 @@ class StepsResult(Frozen):
     held: tuple[HeldSteps, ...] = ()
     #: phases of a step, timed in blocks of their own
     phases: tuple[PhaseBlock, ...] = ()
+    #: of `dp`: what scattering the batch, copying the weights to every device and gathering the outputs take
+    #: of a step, every device waited for around each, in s; null: another strategy, or an older record
+    data_parallel_s: dict[DataParallelPart, Duration] | None = None
     #: when each gradient is ready to be sent, in steps of their own; null: no `local` in the trial, or an
     #: older record
     gradient_timeline: GradientTimeline | None = None

@@ -117,21 +117,19 @@ class Team:
         dist.broadcast_object_list(items, group=self.control, group_src=0)
         return cast(Item, items[0])
 
-    def agree(self, failure: BaseException | None) -> None:
-        """Raise on every rank if any has failed; costs nothing but the trial."""
-        own = None if failure is None else RankFailure.of(failure, self.ranks[self.rank])
-        failures = [reported for reported in self.gather(own) if reported is not None]
-        if failures:
-            raise AgreedFailure(failures) from failure
-
     def agreed(self, make: Callable[[], Made]) -> Made:
-        """What ``make`` gives; raises on every rank if it fails on any. ``make`` itself is not collective."""
-        made, failure = list[Made](), None
+        """What ``make`` gives; raises on every rank if it fails on any. ``make`` itself is not collective.
+
+        A failure costs nothing but the trial.
+        """
+        made, failure, own = list[Made](), None, None
         try:
             made.append(make())
         except CODE_FAILS as error:
-            failure = error
-        self.agree(failure)
+            failure, own = error, RankFailure.of(error, self.ranks[self.rank])
+        failures = [each for each in self.gather(own) if each is not None]
+        if failures:
+            raise AgreedFailure(failures) from failure
         return made[0]
 
     def tried(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.errors import InvalidBatchError, InvalidTrialError, printable, text_of
+from raybench.errors import InvalidBatchError, InvalidTrialError, LateTrialError, printable, text_of
 from raybench.records.messages import Outcome
 from raybench.records.record import State
 from raybench.workloads.user_code import frames_of
@@ -28,6 +28,8 @@ _OUT_OF_MEMORY = re.compile(
 # Libraries that may want memory of their own, and where there is none say something else.
 _LIBRARIES = re.compile(r"cudnn|cublas|cusolver|cusparse|cufft|unable to find an engine", re.IGNORECASE)
 FULL_BYTES, FULL_SHARE = 256 * 2**20, 0.01  # a GPU with less left has none for them
+INVALID = (InvalidTrialError, InvalidBatchError)
+GAVE_UP = "FailOnRecompileLimitHit"  # torch's compiler, whose import takes a second
 _GPU: list[torch.device] = []  # this process's, which need not be torch's current one
 
 
@@ -50,7 +52,7 @@ class RankFailure:
     @classmethod
     def of(cls, error: BaseException, rank: int) -> RankFailure:
         """The failure of ``rank`` that raised ``error``."""
-        invalid = isinstance(error, InvalidTrialError)
+        invalid = isinstance(error, INVALID) or type(error).__name__ == GAVE_UP
         memory, ends_group = is_out_of_memory(error), ends_the_group(error)
         return cls(rank, describe(error), memory, invalid, frames_of(error), ends_group)
 
@@ -71,10 +73,12 @@ def describe(error: BaseException) -> str:
 
     NCCL says only further down that memory ran out: then that line stands there too.
     """
+    if type(error).__name__ == GAVE_UP:
+        return "compile: torch gave up, as shapes or graph keep changing"
     lines = text_of(error).strip().splitlines()
     if not lines:
         return type(error).__name__
-    if isinstance(error, InvalidTrialError):
+    if isinstance(error, INVALID):
         return printable(lines[0])
     reported = printable(f"{type(error).__name__}: {lines[0]}")
     telling = next((line.strip() for line in lines if says_out_of_memory(line)), None)
@@ -159,19 +163,15 @@ def is_echo(text: str) -> bool:
 
 
 def failure_result(error: BaseException, team: Team) -> Outcome:
-    """How a trial ended that raised ``error`` on this rank."""
-    if isinstance(error, AgreedFailure):
-        state: State = "oom" if error.out_of_memory else "invalid" if error.invalid else "crashed"
-        frames = error.frames if state == "crashed" else ()
-        return Outcome(state, reason=str(error), broken=error.ends_group, frames=frames)
-    if isinstance(error, InvalidBatchError):
-        return Outcome("invalid", reason=f"rank {team.ranks[team.rank]}: {describe(error)}", broken=True)
-    if isinstance(error, InvalidTrialError):
-        return Outcome("invalid", reason=str(error))  # every rank found it at once: nobody waits
-    if type(error).__name__ == "FailOnRecompileLimitHit":
-        reason = "compile: torch gave up, as shapes or graph keep changing"
-        return Outcome("invalid", reason=reason, broken=True)
-    reason = f"rank {team.ranks[team.rank]}: {describe(error)}"
-    if is_out_of_memory(error):
-        return Outcome("oom", reason=reason, broken=True)
-    return Outcome("crashed", reason=reason, broken=True, frames=frames_of(error))
+    """How a trial ended that raised ``error`` on this rank.
+
+    Whatever the ranks have not agreed on breaks the team: others may wait for this one in a collective.
+    """
+    agreed = error if isinstance(error, AgreedFailure) else None
+    failure = agreed or AgreedFailure([RankFailure.of(error, team.ranks[team.rank])])
+    state: State = "oom" if failure.out_of_memory else "invalid" if failure.invalid else "crashed"
+    if isinstance(error, LateTrialError):
+        state = "timeout"
+    is_agreed = agreed is not None or isinstance(error, InvalidTrialError)
+    frames = failure.frames if state == "crashed" else ()
+    return Outcome(state, reason=str(failure), broken=failure.ends_group or not is_agreed, frames=frames)

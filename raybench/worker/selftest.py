@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from datetime import timedelta
@@ -22,19 +20,24 @@ TIMEOUT_S = 60.0  # one node may still import torch from a network's disk, and N
 _WORLD_SIZE = 2
 
 
-def main(arguments: list[str]) -> int:
-    """Without arguments start both ranks and print rank 0's line; with them be one rank."""
-    if arguments:
-        rank, meeting_point, backend = arguments
-        times = measure(int(rank), meeting_point, backend, gpu=int(rank))
-        if rank == "0":
-            print(json.dumps({"backend": backend, "bytes": NUM_BYTES, "times_s": times}), flush=True)
-        return 0
+def main() -> None:
+    """Start both ranks; rank 0 prints the line. Raises what one of them raises, and ends the other."""
+    from torch.multiprocessing.spawn import spawn
+
     from raybench.machine.gpus import gpu_names
 
     backend = "nccl" if len(gpu_names()) >= _WORLD_SIZE else "gloo"
+    if backend == "gloo" and Path("/sys/class/net/lo").exists():
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # both ranks are here: only this host is tested
     with tempfile.TemporaryDirectory(prefix="raybench-selftest-") as folder:
-        return _run_both(f"file://{Path(folder, 'store')}", backend)
+        meeting_point = f"file://{Path(folder, 'store')}"
+        spawn(_be_rank, (meeting_point, backend), nprocs=_WORLD_SIZE)  # type: ignore[no-untyped-call]
+
+
+def _be_rank(rank: int, meeting_point: str, backend: str) -> None:
+    times = measure(rank, meeting_point, backend, gpu=rank)
+    if rank == 0:
+        print(json.dumps({"backend": backend, "bytes": NUM_BYTES, "times_s": times}), flush=True)
 
 
 def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> list[float]:
@@ -78,29 +81,5 @@ def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> lis
     return found
 
 
-def _run_both(meeting_point: str, backend: str) -> int:
-    environment = dict(os.environ)
-    if backend == "gloo" and Path("/sys/class/net/lo").exists():
-        environment["GLOO_SOCKET_IFNAME"] = "lo"  # both ranks are here: only this host is tested
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "raybench.worker.selftest", str(rank), meeting_point, backend],
-            env=environment,
-        )
-        for rank in range(_WORLD_SIZE)
-    ]
-    try:
-        while any(rank.poll() is None for rank in ranks):
-            if any(rank.poll() for rank in ranks):
-                break  # the other one would wait for it in vain
-            time.sleep(0.02)
-    finally:
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.kill()
-            rank.wait()
-    return max(abs(int(rank.returncode)) for rank in ranks)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

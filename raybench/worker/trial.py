@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from raybench.errors import CODE_FAILS
-from raybench.records.messages import Keep, OnProgress, Outcome
+from raybench.records.messages import Keep, OnProgress, Outcome, RankFile
 from raybench.records.requests import (
     CollectivesRequest,
     Configuration,
@@ -76,8 +77,8 @@ class RunnableTrial(Protocol):
     def run(self, on_progress: OnProgress) -> Outcome:
         """Measure; every rank of the team calls it. Whatever fails is raised."""
 
-    def release(self) -> None:
-        """Drop the models before their process group goes."""
+    def release(self) -> tuple[RankFile, ...]:
+        """Drop the models before their process group goes; files that this rank made."""
 
 
 def run_and_release(
@@ -100,16 +101,14 @@ def run_and_release(
             team.use_once(device)
         trial = make()
         result = trial.run(on_progress if team.leads else lambda progress: None)
-        return result if team.leads else Outcome(result.state, files=result.files)
+        result = result if team.leads else Outcome(result.state)
     except CODE_FAILS as error:
         give_back, has_failed = device.release_memory, True  # what did not fit is not in the next one's way
         result = failure_result(error, team)
         drop_frames(error)
-        return result
-    finally:
-        if trial is not None:
-            trial.release()
-        del trial
-        # what cannot be given back as the context is lost is in the outcome of what failed
-        with suppress(torch.AcceleratorError) if has_failed else nullcontext():
-            give_back()
+    files = () if trial is None else trial.release()
+    del trial
+    # what cannot be given back as the context is lost is in the outcome of what failed
+    with suppress(torch.AcceleratorError) if has_failed else nullcontext():
+        give_back()
+    return replace(result, files=files)

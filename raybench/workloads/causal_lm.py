@@ -63,9 +63,8 @@ class CausalLM:
         if split not in self._datasets:
             tokenizer = tokenizers.study_tokenizer(self._spec, self._data)
             folder = tokenizers.tokenize_stream(corpora.find(self._spec, self._data, split), tokenizer)
-            field = "samples" if split == "train" else "test_samples"
-            limit, length = getattr(self._spec, field), self._spec.sequence_length
-            self._datasets[split] = TokenBlocks(folder, length, limit, f"workload.{field}")
+            limit = self._spec.samples if split == "train" else self._spec.test_samples
+            self._datasets[split] = TokenBlocks(folder, self._spec.sequence_length, limit, split)
         return self._datasets[split]
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:

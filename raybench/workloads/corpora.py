@@ -80,8 +80,7 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
     try:
         return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), None, split)
     except RequestError as error:
-        why = first_line(error.__cause__ or error) if hub.reachable() else "huggingface.co cannot be reached"
-        raise _missing_corpus(published, data, split, why) from error
+        raise _missing_corpus(published, data, split, first_line(error.__cause__ or error)) from error
 
 
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
@@ -192,41 +191,32 @@ def _load(name: str, data: Path | None) -> Any:
     """
     import datasets
 
-    place = Path(name).expanduser()
-    place = place if place.is_absolute() or data is None else data / place
-    is_here = place.exists() and (place.is_absolute() or data is not None)  # workers have another directory
-    is_path = name.startswith((".", "~", "/")) or Path(name).exists()
-    online, was_offline = is_here or is_path or hub.reachable(), datasets.config.HF_HUB_OFFLINE
-    try:
-        with hub.quietly():
-            if is_path and not is_here:
-                raise FileNotFoundError("no such file or directory, or neither absolute nor under --data")
-            if place.is_file() and is_here:
-                if place.suffix not in FORMATS:
-                    raise ValueError(f"a file whose suffix is not among {', '.join(FORMATS)}")
-                return datasets.load_dataset(
-                    FORMATS[place.suffix], data_files=str(place), **_separator(place)
-                )
-            if is_here and any((place / file).is_file() for file in ("dataset_dict.json", "state.json")):
-                saved = datasets.load_from_disk(str(place))
-                return saved if isinstance(saved, dict) else {"train": saved}
-            if is_here:
-                return datasets.load_dataset(str(place))
-            datasets.config.HF_HUB_OFFLINE = not online
+    def load(place: str, local_files_only: bool) -> Any:
+        path = Path(place)
+        if path.is_file():
+            if path.suffix not in FORMATS:
+                raise ValueError(f"a file whose suffix is not among {', '.join(FORMATS)}")
+            separator = {"sep": "\t"} if path.suffix == ".tsv" else {}
+            return datasets.load_dataset(FORMATS[path.suffix], data_files=place, **separator)
+        if any((path / file).is_file() for file in ("dataset_dict.json", "state.json")):
+            saved = datasets.load_from_disk(place)
+            return saved if isinstance(saved, dict) else {"train": saved}
+        if path.is_dir():
+            return datasets.load_dataset(place)
+        before, datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE, local_files_only
+        try:
             repository, _, configuration = name.partition(":")
             return datasets.load_dataset(repository, configuration or None)
+        finally:
+            datasets.config.HF_HUB_OFFLINE = before
+
+    try:
+        return hub.load_local_first(load, name, data)
     except Exception as error:
         what = "ag_news, imdb, files, or a data set"
         why = " ".join(str(error).split())[:200] or type(error).__name__
-        why = why if online else "huggingface.co cannot be reached, nor is it in the cache"
         needed = hub.requirement(what, name.partition(":")[0], data, " --repo-type dataset")
         raise RequestError(f"workload.data_set: {needed} (received {name!r}: {why})") from error
-    finally:
-        datasets.config.HF_HUB_OFFLINE = was_offline
-
-
-def _separator(file: Path) -> dict[str, str]:
-    return {"sep": "\t"} if file.suffix == ".tsv" else {}
 
 
 def _label_column(spec: TextSpec, features: Any) -> str:

@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +48,20 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def sample_count(length: int, count: int | None, split: str) -> int:
+    """``count`` of ``length`` samples of the ``split``, or all; ``RequestError`` where there are fewer."""
+    if count is not None and count > length:
+        field = "samples" if split == "train" else "test_samples"
+        raise RequestError(f"workload.{field}: at most the {length} samples there are (received {count})")
+    return length if count is None else count
+
+
+def evenly_spread(length: int, count: int | None, split: str) -> Sequence[int]:
+    """So many places, evenly spread: some files are sorted by class."""
+    number = sample_count(length, count, split)
+    return range(length) if number == length else [place * length // number for place in range(number)]
+
+
 class MappedArrays:
     """Arrays in a folder of the cache, mapped into memory, read-only; a pickle has only where they are."""
 
@@ -65,7 +78,6 @@ class MappedArrays:
 
 
 CACHE_FORMAT = 1  # of what is stored: another number, another folder
-ABANDONED_AFTER_S = 3600.0  # what a killed process left half-written
 
 
 def cache_directory() -> Path:
@@ -98,7 +110,6 @@ def store(name: str, write: Callable[[Path], None]) -> Path:
     folder = cache / name
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(cache)
         _fill(folder, write)
     except OSError as error:
         raise RequestError(
@@ -120,13 +131,3 @@ def _fill(folder: Path, write: Callable[[Path], None]) -> None:
                 raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _remove_abandoned(cache: Path) -> None:
-    for unfinished in cache.glob(".writing-*"):
-        try:
-            abandoned = time.time() - unfinished.stat().st_mtime > ABANDONED_AFTER_S
-        except FileNotFoundError:  # its owner has just renamed it
-            continue
-        if abandoned:
-            shutil.rmtree(unfinished, ignore_errors=True)

@@ -37,23 +37,21 @@ def try_step(workload: Workload, spec: OwnCode, device: str, batch_size: int) ->
     where = f"workload.{spec.KEY}: a step before the workers start"
     if device == "cuda" and not torch.cuda.is_available():
         return "this process sees no GPU"
-    failure: RequestError | None = None
-    with _group_of_one():
-        with fails_in_words(f"{where}: model()"):
-            number = _num_parameters(workload)
-        if number > MOST_PARAMETERS:
-            return f"the model has {number:,} parameters, more than {MOST_PARAMETERS:,}"
-        for size in dict.fromkeys((SAMPLES, batch_size)):
+    try:
+        with _group_of_one():
+            with fails_in_words(f"{where}: model()"):
+                number = _num_parameters(workload)
+            if number > MOST_PARAMETERS:
+                return f"the model has {number:,} parameters, more than {MOST_PARAMETERS:,}"
             try:
-                _step(workload, spec, torch.device(device), size, where)
-            except RequestError as error:
-                if _is_out_of_memory(error.__cause__):
-                    return "there is no memory for it in this process"
-                failure = error
-            else:
-                return None
-    assert failure is not None
-    raise failure
+                _step(workload, spec, torch.device(device), SAMPLES, where)
+            except RequestError:
+                _step(workload, spec, torch.device(device), batch_size, where)
+    except RequestError as error:
+        if not _is_out_of_memory(error.__cause__):
+            raise
+        return "there is no memory for it in this process"
+    return None
 
 
 def _step(workload: Workload, spec: OwnCode, device: torch.device, size: int, where: str) -> None:

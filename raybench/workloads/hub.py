@@ -17,8 +17,8 @@ from urllib.request import getproxies
 T = TypeVar("T")
 
 
-def directory(name: str, data: Path | None) -> Path | None:
-    """The directory that ``name`` means, absolute or under ``data``; None where there is none.
+def local(name: str, data: Path | None) -> Path | None:
+    """The directory or file that ``name`` means, absolute or under ``data``; None where there is none.
 
     Never one under the current directory: the workers have another.
     """
@@ -27,20 +27,20 @@ def directory(name: str, data: Path | None) -> Path | None:
         if data is None:
             return None
         place = data / place
-    return place if place.is_dir() else None
+    return place if place.exists() else None
 
 
 def load_local_first(load: Callable[..., T], name: str, data: Path | None) -> T:
-    """What ``load(place, local_files_only=...)`` makes of a directory, of the hub's cache, or of the hub.
+    """What ``load(place, local_files_only=...)`` makes of a local place, of the hub's cache, or of the hub.
 
     Raises ``OSError`` where ``name`` is none of them, and whatever ``load`` raises.
     """
     with quietly():
-        place = directory(name, data)
+        place = local(name, data)
         if place is not None:
             return load(str(place), local_files_only=True)
         if Path(name).expanduser().exists() or name.startswith((".", "~", "/")):
-            raise FileNotFoundError("no such directory, or neither absolute nor under --data")
+            raise FileNotFoundError("no such file or directory, or neither absolute nor under --data")
         try:
             return load(name, local_files_only=True)
         except (OSError, ValueError):
@@ -76,7 +76,7 @@ def has_address(url: str) -> bool:
 
 def requirement(what: str, name: str, data: Path | None, options: str = "") -> str:
     """What is required, and where ``name`` is no directory yet, how ``hf`` with ``options`` gets it there."""
-    if directory(name, data) is not None or name.startswith((".", "~", "/")):
+    if local(name, data) is not None or name.startswith((".", "~", "/")):
         return f"{what} in a directory, absolute or under --data"
     place = f"{'DIR' if data is None else data}/{name}"
     return (
@@ -87,14 +87,12 @@ def requirement(what: str, name: str, data: Path | None, options: str = "") -> s
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """No progress bar, log line or warning of the hub's libraries that are imported by now."""
+    """No log line or warning of the hub's libraries that are imported by now; nor bars, from now on."""
     loggers = [logging.getLogger(name) for name in ("transformers", "datasets", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
-    bars = _visible_bars()
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    for hide, _ in bars:
-        hide()
+    _hide_bars()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -102,21 +100,17 @@ def quietly() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        for _, show in bars:
-            show()
 
 
-def _visible_bars() -> list[tuple[Callable[[], None], Callable[[], None]]]:
-    """How to hide and to show again the progress bars that would be seen."""
-    bars: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    for name in ("huggingface_hub.utils", "datasets.utils"):
-        module = sys.modules.get(name)
-        if module is not None and not module.are_progress_bars_disabled():
-            bars.append((module.disable_progress_bars, module.enable_progress_bars))
-    transformers = sys.modules.get("transformers.utils.logging")
-    if transformers is not None and transformers.is_progress_bar_enabled():
-        bars.append((transformers.disable_progress_bar, transformers.enable_progress_bar))
-    return bars
+def _hide_bars() -> None:
+    hide = {
+        "huggingface_hub.utils": "disable_progress_bars",
+        "datasets.utils": "disable_progress_bars",
+        "transformers.utils.logging": "disable_progress_bar",
+    }
+    for module, function in hide.items():
+        if module in sys.modules:
+            getattr(sys.modules[module], function)()
 
 
 def no_fork_warning() -> None:

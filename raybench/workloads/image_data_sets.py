@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from raybench.errors import RequestError
+from raybench.workloads.data_files import evenly_spread, sample_count
 from raybench.workloads.published_images import open_arrays
 
 Sample = tuple[torch.Tensor, int]
@@ -97,8 +98,7 @@ class FolderImages(Dataset[Sample]):
         from torchvision.transforms import v2
 
         self.classes, files = class_folders(root / split)
-        count = sample_count(len(files), samples, split)
-        self._files = [files[place * len(files) // count] for place in range(count)]
+        self._files = [files[place] for place in evenly_spread(len(files), samples, split)]
         crop = (
             [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()]
             if augment and split == "train"
@@ -152,16 +152,6 @@ def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, int],
             except OSError as error:
                 raise RequestError(f"data: {file} is not an image: {_reason(error)}") from error
     return tuple(images.classes), tuple(images.samples)
-
-
-def sample_count(length: int, samples: int | None, split: str) -> int:
-    """``samples``, or all; raises ``RequestError`` where there are fewer."""
-    if samples is not None and samples > length:
-        field, images = ("samples", "training") if split == "train" else ("test_samples", "test")
-        raise RequestError(
-            f"workload.{field}: at most the {length} {images} images there are (received {samples})"
-        )
-    return length if samples is None else samples
 
 
 def _reason(error: Exception) -> str:

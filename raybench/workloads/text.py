@@ -84,8 +84,8 @@ class Text:
                 raise RequestError(
                     f"workload.num_classes: at least the {needed} of the data set (received {classes})"
                 )
-            field = "samples" if split == "train" else "test_samples"
-            self._datasets[split] = TokenizedTexts(folder, getattr(self._spec, field), f"workload.{field}")
+            limit = self._spec.samples if split == "train" else self._spec.test_samples
+            self._datasets[split] = TokenizedTexts(folder, limit, split)
         return self._datasets[split]
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:

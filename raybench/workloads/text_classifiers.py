@@ -19,9 +19,20 @@ HEADS = ("classifier.", "pre_classifier.")  # what a checkpoint without a classi
 
 def with_random_weights(spec: TextSpec, sizes: Sizes, num_classes: int) -> nn.Module:
     """A classifier of these sizes."""
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification, DistilBertConfig
 
-    config = _config(spec, sizes, num_classes)
+    config = DistilBertConfig(
+        vocab_size=sizes.vocab_size,
+        max_position_embeddings=max(POSITIONS, spec.sequence_length),
+        num_labels=num_classes,
+        dim=sizes.hidden_dim,
+        n_layers=sizes.num_layers,
+        n_heads=sizes.num_heads,
+        hidden_dim=sizes.feed_forward_dim,
+        dropout=spec.dropout,
+        attention_dropout=spec.dropout,
+        seq_classif_dropout=spec.dropout,
+    )
     classifier: nn.Module = AutoModelForSequenceClassification.from_config(config, attn_implementation="sdpa")
     return classifier
 
@@ -104,24 +115,6 @@ def check_fits(spec: TextSpec, config: Any, num_classes: int, num_tokens: int) -
             f"workload.tokenizer: at most the {config.vocab_size} entries of the checkpoint "
             f"(received {num_tokens})"
         )
-
-
-def _config(spec: TextSpec, sizes: Sizes, num_classes: int) -> Any:
-    """transformers' words for the sizes."""
-    from transformers import DistilBertConfig
-
-    return DistilBertConfig(
-        vocab_size=sizes.vocab_size,
-        max_position_embeddings=max(POSITIONS, spec.sequence_length),
-        num_labels=num_classes,
-        dim=sizes.hidden_dim,
-        n_layers=sizes.num_layers,
-        n_heads=sizes.num_heads,
-        hidden_dim=sizes.feed_forward_dim,
-        dropout=spec.dropout,
-        attention_dropout=spec.dropout,
-        seq_classif_dropout=spec.dropout,
-    )
 
 
 EMBEDDING_STD = 0.02  # as BERT's (Devlin et al., 2019)

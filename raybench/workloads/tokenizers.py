@@ -105,7 +105,7 @@ def named(name: str, data: Path | None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        folder = hub.directory(name, data)
+        folder = hub.local(name, data)
         # of a directory with a model alone transformers makes an empty tokenizer
         if folder is not None and not any((folder / file).is_file() for file in TOKENIZER_FILES):
             raise FileNotFoundError("no tokenizer.json or vocabulary there")

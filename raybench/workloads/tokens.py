@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from raybench.errors import RequestError
-from raybench.workloads.data_files import MappedArrays
+from raybench.workloads.data_files import MappedArrays, evenly_spread
 
 Numbers = NDArray[np.int32]
 Sample = tuple[Numbers, int]  # the tokens of a text, without padding, and its class
@@ -49,9 +48,9 @@ class TokenizedTexts(Dataset[Sample]):
     ``count`` takes that many, spread evenly over the file: some files are sorted by class.
     """
 
-    def __init__(self, folder: Path, count: int | None = None, field: str = "workload.samples") -> None:
+    def __init__(self, folder: Path, count: int | None = None, split: str = "train") -> None:
         self._stored = MappedArrays(folder, "ids", "offsets", "labels")
-        self._rows = evenly_spread(len(self._stored.arrays[2]), count, field)
+        self._rows = evenly_spread(len(self._stored.arrays[2]), count, split)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -77,11 +76,9 @@ class TokenBlocks(Dataset[torch.Tensor]):
     What is left at its end is left out; a pickle of it holds only where the tokens are.
     """
 
-    def __init__(
-        self, folder: Path, length: int, count: int | None = None, field: str = "workload.samples"
-    ) -> None:
+    def __init__(self, folder: Path, length: int, count: int | None = None, split: str = "train") -> None:
         self._stored, self._length = MappedArrays(folder, "ids"), length
-        self._blocks = evenly_spread(len(self._stored.arrays[0]) // length, count, field)
+        self._blocks = evenly_spread(len(self._stored.arrays[0]) // length, count, split)
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -94,15 +91,6 @@ class TokenBlocks(Dataset[torch.Tensor]):
 def stacked(blocks: Sequence[torch.Tensor]) -> Batch:
     """``input_ids`` of shape (size, tokens)."""
     return {"input_ids": torch.stack(list(blocks))}
-
-
-def evenly_spread(length: int, count: int | None, field: str) -> Sequence[int]:
-    """``count`` of ``length`` places, evenly spread, or all; ``RequestError`` where there are fewer."""
-    if count is None:
-        return range(length)
-    if count > length:
-        raise RequestError(f"{field}: at most the {length} samples there are (received {count})")
-    return [place * length // count for place in range(count)]
 
 
 def random_ids(size: int, length: int, vocab_size: int, generator: torch.Generator) -> torch.Tensor:

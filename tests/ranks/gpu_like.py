@@ -146,7 +146,7 @@ class GpuLike(CUDADevice):
         super().__init__(torch.device("cuda"))
         self.torch_device, self.ddp_device_ids = torch.device("cpu"), None
 
-    def synchronize(self) -> None:
+    def synchronize(self, devices: Any = ()) -> None:
         self.moment().wait()
 
     def stopwatch(self) -> Any:

@@ -136,7 +136,7 @@ def rank_trains(folder: Path) -> dict[str, Outcome | None]:
     communicators.drop_team()  # as the worker does after a broken trial
     trial = place / "checkpoints" / ASKED["random"].trial_id
     if communicators.rank == 0:  # killed in the middle of writing the third
-        half = trial / ".unfinished-0003"
+        half = trial / ".unfinished-epoch-0003"
         half.mkdir()
         (half / STATE).write_bytes(b"half a checkpoint")
     results["resumed"] = train("random", place)

@@ -11,7 +11,7 @@ from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
 from raybench.analysis.strategies import ParityVerdict, compare_strategies, loss_parity
 from raybench.records.record import TrialRecord
-from raybench.report.format import interval, mebibytes, milliseconds, percent
+from raybench.report.format import duration_words, interval, mebibytes, milliseconds, percent
 from raybench.report.table import Column, Table, devices, known, make_table
 from raybench.spec.knobs import Setting
 from raybench.spec.workloads import ScriptSpec
@@ -136,6 +136,9 @@ def _peak_memory(results: StudyResults, record: TrialRecord) -> str:
     return known(found, lambda most: mebibytes(int(most.value)), "")
 
 
+DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gathering"}
+
+
 def _data_parallel_words(results: StudyResults, rows: Sequence[TrialRecord]) -> str:
     """What DataParallel does in a step, and how long that takes next to DDP; empty without both."""
     last = {record.config.setting.strategy: record for record in rows}  # on the most devices
@@ -143,10 +146,13 @@ def _data_parallel_words(results: StudyResults, rows: Sequence[TrialRecord]) -> 
     if dp is None or ddp is None or dp.config.world_size != ddp.config.world_size:
         return ""
     ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
+    timed = dp.steps.data_parallel_s if dp.steps else None
+    parts = [f"{duration_words(seconds)} {DP_PARTS[name]}" for name, seconds in (timed or {}).items()]
     return (
         "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
         "to every device, and gathers outputs and gradients on the first. DDP sends gradients alone. On "
         f"{devices_of(dp.config)} DataParallel's step takes {ratio:.2f} times DDP's."
+        + (f" In steps of their own it spent {', '.join(parts)}." if parts else "")
     )
 
 

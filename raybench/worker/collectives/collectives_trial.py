@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from time import perf_counter
 
 import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.errors import InvalidTrialError
-from raybench.records.messages import OnProgress, Outcome, Progress
+from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import CollectivesRequest
 from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
 from raybench.worker.collectives.cases import Case, Preparation
@@ -24,90 +23,63 @@ class CollectivesTrial:
 
     def __init__(self, request: CollectivesRequest, team: Team, device: Device) -> None:
         self._request, self._team, self._device = request, team, device
-        self._ready: list[Case] = []
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """The times of all messages, on the leader."""
-        began, request = perf_counter(), self._request
+        began = perf_counter()
         on_progress(Progress("set up"))
         preparation = Preparation(
-            request, self._team, self._device, lambda words: on_progress(Progress("warm up", words))
+            self._request, self._team, self._device, lambda words: on_progress(Progress("warm up", words))
         )
         set_up = perf_counter()
         preparation.prepare()
-        self._ready = preparation.ready
-        if not self._ready:
+        if not preparation.ready:
             raise InvalidTrialError(f"no message can be measured: {preparation.missing[0].reason}")
-        warmed_up, num_rounds = perf_counter(), request.measure.min_rounds
-        measured = measure_rounds(
-            self._ready,
-            self._team,
-            self._device,
-            order=f"{request.config.seed} {request.part}",
-            num_rounds=num_rounds,
-            max_seconds=request.left_s,
-            on_round=lambda number: on_progress(Progress("measure", f"round {number} of {num_rounds}")),
-        )
+        warmed_up = perf_counter()
+        rounds, stopped_by = self.measure(preparation.ready, on_progress)
         if not self._team.leads:
             return Outcome("complete")
         result = CollectivesResult(
             backend=str(dist.get_backend(self._team.data)),
-            rounds=measured.rounds,
-            stopped_by=measured.stopped_by,
+            rounds=tuple(rounds),
+            stopped_by=stopped_by,
             missing=tuple(preparation.missing),
             setup_s=set_up - began,
             warmup_s=warmed_up - set_up,
-            measure_s=measured.seconds,
+            measure_s=perf_counter() - warmed_up,
         )
         return Outcome("complete", result=result)
 
-    def release(self) -> None:
-        """Drop the buffers."""
-        self._ready = []
+    def release(self) -> tuple[RankFile, ...]:
+        """Nothing: the buffers have gone with ``run``."""
+        return ()
 
+    def measure(
+        self, cases: Sequence[Case], on_progress: OnProgress
+    ) -> tuple[list[MessageRound], StopReason]:
+        """The rounds, on the leader: as many as requested, or what the time allows.
 
-@dataclass(frozen=True)
-class MeasuredRounds:
-    """What the rounds of one part brought."""
-
-    rounds: tuple[MessageRound, ...]  # on the leader
-    stopped_by: StopReason
-    seconds: float
-
-
-def measure_rounds(
-    cases: Sequence[Case],
-    team: Team,
-    device: Device,
-    *,
-    order: str,
-    num_rounds: int,
-    max_seconds: float,
-    on_round: Callable[[int], None] = lambda number: None,
-) -> MeasuredRounds:
-    """``num_rounds``, or what the time allows; the leader's clock counts, so that all stop together.
-
-    ``order`` is the seed of the orders of blocks, the same on every rank. A collective call.
-    """
-    shuffled, stopwatch = random.Random(order), device.stopwatch()
-    began, rounds, number = perf_counter(), list[MessageRound](), 0
-    while True:
-        number, at_s = number + 1, perf_counter() - began
-        in_turn = shuffled.sample(cases, len(cases))
-        own = [_block(case, team, device, stopwatch) for case in in_turn]
-        elapsed_s = perf_counter() - began
-        of_ranks = team.gather_on_leader(own)
-        if of_ranks is not None:
-            rounds.append(MessageRound(blocks=_blocks(in_turn, of_ranks), at_s=at_s))
-        on_round(number)
-        stop: StopReason | None = None
-        if number >= num_rounds:
-            stop = "steps"
-        elif elapsed_s >= max_seconds and number >= LEAST_MEASURED:
-            stop = "max_seconds"
-        stop = team.from_leader(stop)
-        if stop is not None:
-            return MeasuredRounds(tuple(rounds), stop, elapsed_s)
+        The leader's clock counts, so that all stop together. A collective call.
+        """
+        request, team, num_rounds = self._request, self._team, self._request.measure.min_rounds
+        shuffled, stopwatch = random.Random(f"{request.config.seed} {request.part}"), self._device.stopwatch()
+        began, rounds, number = perf_counter(), list[MessageRound](), 0
+        while True:
+            number, at_s = number + 1, perf_counter() - began
+            in_turn = shuffled.sample(cases, len(cases))  # the same on every rank
+            own = [_block(case, team, self._device, stopwatch) for case in in_turn]
+            of_ranks = team.gather_on_leader(own)
+            if of_ranks is not None:
+                rounds.append(MessageRound(blocks=_blocks(in_turn, of_ranks), at_s=at_s))
+            on_progress(Progress("measure", f"round {number} of {num_rounds}"))
+            stop: StopReason | None = None
+            if number >= num_rounds:
+                stop = "steps"
+            elif perf_counter() - began >= request.left_s and number >= LEAST_MEASURED:
+                stop = "max_seconds"
+            stop = team.from_leader(stop)
+            if stop is not None:
+                return rounds, stop
 
 
 def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> float:

@@ -54,7 +54,7 @@ class CPUDevice(Device):
         if torch.get_num_threads() != wanted:
             torch.set_num_threads(wanted)
 
-    def synchronize(self) -> None:
+    def synchronize(self, devices: Sequence[int] = ()) -> None:
         """Nothing: the work is done when the call returns."""
 
     def stopwatch(self) -> CPUStopwatch:

@@ -75,9 +75,10 @@ class CUDADevice(Device):
             cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = "ieee"
         torch.backends.cudnn.benchmark = setting.cudnn_benchmark
 
-    def synchronize(self) -> None:
-        """Wait until the GPU has done what it was given."""
-        torch.cuda.synchronize(self.torch_device)
+    def synchronize(self, devices: Sequence[int] = ()) -> None:
+        """Wait until the GPU has done what it was given, and further ``devices`` of this process."""
+        for index in {self.torch_device.index, *devices}:
+            torch.cuda.synchronize(index)
 
     def stopwatch(self) -> CUDAStopwatch:
         """A new one."""

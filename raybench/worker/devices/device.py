@@ -95,8 +95,8 @@ class Device(Protocol):
         ``precision = "default"`` gives back what torch had for tf32 when the device was opened.
         """
 
-    def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
+    def synchronize(self, devices: Sequence[int] = ()) -> None:
+        """Wait until the device has done what it was given, and further ``devices`` of this process."""
 
     def stopwatch(self) -> Stopwatch:
         """A new one: laps without synchronisation, read at the end."""

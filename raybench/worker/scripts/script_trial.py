@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
@@ -25,7 +25,7 @@ import numpy as np
 import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, decide
-from raybench.errors import CODE_FAILS, InvalidTrialError, printable
+from raybench.errors import InvalidTrialError, LateTrialError, printable
 from raybench.machine.child import Child
 from raybench.machine.host import family_of, free_port, host_id
 from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
@@ -34,7 +34,7 @@ from raybench.records.results import Beside, Block, PhaseBlock, Round, StepsResu
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import AgreedFailure, RankFailure, failure_result, is_echo
+from raybench.worker.failures import AgreedFailure, RankFailure, is_echo
 from raybench.worker.memory import all_known
 from raybench.worker.scripts.stopwatch import (
     About,
@@ -72,11 +72,6 @@ LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of
 WARM_UP_STEPS = 5  # of a block
 LOCAL_TRIES = 3  # blocks of steps: what a script gathers now and then is in one of them
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
-
-
-@dataclass(frozen=True)
-class _Late:
-    """No answer in the time that a trial may take."""
 
 
 class _Process:
@@ -132,10 +127,6 @@ class _Process:
         return printed
 
 
-class _TimedOut(Exception):
-    """The script has not come so far in the time that a trial may take."""
-
-
 class ScriptTrial:
     """Everything that one rank holds while it measures a script."""
 
@@ -154,19 +145,6 @@ class ScriptTrial:
     def run(self, on_progress: OnProgress) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know."""
         on_progress(Progress("set up"))
-        try:
-            outcome = self._measured(on_progress)
-        except _TimedOut as late:
-            outcome = Outcome("timeout", reason=str(late))
-        except CODE_FAILS as failure:
-            outcome = failure_result(failure, self._team)
-        return replace(outcome, files=self._end())
-
-    def release(self) -> None:
-        """End the script, however the trial ended."""
-        self._end()
-
-    def _measured(self, on_progress: OnProgress) -> Outcome:
         began, self._load = perf_counter(), OtherLoad(self._team, names=False)
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
         links = list(map(Path, self._script.links))
@@ -197,6 +175,12 @@ class ScriptTrial:
             missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
+
+    def release(self) -> tuple[RankFile, ...]:
+        """End the script, however the trial ended: what it printed."""
+        if self._process is None:
+            return ()
+        return (RankFile(f"rank-{self._team.ranks[self._team.rank]}.log", self._process.close()),)
 
     # --- the process
 
@@ -253,12 +237,6 @@ class ScriptTrial:
         kept = {name: value for name, value in os.environ.items() if name not in left}
         return {"WANDB_MODE": "offline"} | kept | {name: str(value) for name, value in own.items()}
 
-    def _end(self) -> tuple[RankFile, ...]:
-        process, self._process = self._process, None
-        if process is None:
-            return ()
-        return (RankFile(f"rank-{self._team.ranks[self._team.rank]}.log", process.close()),)
-
     # --- what all ranks say
 
     def _block(self, order: Order) -> list[BlockDone] | None:
@@ -271,16 +249,16 @@ class ScriptTrial:
     def _reports(self) -> list[BlockDone] | None:
         """What every rank's script sends next; None where it is over on one, without a failure.
 
-        Raises ``AgreedFailure`` for one that failed, ``_TimedOut`` where one sends nothing.
+        Raises ``AgreedFailure`` for one that failed, ``LateTrialError`` where one sends nothing.
         """
         answers = self._team.gather(self._answer())
-        late = [rank for rank, each in zip(self._team.ranks, answers, strict=True) if isinstance(each, _Late)]
+        late = [rank for rank, each in zip(self._team.ranks, answers, strict=True) if each is None]
         if late:
             # where all are, one may wait for another
             which = f"rank {late[0]}: " if len(late) < len(answers) else ""
             steps = f"after {self._num_told}" if self._num_told else "without any"
             seconds = DEADLINE_SHARE * self._request.timeout_s
-            raise _TimedOut(
+            raise LateTrialError(
                 f"{which}the script hangs, or is slow: {seconds:.0f} s are over {steps} optimizer steps "
                 f"(measure.timeout_seconds){HINT}"
             )
@@ -291,15 +269,18 @@ class ScriptTrial:
         self._num_told = self._num_steps
         return None if ended else answers
 
-    def _answer(self) -> BlockDone | Ended | _Late:
-        """What this rank's script sends next. It is not waited for when one on another rank is over."""
+    def _answer(self) -> BlockDone | Ended | None:
+        """What this rank's script sends next; None where a trial may not take so long.
+
+        It is not waited for when one on another rank is over.
+        """
         assert self._process is not None
         until, store = self._until, dist.distributed_c10d._get_default_store()
         while (answer := self._process.poll()) is None:
             if until == self._until and store.check([self._over]):
                 until = min(until, monotonic() + OTHERS_END_S)
             if monotonic() >= until:
-                return _Late() if until == self._until else Ended()
+                return None if until == self._until else Ended()
         if isinstance(answer, Ended):
             store.set(self._over, "")
             if answer.exit_code and answer.failure is None:
@@ -399,7 +380,7 @@ class ScriptTrial:
             for variant in self._random.sample(variants, len(variants)):
                 try:
                     reports = self._block(self._order(variant, step_s, len(variants)))
-                except _TimedOut:
+                except LateTrialError:
                     if len(rounds.rounds) < LEAST_MEASURED:
                         raise
                     reports = None

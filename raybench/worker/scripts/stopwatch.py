@@ -45,7 +45,13 @@ from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
 from raybench.worker.devices.cpu import status_bytes
 from raybench.worker.failures import RankFailure, describe
-from raybench.worker.strategies.ddp import SYNC_BUFFERS, compression_hook, ddp_report, no_transfer
+from raybench.worker.strategies.ddp import (
+    SYNC_BUFFERS,
+    bucket_bytes,
+    compression_hook,
+    gradient_bytes,
+    no_transfer,
+)
 
 OWN_DIRECTORY = (
     "the script runs in an empty directory: use absolute paths, or --set workload.links=DIRECTORY to have it "
@@ -408,7 +414,6 @@ class Stopwatch:
     def _about(self) -> About:
         samples = self._samples  # of all steps: the last batches of epochs are smaller
         modules = [each.ddp for each in self._switches if each.ddp is not None]
-        reports = [report for ddp in modules if (report := ddp_report(ddp, self._launch.compression))]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
         drawn, of_first = median(each for each, _ in samples), samples[0][0]
@@ -422,8 +427,8 @@ class Stopwatch:
             epoch_samples=mode(data_set for _, data_set in samples) or None,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
-            gradient_bytes=sum(each.gradient_bytes for each in reports) or None,
-            bucket_bytes=tuple(size for each in reports for size in each.bucket_bytes),
+            gradient_bytes=sum(gradient_bytes(ddp, self._launch.compression) or 0 for ddp in modules) or None,
+            bucket_bytes=tuple(size for ddp in modules for size in bucket_bytes(ddp)),
             torch_bytes=None if gpu is None else torch.cuda.max_memory_allocated(gpu),
             device_bytes=status_bytes("VmHWM") if gpu is None else torch.cuda.max_memory_reserved(gpu),
         )
@@ -445,21 +450,13 @@ def _num_collectives() -> int:
 
 
 def _length(batch: Any) -> int:
-    """Samples of a batch that a data set gives whole: a tensor's first dimension, or the number in a list.
+    """Samples of a batch that a data set gives whole: its first tensor's first dimension.
 
-    0 without either.
+    0 where it is built otherwise: then ``--samples-per-step`` is asked for.
     """
-    if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.dim() else 0
-    if isinstance(batch, Mapping):
-        return next(filter(None, map(_length, batch.values())), 0)
-    if not isinstance(batch, list | tuple) or not batch:
-        return 0
-    first = batch[0]
-    if isinstance(batch, list) and isinstance(first, tuple | Mapping):  # as they are
-        return len(batch)
-    # of a detector's batch its images, each of a size of its own
-    return len(first) if isinstance(first, list | tuple) else next(filter(None, map(_length, batch)), 0)
+    parts = list(batch.values()) if isinstance(batch, Mapping) else batch
+    first = parts[0] if isinstance(parts, list | tuple) and parts else parts
+    return first.shape[0] if isinstance(first, torch.Tensor) and first.dim() else 0
 
 
 def _number_of(loader: Any) -> int:

@@ -1,4 +1,4 @@
-"""A few steps in detail when the rounds are done: their phases timed, a trace of each rank.
+"""A few steps in detail when the rounds are done: their phases timed, DataParallel's parts, traces.
 
 Marks inside a step cost time on GPUs and on CPUs, so phases have blocks of their own. torch.profiler slows
 what it watches, so nothing of a trace is timed: it shows the order of things and what runs at once. Its
@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any, Literal
+from unittest import mock
 
 import torch.profiler
 
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import RankFile
-from raybench.records.results import Phase, PhaseBlock
+from raybench.records.results import DataParallelPart, Phase, PhaseBlock
 from raybench.worker.batches import drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
@@ -92,6 +95,45 @@ def _time_phases(stepper: Stepper, device: Device, num_steps: int) -> dict[Phase
     return {phase: totals[phase] / num_steps for phase in (*PHASES, "other")}
 
 
+DP_PARTS: tuple[DataParallelPart, ...] = ("scatter", "replicate", "gather")
+DP_STEPS, DP_DISCARD = 10, 2
+
+
+def data_parallel_seconds(models: StrategyModels, team: Team) -> dict[str, Any]:
+    """What DataParallel's own parts take of a step, in s, all its devices waited for around each.
+
+    A collective call: the leader steps.
+    """
+
+    def timed() -> dict[DataParallelPart, float]:
+        assert models.wrapped is not None
+        stepper, seconds = models.wrapped, dict.fromkeys(DP_PARTS, 0.0)
+
+        def in_time(part: DataParallelPart) -> Callable[..., Any]:
+            call = getattr(stepper.module, part)
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                models.device.synchronize(models.dp_devices)
+                began = perf_counter()
+                made = call(*args, **kwargs)
+                models.device.synchronize(models.dp_devices)
+                seconds[part] += (perf_counter() - began) / DP_STEPS
+                return made
+
+            return run
+
+        for _ in range(DP_DISCARD):
+            stepper.step()
+        with ExitStack() as patched:
+            for part in DP_PARTS:
+                patched.enter_context(mock.patch.object(stepper.module, part, in_time(part)))
+            for _ in range(DP_STEPS):
+                stepper.step()
+        return seconds
+
+    return {"data_parallel_s": team.from_leader(team.agreed(lambda: timed() if team.leads else None))}
+
+
 WAIT, WARM_UP, ACTIVE = 1, 1, 3  # steps: as they are, watched but thrown away, recorded
 TRACE_SHARE = 0.25  # of the trial's time
 MAX_BYTES = 20 * 2**20  # of one rank's file, compressed: some 300 MB as text, which Perfetto still opens
@@ -112,7 +154,9 @@ def traces(models: StrategyModels, team: Team, step_s: float, max_seconds: float
         size = max(team.gather(len(own.content) if own else 0))
         if size <= _most_bytes(team):
             return (own,) if own else ()
-    raise InvalidTrialError(_too_large("the trace of one step", size, team))
+    raise InvalidTrialError(
+        f"the trace of one step has {size:,} bytes on a rank, and {_most_bytes(team):,} may travel from each"
+    )
 
 
 def _stepper(models: StrategyModels, team: Team) -> Stepper | None:
@@ -165,7 +209,3 @@ def _exported(profiler: torch.profiler.profile | None, rank: int) -> RankFile | 
 
 def _most_bytes(team: Team) -> int:
     return min(MAX_BYTES, MAX_BYTES_OF_ALL // team.size)
-
-
-def _too_large(what: str, size: int, team: Team) -> str:
-    return f"{what} has {size:,} bytes on a rank, and {_most_bytes(team):,} may travel from each"

@@ -149,8 +149,7 @@ def communication_cores(models: StrategyModels, team: Team, replay_s: float | No
     wrapped, communication = models.wrapped, models.communication
     if models.device.kind != "cpu" or wrapped is None or communication.own is not None or replay_s is None:
         return None
-    sizes = bucket_bytes(wrapped.module)  # type: ignore[arg-type]
-    replay = Replay(sizes, team, models.device.torch_device, communication)
+    replay = Replay(bucket_bytes(wrapped.module), team, models.device.torch_device, communication)
     replay.activate()
     replay.step()
     meter = models.device.utilization_meter(1)

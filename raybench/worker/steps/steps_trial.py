@@ -32,11 +32,11 @@ from raybench.worker.memory import all_known, allocator_retries, memory_limits_o
 from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
-from raybench.worker.steps.profiling import phases_of_trial, traces
+from raybench.worker.steps.profiling import data_parallel_seconds, phases_of_trial, traces
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
-from raybench.worker.strategies.ddp import ddp_report
+from raybench.worker.strategies.ddp import bucket_bytes, gradient_bytes
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import AUTOCAST
 from raybench.workloads.batch_counts import samples_of, tokens_of
@@ -119,13 +119,14 @@ class StepsTrial:
         self._models.drop_anchor()
         variants.runs.clear()  # with what only the rounds ran
         result = self._with_auxiliary(result, variants, tuple(loop.step_times))
-        return Outcome("complete", result=result, step_times=tuple(loop.step_times), files=self._files)
+        return Outcome("complete", result=result, step_times=tuple(loop.step_times))
 
-    def release(self) -> None:
-        """Drop the models before their process group goes."""
+    def release(self) -> tuple[RankFile, ...]:
+        """Drop the models before their process group goes; traces that this rank made."""
         if self._variants is not None:
             self._variants.close()
         self._models.release()
+        return self._files
 
     def _count_or_step(self, models: StrategyModels) -> None:
         """A step of the bare model, its operations counted once for each batch of a group's trials."""
@@ -207,7 +208,6 @@ class StepsTrial:
         """Fields that are known of model, batch and DDP."""
         config, models = self._request.config, self._models.measured
         module = None if models.wrapped is None else models.wrapped.module
-        ddp = ddp_report(module, config.setting.gradient_compression)
         return {
             "batch_size": config.batch_size,
             "global_batch_size": config.global_batch_size,
@@ -215,8 +215,8 @@ class StepsTrial:
             "num_parameters": models.num_parameters or None,
             "left_out": left_out_of(models.workload),
             "flops_per_step": self._cache.flops.get(flops_key(config)),
-            "bucket_bytes": ddp.bucket_bytes if ddp else (),
-            "gradient_bytes": ddp.gradient_bytes if ddp else None,
+            "bucket_bytes": bucket_bytes(module),
+            "gradient_bytes": gradient_bytes(module, config.setting.gradient_compression),
         }
 
     def _with_auxiliary(
@@ -269,6 +269,8 @@ class StepsTrial:
         if request.measures_beside_rounds:
             has_plain = "plain" not in variants.missing
             parts["phases"] = partial(phases_of_trial, models, team, has_plain, slowest_s, seconds)
+            if models.setting.strategy == "dp":
+                parts["data_parallel"] = partial(data_parallel_seconds, models, team)
             parts["matrix_peak"] = self._matrix_peak
             if models.wrapped is not None and team.size > 1:
                 plain_s = step_s.get("plain")
@@ -365,9 +367,10 @@ class ProbeTrial:
         )
         return Outcome("complete", result=result)
 
-    def release(self) -> None:
+    def release(self) -> tuple[RankFile, ...]:
         """Drop the models before their process group goes."""
         self._models.release()
+        return ()
 
     def _fixed_memory(self, models: StrategyModels) -> int | None:
         """What a step takes whatever its batch: what the first one left, gradients and buckets.

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
@@ -299,8 +298,7 @@ class Variants:
     def _bucket_bytes(self) -> tuple[int, ...]:
         """Of DDP, once it has rebuilt them; empty under another strategy."""
         wrapped = self._models.wrapped
-        module = None if wrapped is None else wrapped.module
-        return bucket_bytes(module) if isinstance(module, DistributedDataParallel) else ()
+        return () if wrapped is None else bucket_bytes(wrapped.module)
 
     def _as_if_run(
         self, name: AsIfVariant, asked: AsIf, steps: AsIfSteps, spread: tuple[list[Floats], float]

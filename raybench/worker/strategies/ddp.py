@@ -164,24 +164,6 @@ class HookSwitch:
         self.hook: Hook = hook
 
 
-@dataclass(frozen=True)
-class DDPReport:
-    """What DDP reports of one rank."""
-
-    bucket_bytes: tuple[int, ...]
-    gradient_bytes: int  # that travel in a step
-
-
-def ddp_report(module: nn.Module | None, compression: str) -> DDPReport | None:
-    """What ``module`` reports; None where it is not DDP's."""
-    if not isinstance(module, DistributedDataParallel):
-        return None
-    data = _logging_data(module)
-    sizes = _bucket_bytes(data)
-    travelling = round(sum(sizes) * travelling_share(module, compression))
-    return DDPReport(sizes, travelling)
-
-
 def travelling_share(module: nn.Module, compression: str) -> float:
     """Bytes that travel over those of the gradients."""
     if compression == "none":  # whatever is frozen at the moment
@@ -194,17 +176,17 @@ def travelling_share(module: nn.Module, compression: str) -> float:
     return compressed_share(compression, own_bytes / elements)
 
 
-def bucket_bytes(module: DistributedDataParallel) -> tuple[int, ...]:
-    """Sizes of the buckets that are really sent, in the order in which they are sent."""
-    return _bucket_bytes(_logging_data(module))
+def gradient_bytes(module: nn.Module | None, compression: str) -> int | None:
+    """Bytes that travel in a step; None where ``module`` is not DDP's."""
+    if not isinstance(module, DistributedDataParallel):
+        return None
+    return round(sum(bucket_bytes(module)) * travelling_share(module, compression))
 
 
-def _logging_data(module: DistributedDataParallel) -> dict[str, Any]:
-    """What DDP's own logger knows, unedited."""
+def bucket_bytes(module: nn.Module | None) -> tuple[int, ...]:
+    """Sizes of the buckets that DDP really sends, in their order; empty where ``module`` is not DDP's."""
+    if not isinstance(module, DistributedDataParallel):
+        return ()
     data: dict[str, Any] = module._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-    return data
-
-
-def _bucket_bytes(data: dict[str, Any]) -> tuple[int, ...]:
     text = str(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or "")
     return tuple(int(size) for size in text.replace(",", " ").split())

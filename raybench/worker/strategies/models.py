@@ -114,9 +114,9 @@ class StrategyModels:
         steppers = [each for each in (self._bare, self.wrapped, twin) if each is not None]
         for stepper in steppers:
             kernels, group = self.setting.optimizer_kernels, stepper.group
-            stepper.train_with(make_optimizer(self.workload, self._optimizer, stepper.module, kernels, group))
+            stepper.optimizer = make_optimizer(self.workload, self._optimizer, stepper.module, kernels, group)
         if self.is_sharded and self.twin is not None and self.wrapped is not None:
-            self.twin.train_with(self.wrapped.optimizer)
+            self.twin.optimizer = self.wrapped.optimizer
         for stepper in steppers[1:] if not self.is_sharded else ():
             share_state(steppers[0].optimizer, stepper.optimizer)
 

@@ -162,15 +162,11 @@ def release_group(module: nn.Module) -> None:
     DTensor's caches keep meshes for ever, a mesh keeps its group, and an equal mesh of a later group would
     be answered with the old one's.
     """
-    from torch.distributed.tensor import debug
-
     for parameter in module.parameters():
         groups = getattr(getattr(parameter, "device_mesh", None), "_pg_registry", None)
         if groups:
             groups.clear()
-    clear_caches = getattr(debug, "_clear_sharding_prop_cache", None)
-    if clear_caches is not None:
-        clear_caches()
+    _forget_meshes()
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -44,7 +44,7 @@ class Stepper:
         group: dist.ProcessGroup | None = None,
         autocast: bool = True,
     ) -> None:
-        self.module, self.batches = module, batches
+        self.module, self.optimizer, self.batches = module, optimizer, batches
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
         # of a training trial: sees the loss and batch of each forward pass, and returns the weighted loss
         self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
@@ -54,10 +54,7 @@ class Stepper:
         self.batches_per_step = setting.gradient_accumulation
         # what keeps fp16 gradients from vanishing; switched off at other precisions
         self.scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
-        self._updates = 0  # of the weights, by any stepper with this optimizer
-        # steps left out, as gradients were not finite: by the scaler, and by a fused optimizer on the device
-        self._left_out, self._left_out_inside = 0, torch.zeros(())
-        self.train_with(optimizer)
+        self._left_out = torch.zeros(())  # steps, as gradients were not finite: counted on the device
         # a static graph is learnt in the first step, and DDP asserts where that does not synchronise
         self._may_skip_sync = not setting.static_graph
 
@@ -73,12 +70,6 @@ class Stepper:
             group=group,
             autocast=self.autocast,
         )
-
-    def train_with(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take this optimizer from the next step on."""
-        self.optimizer = optimizer
-        if self.scaler.is_enabled():
-            optimizer.register_step_post_hook(self._count_update)
 
     def step(self, mark: Mark = _unmarked) -> None:
         """One optimizer step of ``gradient_accumulation`` micro-batches.
@@ -101,15 +92,13 @@ class Stepper:
         weighted: Callable[[torch.Tensor, Any], torch.Tensor] = lambda loss, batch: loss,
         *,
         last: bool = True,
-        group: dist.ProcessGroup | None = None,
         mark: Mark = _unmarked,
     ) -> torch.Tensor:
         """Gradients of the ``weighted`` loss of one batch, added to those there are. Returns the loss.
 
-        They are synchronised where it is the ``last`` of a step. ``group``: with whom the passes may
-        communicate, in place of the stepper's own.
+        They are synchronised where it is the ``last`` of a step.
         """
-        with default_group(group or self.group), self._synchronising(last):
+        with default_group(self.group), self._synchronising(last):
             with self.precision_context():
                 loss = self._workload.loss(self.module, batch)
             mark("forward")
@@ -126,28 +115,22 @@ class Stepper:
     @property
     def skipped_steps(self) -> int:
         """Steps that were left out, as gradients were not finite; asks the device."""
-        return self._left_out + int(self._left_out_inside)
+        return int(self._left_out)
 
     def _update(self) -> None:
         """The optimizer's step on unscaled gradients; the scaler leaves it out where one is not finite.
 
         Sharded gradients (DTensors) are looked at on all ranks, so all leave out the same steps. What was
-        left out is counted without waiting for the device: the optimizer was not called, or knows it there.
+        left out is counted without waiting for the device: a fused optimizer knows it there alone.
         """
-        before = self._updates
         if self._after_backward is not None:
             self.scaler.unscale_(self.optimizer)  # which also looks for what is not finite: before clipping
             self._after_backward(self.inner)
         self.scaler.step(self.optimizer)
-        self.scaler.update()
         if self.scaler.is_enabled():
-            self._left_out += self._updates == before
-
-    def _count_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._updates += 1
-        left_out = getattr(optimizer, "found_inf", None)
-        if left_out is not None:  # a fused one, which the scaler always calls
-            self._left_out_inside = self._left_out_inside + left_out
+            for not_finite in self.scaler._found_inf_per_device(self.optimizer).values():
+                self._left_out = self._left_out + not_finite
+        self.scaler.update()
 
     def _weighted(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         if self.weigh_loss is not None:

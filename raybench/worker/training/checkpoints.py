@@ -15,7 +15,7 @@ from torch import nn
 
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Epoch
-from raybench.records.whole_files import UNFINISHED, replace_directory
+from raybench.records.whole_files import replace_directory
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.models import StrategyModels
@@ -146,10 +146,8 @@ class Checkpoints:
     def last(self) -> dict[str, Any] | None:
         """The state after the last epoch that was written whole; None without one.
 
-        Removes what a killed process left half-written. Raises ``InvalidTrialError`` for a file that cannot
-        be read.
+        Raises ``InvalidTrialError`` for a file that cannot be read.
         """
-        self._remove_unfinished()
         folders = self._epochs()
         if not folders:
             return None
@@ -164,8 +162,6 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any], epoch: int) -> None:
         """When this returns the checkpoint is on the disk, and the older one is gone."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._remove_unfinished()
         older = self._epochs()
         place = self._folder / f"epoch-{epoch:04}"
 
@@ -181,10 +177,6 @@ class Checkpoints:
     def _epochs(self) -> list[Path]:
         found = [path for path in self._folder.glob("epoch-*") if path.name[len("epoch-") :].isdigit()]
         return sorted(found, key=lambda path: int(path.name[len("epoch-") :]))
-
-    def _remove_unfinished(self) -> None:
-        for path in self._folder.glob(f"{UNFINISHED}*"):
-            shutil.rmtree(path)
 
 
 def random_state(device: Device) -> dict[str, Any]:

@@ -146,8 +146,6 @@ class Counter:
         self._output: Any = None
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
-        # over batches: the fewest correct predictions, and how many more than samples; both 0 where possible
-        self._fewest, self._most_over = torch.zeros_like(self._correct), torch.zeros_like(self._correct)
         self._samples, self._is_counted = 0, True
 
     def watch(self, module: nn.Module) -> Callable[[], None]:
@@ -167,20 +165,15 @@ class Counter:
             self._samples += num_samples
             self._loss += loss.detach().double() * num_samples
             if self._metric is not None and self._is_counted:
-                correct = correct_of(self._metric(output, batch))
-                self._correct += correct
-                self._fewest.clamp_(max=correct.to(self._fewest.device))
-                self._most_over.clamp_(min=(correct - num_samples).to(self._fewest.device))
+                self._correct += correct_of(self._metric(output, batch))
 
     def take(self, seconds: float, learning_rate: float = 0.0, skipped_steps: int = 0) -> Sums:
         """The sums so far, and begin again at 0. Raises ``InvalidBatchError`` where a metric cannot be."""
         correct = int(self._correct) if self._metric is not None and self._is_counted else None
-        fewest, over = int(self._fewest), int(self._most_over)
-        if fewest < 0 or over > 0:
-            reported = f"{fewest}" if fewest < 0 else f"{over} more than samples"
+        if correct is not None and not 0 <= correct <= self._samples:
             raise InvalidBatchError(
                 "metric(output, batch): correct predictions of the batch, from 0 to its samples "
-                f"(received {reported})"
+                f"(received {correct:,} of {self._samples:,} samples)"
             )
         sums = Sums(self._samples, float(self._loss), correct, seconds, learning_rate, skipped_steps)
         self._samples = 0

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from raybench.records.messages import Keep, OnProgress, Outcome, Progress
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team, default_group
@@ -183,9 +183,10 @@ class TrainingTrial:
             reason = f"it could not be written: {failure}"
         return result.model_copy(update={"missing": {**result.missing, "model": reason}})
 
-    def release(self) -> None:
+    def release(self) -> tuple[RankFile, ...]:
         """Drop the model before its process group goes."""
         self._models.release()
+        return ()
 
     def _make_models(self, cache: GroupCache) -> StrategyModels:
         """The model, and one pass of the bare one alone: what fails here fails before any collective.

@@ -1,17 +1,19 @@
 """What an error says, and which of several is told."""
 
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.worker import failures
 from raybench.worker.failures import (
     AgreedFailure,
     RankFailure,
     describe,
     drop_frames,
+    failure_result,
     is_echo,
     is_out_of_memory,
     watch_memory_of,
@@ -151,3 +153,29 @@ def test_what_no_rank_can_measure_is_told_without_a_rank():
     agreed = AgreedFailure([RankFailure.of(InvalidTrialError("batch 64 is too large"), 1)])
     assert str(agreed) == "batch 64 is too large"
     assert agreed.invalid
+
+
+class FailOnRecompileLimitHit(RuntimeError):
+    """Named as torch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "reason"),
+    [
+        (MemoryError("none"), "oom", "rank 3: MemoryError: none"),
+        (ValueError("late"), "crashed", "rank 3: ValueError: late"),
+        (InvalidBatchError("7 samples"), "invalid", "7 samples"),
+        (FailOnRecompileLimitHit(), "invalid", "compile: torch gave up, as shapes or graph keep changing"),
+    ],
+)
+def test_whatever_is_not_agreed_is_broken(error, state, reason):
+    team = SimpleNamespace(ranks=(3,), rank=0)
+    agreed = AgreedFailure([RankFailure.of(error, 3)])
+    for raised, broken in ((error, True), (agreed, False)):
+        found = failure_result(raised, team)
+        assert (found.state, found.reason, found.broken) == (state, reason, broken)
+
+
+def test_what_every_rank_finds_at_once_is_agreed():
+    found = failure_result(InvalidTrialError("batch 64 is too large"), SimpleNamespace(ranks=(3,), rank=0))
+    assert (found.state, found.reason, found.broken) == ("invalid", "batch 64 is too large", False)

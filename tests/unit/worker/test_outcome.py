@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from raybench.records.messages import Outcome
+from raybench.records.messages import Outcome, RankFile
 from raybench.worker.failures import AgreedFailure, RankFailure
 from raybench.worker.trial import run_and_release
 
@@ -44,8 +44,9 @@ class _Trial:
         self._held.append(weakref.ref(loss))
         raise MemoryError("planted")
 
-    def release(self) -> None:
+    def release(self) -> tuple[RankFile, ...]:
         self._said.append("models gone")
+        return (RankFile("trace", b""),)
 
 
 class _Device:
@@ -72,6 +73,7 @@ def test_a_failure_leaves_nothing_of_its_step_in_the_next_trials_way(fails: bool
         device,
         lambda progress: None,
     )
+    assert [each.name for each in result.files] == ["trace"]
     if fails:
         assert (result.state, result.reason) == ("oom", "rank 1: MemoryError: planted")
         assert result.broken is not agreed
@@ -107,7 +109,7 @@ def test_a_lost_context_ends_the_group_though_all_ranks_agree_on_it(monkeypatch:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lost)
     team: Any = SimpleNamespace(leads=True, rank=0, ranks=(1,), use_once=lambda device: None)
     device: Any = SimpleNamespace(end_trial=lost, release_memory=lost)
-    trial: Any = SimpleNamespace(run=run, release=lambda: None)
+    trial: Any = SimpleNamespace(run=run, release=lambda: ())
     result = run_and_release(lambda: trial, team, device, lambda progress: None)
     assert (result.state, result.broken) == ("crashed", True)
     assert result.reason is not None

@@ -14,12 +14,12 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidTrialError, LateTrialError
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.scripts import script_trial
-from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds, _TimedOut
+from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds
 from raybench.worker.scripts.stopwatch import About, BlockDone, Launch, Order, Stopwatch
 from tests.unit.studies import request
 
@@ -131,20 +131,20 @@ def test_samples_are_those_that_the_loader_asks_for(
 
 
 @pytest.mark.parametrize(
-    "batch",
+    ("batch", "samples"),
     [
-        torch.zeros(5, 3),
-        [(IMAGE, 1)] * 5,
-        [{"image": IMAGE}] * 5,
-        ([IMAGE] * 5, [1] * 5),
-        {"x": torch.zeros(5, 2)},
+        (torch.zeros(5, 3), 5),
+        ((torch.zeros(5, 3), torch.zeros(5)), 5),
+        ({"x": torch.zeros(5, 2)}, 5),
+        ([(IMAGE, 1)] * 5, 0),
+        (([IMAGE] * 5, [1] * 5), 0),
     ],
-    ids=["a tensor", "pairs", "dicts", "a detector's", "the first of a dict"],
+    ids=["a tensor", "a pair", "a dict", "pairs as they are", "a detector's"],
 )
-def test_a_batch_that_the_data_set_gives_whole_is_counted_by_what_it_is(
-    drawn: Callable[..., int], batch: Any
+def test_a_batch_that_the_data_set_gives_whole_is_counted_by_its_first_tensor(
+    drawn: Callable[..., int], batch: Any, samples: int
 ) -> None:
-    assert drawn([batch], batch_size=None, collate_fn=lambda batch: batch) == 5
+    assert drawn([batch], batch_size=None, collate_fn=lambda batch: batch) == samples
 
 
 def test_what_an_evaluation_draws_is_of_no_step(drawn: Callable[..., int]) -> None:
@@ -252,7 +252,7 @@ def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
 
     def blocks(order: Order) -> BlockDone:
         if next(left, None) is None:
-            raise _TimedOut("slow")
+            raise LateTrialError("slow")
         return block(9.0, QUIET if order.variant == "ddp" else 0.0)
 
     return blocks
@@ -261,7 +261,7 @@ def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
 def test_rounds_that_are_enough_outlive_the_time_out(trial: Callable[..., ScriptTrial]) -> None:
     found = measured(trial(raised_after(3)))
     assert (len(found.rounds), found.stopped_by) == (3, "ended")
-    with pytest.raises(_TimedOut):
+    with pytest.raises(LateTrialError):
         measured(trial(raised_after(2)))
 
 

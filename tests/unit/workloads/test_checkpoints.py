@@ -118,7 +118,7 @@ def test_a_damaged_checkpoint_is_answered_in_a_line(checkpoints, harm, words):
         ({"checkpoint": "other"}, "workload.checkpoint: a distilbert, as workload.model says (received 'other', a bert)"),
         ({"data_set": "imdb"}, "workload.checkpoint: a classifier of 2 classes, as the data set has (received 'good', of 4)"),
         ({"sequence_length": 65}, "workload.sequence_length: at most the checkpoint's 64 positions (received 65)"),
-        ({"checkpoint": "/nowhere/x"}, "workload.checkpoint: a distilbert (config.json, model.safetensors) in a directory, absolute or under --data, or random (received '/nowhere/x': no such directory, or neither absolute nor under --data)"),
+        ({"checkpoint": "/nowhere/x"}, "workload.checkpoint: a distilbert (config.json, model.safetensors) in a directory, absolute or under --data, or random (received '/nowhere/x': no such file or directory, or neither absolute nor under --data)"),
         ({"input": "real"}, "workload.tokenizer: a fast tokenizer (tokenizer.json) in a directory, absolute or under --data (received 'good': no tokenizer.json or vocabulary there)"),
     ],
 )  # fmt: skip

@@ -193,18 +193,6 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     assert "XDG_CACHE_HOME" in message(FASHION_MNIST, tmp_path)
 
 
-def test_what_a_killed_process_left_goes_after_an_hour(tmp_path, cache_folder):
-    write_fashion_mnist(tmp_path / RAW)
-    old, new = cache_folder / ".writing-old", cache_folder / ".writing-new"
-    old.mkdir(parents=True)
-    new.mkdir()
-    hours_ago = new.stat().st_mtime - 2 * data_files.ABANDONED_AFTER_S
-    os.utime(old, (hours_ago, hours_ago))
-    FASHION_MNIST.array_folder(tmp_path)
-    assert not old.exists()
-    assert new.exists()
-
-
 def test_who_comes_second_takes_the_folder_of_the_first(tmp_path, cache_folder, monkeypatch):
     write_fashion_mnist(tmp_path / RAW)
     real, first = torchvision.datasets.FashionMNIST, []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from raybench.records.results import StopReason
+from raybench.records.results import MessageRound, StopReason
 from raybench.worker.collectives.cases import Case, Operation
-from raybench.worker.collectives.collectives_trial import MeasuredRounds, measure_rounds
+from raybench.worker.collectives.collectives_trial import CollectivesTrial
 from raybench.worker.communicators import Team
 from raybench.worker.devices.cpu import CPUDevice
 
@@ -43,19 +44,20 @@ class Nothing:
         pass
 
 
-def measured(rank: int, *stops: StopReason | None) -> MeasuredRounds:
+def measured(rank: int, *stops: StopReason | None) -> tuple[list[MessageRound], StopReason]:
     cases = [Case(cast(Operation, Nothing()), 1.0)]
-    return measure_rounds(
-        cases, Told(rank, [*stops]), CPUDevice(), order="0", num_rounds=ROUNDS, max_seconds=3600.0
+    request: Any = SimpleNamespace(
+        config=SimpleNamespace(seed=0), part=0, measure=SimpleNamespace(min_rounds=ROUNDS), left_s=3600.0
     )
+    trial = CollectivesTrial(request, Told(rank, [*stops]), CPUDevice())
+    return trial.measure(cases, lambda progress: None)
 
 
 def test_the_leader_has_the_rounds_of_all_ranks() -> None:
-    found = measured(0)
-    assert (len(found.rounds), found.stopped_by) == (ROUNDS, "steps")
-    assert {len(block.time_s) for each in found.rounds for block in each.blocks} == {2}
+    rounds, stopped_by = measured(0)
+    assert (len(rounds), stopped_by) == (ROUNDS, "steps")
+    assert {len(block.time_s) for each in rounds for block in each.blocks} == {2}
 
 
 def test_the_others_are_told_whether_to_go_on() -> None:
-    found = measured(1, None, None, "max_seconds")
-    assert (found.rounds, found.stopped_by) == ((), "max_seconds")
+    assert measured(1, None, None, "max_seconds") == ([], "max_seconds")

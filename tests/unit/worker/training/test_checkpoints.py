@@ -47,9 +47,9 @@ def test_a_write_that_dies_in_the_middle_loses_its_epoch_only(tmp_path, monkeypa
     left = sorted(path.name for path in (tmp_path / "trial").iterdir())
     assert left == [".unfinished-epoch-0002", "epoch-0001"]
     assert store.last() == {"epoch": 1}
-    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0001"]
     store.save({"epoch": 2}, 2)
     assert store.last() == {"epoch": 2}
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0002"]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
