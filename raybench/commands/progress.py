@@ -79,7 +79,7 @@ class Display:
 
     def progress(self, progress: Progress) -> None:
         """The trial's phase; a study that nobody follows any more is asked to end, as by a signal."""
-        if not is_read(self.console):
+        if not is_read(self.console.file):
             interrupt.ask(NOT_READ)
         phase = f"{progress.phase} {progress.detail}".strip()
         if phase != self._phase:

@@ -24,7 +24,6 @@ from raybench.commands.measuring import (
     open_results,
     request_of,
     resources_there,
-    teller,
     workers,
 )
 from raybench.commands.notes import note_words
@@ -63,7 +62,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
         refuse_missing(options.log)
     cluster, study = request_of(options)
     with closing(cluster):
-        tell = teller(console, quiet=options.quiet)
+        tell = Display(console, quiet=options.quiet).line
         plan, samples = _plan(options, cluster, study, tell)
         needs = needs_of(study.resources)
         if options.dry_run:
