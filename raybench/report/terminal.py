@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.answer import SMOKE, answer
+from raybench.report.answer import answer
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import factor, figures, relative_words
 from raybench.report.sections.scaling import Row, efficiency_cell, more_settings, scaling_rows, speedup_cell
@@ -42,8 +42,6 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     for line in verification_lines(results):
         console.print(Text(line))
     _print_failures(results, console, commands)
-    if results.study.is_smoke:
-        console.print(Text(SMOKE))
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
 

@@ -464,7 +464,7 @@ def test_a_report_on_gpus_has_one_word_for_them(tmp_path: Path) -> None:
     report = tmp_path / "report"
     text = "".join((report / name).read_text() for name in ("report.md", "diagnosis.md"))
     assert "2 GPUs" in text
-    assert not re.findall(r"[^\n]{0,40}(?<!In every row: )\b\d+ devices?\b", text)
+    assert not re.findall(r"[^\n]{0,40}\b\d+ devices?\b", text)
 
 
 def test_a_load_that_explains_nothing_of_the_step_promises_nothing() -> None:
