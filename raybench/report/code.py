@@ -114,11 +114,7 @@ def set_knobs(config: Configuration) -> dict[str, KnobValue]:
     CPUs) is left out.
     """
     setting = config.setting.at(config.world_size)
-    without = set(setting.indifferent(config.world_size))
-    if setting.strategy != "ddp":
-        without.update(setting.DDP_ONLY)
-    if config.device == "cpu":
-        without.update(GPU_KNOBS)
+    without = set(GPU_KNOBS) if config.device == "cpu" else set()
     if config.workload.input == "synthetic":
         without.update(LOADER_KNOBS)
     elif setting.workers == 0:
@@ -227,17 +223,10 @@ def variables_snippet(use: Recommendation) -> Snippet:
     return Snippet("Environment variables", "sh", "\n".join(lines))
 
 
-def hint(results: StudyResults) -> str:
-    """A line for the terminal; empty where there is no code."""
-    use = results.recommendation
-    return f"Use it: {use.label} as code, at the end of the report" if use else ""
-
-
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     """Whose code it is, and what to know of it; why this setting is the report's answer."""
-    the_default = ", the default" if use.is_default else ""
     gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain and not use.is_default else ""
-    said = [f"This is the code of {use.label}{the_default}{gain}."]
+    said = [f"This is the code of {use.label}{gain}."]
     if use.simpler_than is not None:
         said.append(
             f"{sentence(results.best_label)} is not shown to be faster than {use.label}, which is simpler."

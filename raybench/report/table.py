@@ -80,7 +80,7 @@ def without_constant(table: Table) -> Table:
         kept, said = [place for place in range(len(table.columns)) if place not in empty], []
     if len(kept) in (0, len(table.columns)):
         return table
-    words = f"In every row: {', '.join(said)}." if said else ""
+    words = f"In every row: {'; '.join(said)}." if said else ""
     return Table(
         table.title,
         f"{table.caption} {words}".strip(),

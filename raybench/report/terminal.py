@@ -44,6 +44,8 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     _print_failures(results, console, commands)
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
+    if use := results.recommendation:
+        console.print(Text(f"\nUse it: {use.label} as code, at the end of the report"))
 
 
 def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:

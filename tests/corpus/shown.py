@@ -16,7 +16,7 @@ FIGURE = re.compile(
     rf"(?: \[(?P<low>{NUMBER}), >?(?P<high>{NUMBER})\])?(?P<after> samples/s)?"
 )
 IN_EVERY_ROW = re.compile(r"In every row: (?P<constants>.*)\.$")
-CONSTANT = re.compile(r"(?:^|, )([^=]*?) = ")
+CONSTANT = re.compile(r"(?:^|; )([^=;]*?) = ")
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _table(title: str, caption: str, heading: Sequence[str], rows: Sequence[Sequ
 
 
 def _constants(caption: str) -> dict[str, str]:
-    """What a caption says of every row, by column: In every row: devices = 2, role = search, n = 9."""
+    """What a caption says of every row, by column: In every row: devices = 2; role = search; n = 9."""
     found = IN_EVERY_ROW.search(caption)
     split = CONSTANT.split(found["constants"]) if found else []
     return dict(zip(split[1::2], split[2::2], strict=True))

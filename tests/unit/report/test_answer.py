@@ -83,7 +83,7 @@ def test_a_best_that_may_be_no_gain_is_not_called_one(block: float, visits: int)
     assert ("it is the best of " in words) is (use.basis is Basis.DEFAULT_IS_BEST)
     section = use_it(results)
     assert section is not None
-    assert section.sentences[0].startswith("This is the default's code: ")
+    assert section.sentences[0].startswith("This is the code of the default.")
 
 
 def _clauses(results: StudyResults, question: str) -> list[str]:

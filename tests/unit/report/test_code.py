@@ -23,7 +23,6 @@ from raybench.report.code import (
     ARGUMENTS,
     FRAMEWORKS,
     arguments_table,
-    hint,
     loop_snippet,
     set_knobs,
     start_words,
@@ -248,9 +247,7 @@ def test_the_section_says_whose_code_it_is_and_what_else_changes() -> None:
     assert section.sentences[0].startswith("This is the code of batch 256 (+")
     assert "A step takes 512 samples in place of 128" in section.sentences[1]
     assert [each.title for each in section.snippets][-1] == "Environment variables"
-    assert hint(results).startswith("Use it: batch 256 as code")
     assert use_it(analyse(SPEC, [])) is None
-    assert hint(analyse(SPEC, [])) == ""
 
 
 def test_both_documents_end_with_it(tmp_path: Path) -> None:
