@@ -40,7 +40,6 @@ from raybench.spec.load import load_study
 from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import real_path
 
 DEFAULT_FOLDER = Path("results")
 
@@ -64,22 +63,13 @@ def request_of(options: ScalingOptions) -> tuple[Cluster, Study]:
         search_folders(study.code_folder)
     cluster = Cluster(
         address=options.address,
-        working_dir=_working_dir(options.working_dir) if options.working_dir else None,
+        working_dir=options.working_dir,
         workload=study.workload,
         name=study.name,
     )
     device = cluster.device_kind() if study.resources.device == "auto" else study.resources.device
-    study = load(device=device, smoke=smoke, overrides=options.overrides)
-    resources = study.resources.model_copy(update={"device": device})
-    study = study.model_copy(update={"resources": resources})
-    return cluster, study
-
-
-def _working_dir(path: Path) -> Path:
-    """Where its links lead; raises ``RequestError`` where that is no directory: Ray would not start."""
-    if not path.is_dir():
-        raise RequestError(f"--working-dir: a directory (received {str(path)!r})")
-    return real_path(path)
+    overrides = (*options.overrides, ("resources.device", device))
+    return cluster, load(device=device, smoke=smoke, overrides=overrides)
 
 
 def needs_of(resources: ResourcesSpec) -> WorkerNeeds:

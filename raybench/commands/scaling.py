@@ -34,6 +34,17 @@ Runner = Literal["group", "tune"]
 Tracker = Literal["mlflow", "wandb", "tensorboard"]  # the name of its package as well
 
 
+def _data(text: str, option: str) -> str:
+    return str(real_path(home_path(text, option)))
+
+
+def _directory(text: str, option: str) -> Path:
+    """Where its links lead; what is no directory is refused: Ray would not start."""
+    if not Path(text).is_dir():
+        raise RequestError(f"{option}: a directory (received {text!r})")
+    return real_path(Path(text))
+
+
 @dataclass(frozen=True)
 class ScalingOptions(Options):
     """Options of ``scaling`` that are no fields of the study."""
@@ -60,7 +71,7 @@ class ScalingOptions(Options):
     )
     working_dir: Annotated[
         Path | None,
-        option("--working-dir", "PATH", path, "Directory that travels to the workers."),
+        option("--working-dir", "PATH", _directory, "Directory that travels to the workers."),
     ] = None
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
@@ -103,10 +114,6 @@ def of_script(options: ScalingOptions) -> ScalingOptions:
 
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
-
-
-def _data(text: str, option: str) -> str:
-    return str(real_path(home_path(text, option)))
 
 
 FIELDS = (

@@ -26,7 +26,6 @@ from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
-    from raybench.analysis.choice import Best
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.analysis.stats.statistics import Estimate
@@ -221,7 +220,7 @@ def _choice(results: StudyResults) -> list[str]:
     if best is None:
         return []
     size = best.record.config.world_size
-    among = _among(best)
+    among = f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
     if size != results.target_world_size:
         among += f" on {devices_of(best.record.config)}"
     if best.is_default:
@@ -264,11 +263,6 @@ def _no_gain_words(gain: Gain) -> str:
         return "is as good"
     more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
     return f"is not known to be faster{more}"
-
-
-def _among(best: Best) -> str:
-    """Of how many settings it is the best."""
-    return f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
 
 
 def _proposal(results: StudyResults) -> list[str]:
