@@ -237,46 +237,33 @@ def compare_interleaved(options: CompareOptions, console: Console) -> int:
         raise RequestError(
             f"--interleave: two checkouts or environments (received {len(options.directories)})"
         )
-    first, second = map(source, "AB", options.directories)
-    arguments = _arguments(first, options)
+    first, second = sides = [source(*each) for each in zip("AB", options.directories, strict=True)]
+    arguments, number = _arguments(first, options), options.starts or DEFAULT_STARTS
     output = options.output or DEFAULT_FOLDER / f"interleaved-{datetime.now():%Y%m%d-%H%M%S}"
     output.mkdir(parents=True, exist_ok=True)
+    pairs, ended = list[tuple[Started, Started]](), DONE
     with _recorded(console) as said:
-        code = _measured(console, (first, second), arguments, output, options)
+        for side in sides:
+            say_to_copy(console, f"{side.name}: {side.path}")
+        try:
+            for turn in range(1, number + 1):
+                order = (first, second) if turn % 2 else (second, first)  # A B B A A B ...
+                found = {side.name: _start(side, arguments, output.absolute(), turn) for side in order}
+                pairs.append((found["A"], found["B"]))
+                _refuse_different(pairs)
+                say(console, f"pair {turn} of {number}: {_pair_words(*pairs[-1])}")
+        except Interrupted:
+            ended = INTERRUPTED
+        except StartFailedError as failed:
+            for line in failed.lines:
+                say_to_copy(console, line)
+            ended = failed.code
+        if ended:
+            say(console, f"ended after {len(pairs)} of {number} pairs of starts")
+        code = _conclude(console, pairs, None if ended else options.fail_if_slower)
     if options.summary is not None:
         _append_summary(options.summary, interleaved_markdown(said))
     say_to_copy(console, f"Results: {shown_path(output)}")
-    return code
-
-
-def _measured(
-    console: Console,
-    sides: tuple[Source, Source],
-    arguments: Sequence[str],
-    output: Path,
-    options: CompareOptions,
-) -> int:
-    """Measure the pairs of starts and say what they show; the exit code."""
-    number, (first, second) = options.starts or DEFAULT_STARTS, sides
-    for side in sides:
-        say_to_copy(console, f"{side.name}: {side.path}")
-    pairs, ended = list[tuple[Started, Started]](), DONE
-    try:
-        for turn in range(1, number + 1):
-            order = (first, second) if turn % 2 else (second, first)  # A B B A A B ...
-            found = {side.name: _start(side, arguments, output.absolute(), turn) for side in order}
-            pairs.append((found[first.name], found[second.name]))
-            _refuse_different(pairs)
-            say(console, f"pair {turn} of {number}: {_pair_words(*(each.throughput for each in pairs[-1]))}")
-    except Interrupted:
-        ended = INTERRUPTED
-    except StartFailedError as failed:
-        for line in failed.lines:
-            say_to_copy(console, line)
-        ended = failed.code
-    if ended:
-        say(console, f"ended after {len(pairs)} of {number} pairs of starts")
-    code = _conclude(console, pairs, None if ended else options.fail_if_slower)
     return ended or code
 
 
@@ -388,8 +375,9 @@ def _described(started: Started) -> str:
     return f"{started.label} on {devices_words(started.config.world_size)}"
 
 
-def _pair_words(before: Estimate, after: Estimate) -> str:
+def _pair_words(first: Started, second: Started) -> str:
     """Both sides' throughputs, and their ratio."""
+    before, after = first.throughput, second.throughput
     ratio = times(unpaired_ratio(after, before))
     return f"A {figures(before.value)}, B {figures(after.value)} samples/s: {ratio}"
 

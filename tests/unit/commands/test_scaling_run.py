@@ -145,21 +145,15 @@ def test_a_search_for_more_than_there_is_goes_on_as_the_grid_that_it_became(
     monkeypatch.setattr(scaling_run, "measure_and_report", run)
     monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec))
 
-    def typed(*, resume: bool, output: str = "results") -> str:
+    def typed(*, resume: bool) -> str:
         console = Console(file=io.StringIO(), width=200)
-        options = ScalingOptions(output=tmp_path / output, resume=resume)
+        options = ScalingOptions(output=tmp_path / "results", resume=resume)
         assert scaling_run.run_scaling(options, console).code == 0
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
     assert all("measured as a grid" in typed(resume=resume) for resume in (False, True))
     assert set(kept) == {"grid"}
-
-    with monkeypatch.context() as before:  # as directories were, whose searches became no grids
-        before.setattr(scaling_run, "grid_of_search", lambda plan: None)
-        typed(resume=False, output="search")
-    assert "measured as a grid" not in typed(resume=True, output="search")
-    assert kept[2:] == ["optuna", "optuna"]
 
 
 @pytest.mark.parametrize("placement", ["pack", "spread"])
