@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from raybench.commands.report import Analysed
     from raybench.report.summary_json import FoundCause
 
-NOT_FROM_PYTHON = ("study", "dry_run", "set_")  # given otherwise, or of no use where there are no results
+# given otherwise, or of no use where there are no results
+NOT_FROM_PYTHON = ("study", "dry_run", "set_", "context")
 OPTIONS = {
     name: each
     for name, each in inspect.signature(scaling_options).parameters.items()
@@ -50,11 +51,9 @@ class Results:
     @cached_property
     def answer(self) -> str:
         """The answer in sentences, a line for each question: scaling, causes, what to change, trust."""
-        from raybench.report.answer import SMOKE, answer
+        from raybench.report.answer import answer
 
-        results = self._analysed.results
-        lines = [each.words for each in answer(results, self._analysed.left_out)]
-        return "\n".join([SMOKE, *lines] if results.study.is_smoke else lines)
+        return "\n".join(each.words for each in answer(self._analysed.results, self._analysed.left_out))
 
     @cached_property
     def points(self) -> pd.DataFrame:

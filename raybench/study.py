@@ -9,11 +9,12 @@ import typer
 
 from raybench.commands.communication import communication
 from raybench.commands.compare import compare
+from raybench.commands.console import Lasting
 from raybench.commands.doctor import doctor, list_, show
 from raybench.commands.predict import predict
 from raybench.commands.process import WRONG_REQUEST, leave_without
 from raybench.commands.report import report
-from raybench.commands.scaling import scaling
+from raybench.commands.scaling import TYPED_FURTHER, scaling
 from raybench.errors import RequestError
 
 MOST_TOLD = 20  # lines of a wrong request; further ones are counted
@@ -28,7 +29,9 @@ app = typer.Typer(
 )
 EXAMPLE = "Example: python -m raybench.study"
 
-app.command(epilog=f"{EXAMPLE} scaling --batch-sizes 256,4096 --time-budget 10m")(scaling)
+app.command(
+    epilog=f"{EXAMPLE} scaling --batch-sizes 256,4096 --time-budget 10m", context_settings=TYPED_FURTHER
+)(scaling)
 app.command(epilog=f"{EXAMPLE} report results/default-20260101-120000")(report)
 app.command(epilog=f"{EXAMPLE} predict measured.csv --world-sizes 16,32,64 --price-per-device-hour 1.5")(
     predict
@@ -47,6 +50,7 @@ def main() -> NoReturn:
     """
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # what it cannot encode is a question mark
+        sys.stdout = Lasting(sys.stdout)
     try:
         app()
     except RequestError as error:

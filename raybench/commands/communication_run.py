@@ -16,7 +16,6 @@ from raybench.commands.measuring import (
     needs_of,
     open_results,
     resources_there,
-    teller,
     workers,
 )
 from raybench.commands.options import Options
@@ -38,7 +37,7 @@ from raybench.spec.validation import fields, from_validation
 
 def run_communication(options: Options, console: Console) -> int:
     """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
-    tell, sweep = teller(console, quiet=options.quiet), sweep_of(options)
+    tell, sweep = Display(console, quiet=options.quiet).line, sweep_of(options)
     with closing(Cluster(address=options.address, name=Sweep.name)) as cluster:
         device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
         resources = sweep.resources.model_copy(update={"device": device})

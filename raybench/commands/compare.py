@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import Field
@@ -29,9 +29,39 @@ starts = typed(
 
 
 @dataclass(frozen=True)
-class Interleaved:
-    """Options of ``compare --interleave``: what is measured in each start, and how often."""
+class CompareOptions:
+    """Options of ``compare``; those that say how to measure go with ``interleave``."""
 
+    directories: Annotated[list[Path], argument("DIR DIR...", "Results directories; see --interleave.")]
+    fail_if_slower: Annotated[
+        float | None,
+        option(
+            "--fail-if-slower",
+            "PERCENT",
+            parse_percent,
+            "Exit 1 where a default is slower than the first DIR's by more than this, its whole "
+            "interval, and 4 where that is not known: 3%.",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        option(
+            "--output",
+            "DIR",
+            parse_new_folder,
+            "Write report.html, report.md, summary.csv, summary.tex and plots; with --interleave the "
+            "results directory of each start.",
+        ),
+    ] = None
+    summary: Annotated[
+        Path | None,
+        option(
+            "--summary",
+            "FILE",
+            path,
+            "Append what was found as Markdown, for a CI job: $GITHUB_STEP_SUMMARY.",
+        ),
+    ] = None
     interleave: Annotated[
         bool,
         typer.Option(
@@ -65,47 +95,11 @@ class Interleaved:
             raise RequestError(f"{without[0]}: goes with --interleave, which measures (received without it)")
 
 
-@with_options(Interleaved)
-def compare(
-    *,
-    directories: Annotated[list[Path], argument("DIR DIR...", "Results directories; see --interleave.")],
-    fail_if_slower: Annotated[
-        float | None,
-        option(
-            "--fail-if-slower",
-            "PERCENT",
-            parse_percent,
-            "Exit 1 where a default is slower than the first DIR's by more than this, its whole "
-            "interval, and 4 where that is not known: 3%.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option(
-            "--output",
-            "DIR",
-            parse_new_folder,
-            "Write report.html, report.md, summary.csv, summary.tex and plots; with --interleave the "
-            "results directory of each start.",
-        ),
-    ] = None,
-    summary: Annotated[
-        Path | None,
-        option(
-            "--summary",
-            "FILE",
-            path,
-            "Append what was found as Markdown, for a CI job: $GITHUB_STEP_SUMMARY.",
-        ),
-    ] = None,
-    options: Interleaved,
-) -> None:
+@with_options(CompareOptions)
+def compare(*, options: CompareOptions) -> None:
     """Results side by side: hardware, interconnect, versions, workloads, days."""
     from raybench.commands.compare_run import compare_directories, compare_interleaved
     from raybench.commands.console import make_console
 
-    console = make_console()
-    named: dict[str, Any] = {"fail_if_slower": fail_if_slower, "output": output, "summary": summary}
-    if options.interleave:
-        leave(lambda: compare_interleaved(directories, options, console, **named))
-    raise typer.Exit(compare_directories(directories, console, **named))
+    run = compare_interleaved if options.interleave else compare_directories
+    leave(lambda: run(options, make_console()))

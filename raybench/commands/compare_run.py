@@ -32,7 +32,7 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict, slower_by
-from raybench.commands.compare import Interleaved
+from raybench.commands.compare import CompareOptions
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_there
 from raybench.commands.options import parse_assignment
@@ -66,22 +66,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def compare_directories(
-    directories: Sequence[Path],
-    console: Console,
-    *,
-    fail_if_slower: float | None,
-    output: Path | None = None,
-    summary: Path | None = None,
-) -> int:
+def compare_directories(options: CompareOptions, console: Console) -> int:
     """Print the comparison; 1 where one is slower by more than the share ``fail_if_slower``, for certain.
 
-    4 where that cannot be told, 0 where none is. ``output``: where the files of a report are written;
-    ``summary``: what Markdown is appended to.
+    4 where that cannot be told, 0 where none is.
 
     Raises:
         RequestError: fewer than two directories, one twice, one that is none, nothing to fail by.
     """
+    directories, limit = options.directories, options.fail_if_slower
     resolved = [directory.resolve() for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)
@@ -93,17 +86,17 @@ def compare_directories(
         for directory, name in zip(directories, names, strict=True)
     ]
     print_comparison(sides, console)
-    if output is not None:
+    if options.output is not None:
         words = " ".join(map(quoted, resolved))
-        command = f"python -m raybench.study compare {words} --output {anew(output)}"
-        files = write_comparison(output, sides, command)
+        command = f"python -m raybench.study compare {words} --output {anew(options.output)}"
+        files = write_comparison(options.output, sides, command)
         say_to_copy(console, f"Report:  {shown_path(files[0])}")
     with _recorded(console) as said:
-        verdicts: list[Verdict] = []
-        if fail_if_slower is not None:
-            verdicts = [_told(console, sides[0], other, fail_if_slower) for other in sides[1:]]
-    if summary is not None:
-        _append_summary(summary, comparison_markdown(sides, said))
+        verdicts = list[Verdict]()
+        if limit is not None:
+            verdicts = [_told(console, sides[0], other, limit) for other in sides[1:]]
+    if options.summary is not None:
+        _append_summary(options.summary, comparison_markdown(sides, said))
     return _exit_code(verdicts)
 
 
@@ -233,71 +226,48 @@ class Started:
     label: str
 
 
-def compare_interleaved(
-    paths: Sequence[Path],
-    options: Interleaved,
-    console: Console,
-    *,
-    fail_if_slower: float | None,
-    output: Path | None,
-    summary: Path | None = None,
-) -> int:
+def compare_interleaved(options: CompareOptions, console: Console) -> int:
     """Measure both sides in turn, print each pair's ratio and all pairs' verdict; the exit code.
-
-    ``summary``: what these lines are appended to, as Markdown.
 
     Raises:
         RequestError: not two sides, a study that cannot be measured here, results of another schema, sides
             that measure different settings.
     """
-    if len(paths) != 2:
-        raise RequestError(f"--interleave: two checkouts or environments (received {len(paths)})")
-    first, second = source("A", paths[0]), source("B", paths[1])
-    arguments = _arguments(first, options)
-    number = options.starts or DEFAULT_STARTS
-    output = output or DEFAULT_FOLDER / f"interleaved-{datetime.now():%Y%m%d-%H%M%S}"
+    if len(options.directories) != 2:
+        raise RequestError(
+            f"--interleave: two checkouts or environments (received {len(options.directories)})"
+        )
+    first, second = sides = [source(*each) for each in zip("AB", options.directories, strict=True)]
+    arguments, number = _arguments(first, options), options.starts or DEFAULT_STARTS
+    output = options.output or DEFAULT_FOLDER / f"interleaved-{datetime.now():%Y%m%d-%H%M%S}"
     output.mkdir(parents=True, exist_ok=True)
-    with _recorded(console) as said:
-        code = _measured(console, (first, second), arguments, number, output, fail_if_slower)
-    if summary is not None:
-        _append_summary(summary, interleaved_markdown(said))
-    say_to_copy(console, f"Results: {shown_path(output)}")
-    return code
-
-
-def _measured(
-    console: Console,
-    sides: tuple[Source, Source],
-    arguments: Sequence[str],
-    number: int,
-    output: Path,
-    limit: float | None,
-) -> int:
-    """Measure ``number`` pairs of starts and say what they show; the exit code."""
-    first, second = sides
-    for side in sides:
-        say_to_copy(console, f"{side.name}: {side.path}")
     pairs, ended = list[tuple[Started, Started]](), DONE
-    try:
-        for turn in range(1, number + 1):
-            order = (first, second) if turn % 2 else (second, first)  # A B B A A B ...
-            found = {side.name: _start(side, arguments, output.absolute(), turn) for side in order}
-            pairs.append((found[first.name], found[second.name]))
-            _refuse_different(pairs)
-            say(console, f"pair {turn} of {number}: {_pair_words(*(each.throughput for each in pairs[-1]))}")
-    except Interrupted:
-        ended = INTERRUPTED
-    except StartFailedError as failed:
-        for line in failed.lines:
-            say_to_copy(console, line)
-        ended = failed.code
-    if ended:
-        say(console, f"ended after {len(pairs)} of {number} pairs of starts")
-    code = _conclude(console, pairs, None if ended else limit)
+    with _recorded(console) as said:
+        for side in sides:
+            say_to_copy(console, f"{side.name}: {side.path}")
+        try:
+            for turn in range(1, number + 1):
+                order = (first, second) if turn % 2 else (second, first)  # A B B A A B ...
+                found = {side.name: _start(side, arguments, output.absolute(), turn) for side in order}
+                pairs.append((found["A"], found["B"]))
+                _refuse_different(pairs)
+                say(console, f"pair {turn} of {number}: {_pair_words(*pairs[-1])}")
+        except Interrupted:
+            ended = INTERRUPTED
+        except StartFailedError as failed:
+            for line in failed.lines:
+                say_to_copy(console, line)
+            ended = failed.code
+        if ended:
+            say(console, f"ended after {len(pairs)} of {number} pairs of starts")
+        code = _conclude(console, pairs, None if ended else options.fail_if_slower)
+    if options.summary is not None:
+        _append_summary(options.summary, interleaved_markdown(said))
+    say_to_copy(console, f"Results: {shown_path(output)}")
     return ended or code
 
 
-def _arguments(side: Source, options: Interleaved) -> list[str]:
+def _arguments(side: Source, options: CompareOptions) -> list[str]:
     """What follows ``scaling``: the default alone, at the target world size, as the study is found at A."""
     typed, name = options.set_ or [], options.study or DEFAULT_STUDY
     there, here = (side.folder or Path.cwd()) / name, Path(name).absolute()
@@ -405,8 +375,9 @@ def _described(started: Started) -> str:
     return f"{started.label} on {devices_words(started.config.world_size)}"
 
 
-def _pair_words(before: Estimate, after: Estimate) -> str:
+def _pair_words(first: Started, second: Started) -> str:
     """Both sides' throughputs, and their ratio."""
+    before, after = first.throughput, second.throughput
     ratio = times(unpaired_ratio(after, before))
     return f"A {figures(before.value)}, B {figures(after.value)} samples/s: {ratio}"
 

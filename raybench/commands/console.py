@@ -21,8 +21,7 @@ def own_output(log: Path) -> Iterator[Console]:
     """A console on what was stdout, while everything else that is printed goes to ``log``.
 
     File descriptors 1 and 2 are moved, not only Python's streams: Ray prints from C++ and from processes
-    that it starts. Both are back at the end, so that a traceback is seen. Where nobody reads stdout any more
-    what the console writes is dropped, and ``is_read`` tells: a run is not lost by that.
+    that it starts. Both are back at the end, so that a traceback is seen.
 
     A stdout that is not descriptor 1, as a notebook's, is written to itself, and is ``log`` for all others.
     """
@@ -40,7 +39,7 @@ def own_output(log: Path) -> Iterator[Console]:
             stream = last.enter_context(
                 os.fdopen(os.dup(saved_out), "w", encoding=encoding, errors="replace")
             )
-            shown: Any = _Lasting(stream)
+            shown: Any = Lasting(stream, is_gone=not is_read(sys.stdout))
         else:
             shown = sys.stdout
             others = last.enter_context(
@@ -55,7 +54,7 @@ def own_output(log: Path) -> Iterator[Console]:
 def _is_descriptor_1(stream: Any) -> bool:
     """Whether it is the process's own output: a notebook's says so of itself, and is not."""
     try:
-        return isinstance(stream, io.TextIOWrapper) and stream.fileno() == 1
+        return isinstance(stream, io.TextIOWrapper | Lasting) and stream.fileno() == 1
     except (OSError, ValueError):
         return False
 
@@ -72,16 +71,16 @@ def make_console(file: Any = None) -> Console:
     """A console as wide as the terminal; piped, of a fixed width."""
     console = Console(file=file, highlight=False, force_jupyter=False)
     # the output of a notebook's cell calls itself a terminal, and moves no cursor
-    if not console.is_terminal or not isinstance(file or sys.stdout, io.TextIOWrapper | _Lasting):
+    if not console.is_terminal or not isinstance(file or sys.stdout, io.TextIOWrapper | Lasting):
         console = Console(
             file=file, highlight=False, width=PIPED_WIDTH, force_terminal=False, force_jupyter=False
         )
     return console
 
 
-def is_read(console: Console) -> bool:
-    """Whether somebody may still read what the console of ``own_output`` writes."""
-    return not getattr(console.file, "is_gone", False)
+def is_read(stream: Any) -> bool:
+    """Whether somebody may still read what is written to a stream."""
+    return not getattr(stream, "is_gone", False)
 
 
 def say(console: Console, words: str) -> None:
@@ -94,12 +93,15 @@ def say_to_copy(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
-class _Lasting:
-    """A stream that goes on, into nothing, once its reader is gone: a pipe's other end, a terminal."""
+class Lasting:
+    """A stream that goes on, into nothing, once its reader is gone: a pipe's other end, a terminal.
 
-    def __init__(self, stream: TextIO) -> None:
+    ``| head -1`` ends no command, and what it writes elsewhere is written all the same.
+    """
+
+    def __init__(self, stream: TextIO, *, is_gone: bool = False) -> None:
         self._stream = stream
-        self.is_gone = False
+        self.is_gone = is_gone
 
     def write(self, text: str) -> int:
         with self._into_nothing_if_gone():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from raybench.analysis.labels import devices_words, trial_words, weights_words
+from raybench.analysis.labels import trial_words, weights_words
 from raybench.analysis.stats.statistics import LEAST_VALUES
+from raybench.commands.notes import stage_words
 from raybench.driver.stages import MOST_WITHOUT_BUDGET
 from raybench.driver.time_budget import FINISH_S, TimeEstimate, estimate
-from raybench.plan.notes import num_suggestions, open_visits
+from raybench.plan.notes import Stage, num_suggestions, open_visits
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.requests import StepsRequest, TrainingRequest
@@ -20,36 +21,34 @@ from raybench.spec.workloads import ScriptSpec
 
 
 def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False) -> Iterator[str]:
-    """World sizes, trials, the values to explore, the time; ``own_processes``: of each trial."""
+    """The stages, as the run says them, with their trials; the values to explore, the time.
+
+    ``own_processes``: of each trial.
+    """
     study = plan.study
     curves, suggestions, visits = planned(plan)
+    trainings = training_requests(plan)
     yield from beforehand(study)
-    yield f"{study.name}: world sizes {', '.join(map(str, plan.world_sizes))} on {plan.device}"
+    sizes = ", ".join(map(str, plan.world_sizes))
+    yield f"{study.name}: {study.search.method}, world sizes {sizes} on {plan.device}"
     yield from sizes_left_out(plan)
     if study.knobs.has_max:
-        number = len(plan.combinations())
-        each = f", for each of {number} combinations of the knobs that change memory" if number > 1 else ""
-        yield (
-            f"batch_size max: found first, the largest that fits in memory at world size {plan.target}, "
-            f"up to {study.search.max_batch_size:,}{each}"
-        )
-    is_script, starts = isinstance(study.workload, ScriptSpec), study.measure.starts
-    compared = "each in a start of the script" if is_script else "each in the same rounds as the default"
-    if plan.is_search:
-        yield from _search_lines(plan, len(curves), len(suggestions), compared)
-    else:
-        yield from _grid_lines(plan, curves, compared)
-    spread = f", over {starts} starts of the workers" if starts > 1 else ""
-    until = f"until the default and the best have {plan.num_visits} at every world size"
-    yield f"visits: {plural(len(visits), 'trial')}, {until}{spread}"
+        yield stage_words(study, Stage.LARGEST_BATCH, len(plan.combinations()))
+    yield stage_words(study, Stage.CURVES, len(curves))
+    for request in curves:
+        if request.config.setting.batch_size in study.knobs.values("batch_size"):  # else it has no id yet
+            yield _trial_line(study, request)
     if study.scaling.as_if:
         over = f" over {study.network.name}" if study.network else ", joined like those here"
         sizes = ", ".join(f"{size:,}" for size in study.scaling.as_if)
         yield f"as if on {sizes} devices{over}: a block each in the rounds of the curve at {plan.target}"
+    if suggestions:
+        yield stage_words(study, Stage.SEARCH, len(suggestions))
+    if visits:
+        yield stage_words(study, Stage.VISITS, len(visits))
     if plan.next_doublings:
         sizes = ", ".join(f"{size:,}" for size in plan.next_doublings)
         yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
-    trainings = training_requests(plan)
     yield from _training_lines(study, trainings, plan.target)
     if verify:
         limited = study.time_budget_seconds is not None
@@ -100,9 +99,8 @@ def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: 
         seeds += f" (accuracies have an interval from training.seeds={LEAST_VALUES} on)"
     yield f"training: {plural(len(trainings), 'training')} of {plural(spec.epochs, 'epoch')}, {seeds}"
     for request in trainings:
-        batch, factor = request.config.global_batch_size, request.learning_rate_factor
-        rate = "" if factor == 1 else f", {factor:g} times the learning rate"
-        yield f"  {request.trial_id}  {trial_words(study, request)}, global batch {batch:,}{rate}"
+        factor = request.learning_rate_factor
+        yield _trial_line(study, request) + ("" if factor == 1 else f", {factor:g} times the learning rate")
     if spec.settings != "default":
         yield f"  and of other settings that learn equally the fastest, at world size {target}"
         if study.search.pruner != "none":
@@ -131,33 +129,11 @@ def sizes_left_out(plan: Plan) -> list[str]:
     return [f"world sizes left out, as a global batch cannot be divided evenly over them: {sizes}"]
 
 
-def _search_lines(plan: Plan, num_curve: int, number: int, compared: str) -> Iterator[str]:
-    yield f"scaling curve: {plural(num_curve, 'trial')} of the default"
-    yield f"search: {plural(number, 'suggestion')} at world size {plan.target}, chosen by Optuna, {compared}"
-    if _tells_batch(plan.study) and not plan.study.knobs.has_max:  # else each trial says it
-        batches = {each.config.world_size: _batch(each) for each in plan.curve(plan.default())}
-        named = ", ".join(f"{batch} on {devices_words(size)}" for size, batch in sorted(batches.items()))
-        yield f"global batch of the default: {named}"
-
-
-def _grid_lines(plan: Plan, requests: list[StepsRequest], compared: str) -> Iterator[str]:
-    study, more = plan.study, ""
-    if study.knobs.has_max:  # the ids of those come with their numbers
-        listed = study.knobs.values("batch_size")
-        requests = [request for request in requests if request.config.setting.batch_size in listed]
-        more = ", those of batch_size max"
-    number = f"{plural(len(requests), 'trial')}{more}"
-    yield f"{study.search.method}: {number}; at world size {plan.target} {compared}"
-    for request in requests:
-        differs = request.config.global_batch_size != request.config.setting.batch_size
-        batch = f", global batch {_batch(request)}" if differs and _tells_batch(study) else ""
-        yield f"  {request.trial_id}  {trial_words(study, request)}{batch}"
-
-
-def _batch(request: StepsRequest) -> str:
-    return f"{request.config.global_batch_size:,}"
-
-
-def _tells_batch(study: Study) -> bool:
-    """Whether the study sets the batch: a script may have its own."""
-    return not isinstance(study.workload, ScriptSpec) or "batch_size" in study.workload.placeholders
+def _trial_line(study: Study, request: StepsRequest | TrainingRequest) -> str:
+    """Its id, and in words; the global batch where the words have another one. A script may have its own."""
+    batch, workload = request.config.global_batch_size, study.workload
+    is_known = not isinstance(workload, ScriptSpec) or "batch_size" in workload.placeholders
+    differs = is_known and batch != request.config.setting.batch_size
+    return (
+        f"  {request.trial_id}  {trial_words(study, request)}{f', global batch {batch:,}' if differs else ''}"
+    )

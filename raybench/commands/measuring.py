@@ -5,25 +5,22 @@ It survives interrupts and full disks, and ends every process that it started.
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-
-from rich.console import Console
 
 from raybench.commands.console import is_read, own_output, say, say_to_copy, shown_path
 from raybench.commands.options import Options
 from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
 from raybench.commands.progress import NOT_READ, Display
 from raybench.commands.report import resume_command, write_and_print
-from raybench.commands.scaling import Runner, ScalingOptions
+from raybench.commands.scaling import Runner, ScalingOptions, study_file
 from raybench.driver.groups import GroupPlan
 from raybench.errors import (
     GroupLostError,
@@ -39,11 +36,10 @@ from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources, WorkerNeeds
 from raybench.records.store import Asked, ResultsDirectory
-from raybench.spec.load import find_study, load_study
+from raybench.spec.load import load_study
 from raybench.spec.plural import plural
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.workloads import OWN
 
 DEFAULT_FOLDER = Path("results")
 
@@ -59,46 +55,21 @@ def search_folders(code_folder: str) -> None:
 
 
 def request_of(options: ScalingOptions) -> tuple[Cluster, Study]:
-    """The cluster, not yet started, and the study for its kind of device; one is joined to learn that.
-
-    With ``--resume`` and no name the study is that of the directory.
-    """
-    path, smoke = _study_path(options)
+    """The cluster, not yet started, and the study for its kind of device; one is joined to learn that."""
+    path, smoke = study_file(options)
     load = partial(load_study, path)
     study = load(smoke=smoke, overrides=options.overrides)
     if study.code_folder is not None:  # before the cluster looks for what travels
         search_folders(study.code_folder)
     cluster = Cluster(
         address=options.address,
-        working_dir=_working_dir(options.working_dir) if options.working_dir else None,
+        working_dir=options.working_dir,
         workload=study.workload,
         name=study.name,
     )
     device = cluster.device_kind() if study.resources.device == "auto" else study.resources.device
-    study = load(device=device, smoke=smoke, overrides=options.overrides)
-    resources = study.resources.model_copy(update={"device": device})
-    study = study.model_copy(update={"resources": resources})
-    return cluster, study
-
-
-def _working_dir(path: Path) -> Path:
-    """Where its links lead; raises ``RequestError`` where that is no directory: Ray would not start."""
-    if not path.is_dir():
-        raise RequestError(f"--working-dir: a directory (received {str(path)!r})")
-    return path.resolve()
-
-
-def _study_path(options: ScalingOptions) -> tuple[Path | None, bool]:
-    """Its file, None of a script or factory without one, and whether its smoke values apply."""
-    if not options.resume:
-        keys = {"workload", *(f"workload.{key}" for key in OWN)}
-        own = {field for field, _ in options.overrides} & keys
-        return None if options.study is None and own else find_study(options.study), options.smoke
-    assert options.output is not None
-    if options.study is not None:
-        return find_study(options.study), options.smoke
-    with ResultsDirectory.open_readonly(options.output) as store:
-        return store.study_file, False
+    overrides = (*options.overrides, ("resources.device", device))
+    return cluster, load(device=device, smoke=smoke, overrides=overrides)
 
 
 def needs_of(resources: ResourcesSpec) -> WorkerNeeds:
@@ -223,18 +194,12 @@ def measure_and_report(
         goes_on = goes_on or ended != DONE
         if goes_on:
             say_to_copy(own, goes_on_by)
-        read = is_read(own)
+        read = is_read(own.file)
     if not read and goes_on:
-        _say_elsewhere(f"{NOT_READ}: what was measured is kept in {shown_path(store.path)}", goes_on_by)
+        with suppress(OSError):  # a terminal that is gone had stderr too
+            print(f"{NOT_READ}: what was measured is kept in {shown_path(store.path)}", file=sys.stderr)
+            print(goes_on_by, file=sys.stderr, flush=True)
     return Ended(ended or code, store.path)
-
-
-def _say_elsewhere(*lines: str) -> None:
-    """On stderr, where stdout has no reader; a terminal that is gone had both."""
-    try:
-        os.write(2, "".join(f"{line}\n" for line in lines).encode(errors="replace"))
-    except OSError:
-        pass
 
 
 def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContextManager[None]:
@@ -321,10 +286,3 @@ def runner_class(kind: Runner) -> Callable[..., TrialRunner]:
     from raybench.launch.group_runner import WorkerGroupRunner
 
     return WorkerGroupRunner
-
-
-def teller(console: Console, *, quiet: bool) -> Callable[[str], None]:
-    """Says what goes on before there is a display."""
-    if quiet:
-        return lambda words: None
-    return lambda words: say(console, words)

@@ -18,13 +18,11 @@ BEGINS = {
     Stage.TRAINING: "Training {trials} to the last epoch",
     Stage.VERIFICATION: "Verifying {changes} that the diagnosis proposes, interleaved",
 }
-WHOLE = {
-    Stage.LARGEST_BATCH: "the largest batch",
-    Stage.CURVES: "the scaling curves",
-    Stage.SEARCH: "the rest of the search",
-    Stage.VISITS: "further visits of the default and the best",
-    Stage.TRAINING: "trainings",
-    Stage.VERIFICATION: "the verification of findings",
+# of what a stage measures: one, and several
+NOUNS = {
+    Stage.CURVES: ("trial of the curves", "trials of the curves"),
+    Stage.VISITS: ("further visit",),
+    Stage.TRAINING: ("training",),
 }
 
 
@@ -91,7 +89,7 @@ def _lost_words(study: Study, note: Note) -> str:
         return f"the verification of {changes_words(note.changes[0])}"
     if note.requests:
         return trial_words(study, note.requests[0])
-    return WHOLE[note.stage]
+    return f"the rest of the {note.stage.name.lower().replace('_', ' ')}"
 
 
 def _late_words(note: Note) -> str:
@@ -106,7 +104,4 @@ def _late_words(note: Note) -> str:
     else:
         sizes = Counter(each.config.world_size for each in late)
         named = [f"{devices_words(size)}: {number}" for size, number in sorted(sizes.items())]
-    several = {Stage.CURVES: "trials of the curves", Stage.VISITS: "further visits"}
-    noun = {Stage.CURVES: "trial of the curves", Stage.VISITS: "further visit"}.get(note.stage, "training")
-    total = plural(note.total, noun, several.get(note.stage, ""))
-    return f"{len(late)} of {total} ({', '.join(named)})"
+    return f"{len(late)} of {plural(note.total, *NOUNS[note.stage])} ({', '.join(named)})"

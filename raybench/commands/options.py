@@ -42,16 +42,17 @@ def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
     field, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not _FIELD.fullmatch(field) or not value:
         raise RequestError(f"{option}: dotted.field=value, the value as in TOML (received {received(text)})")
-    return field, _toml_or_word(value, f"{option} {field}")
+    return field, toml_or_word(value, f"{option} {field}")
 
 
 def parse_values(text: str, option: str) -> Any:
     """What stands between commas, each as in TOML or a bare word; one alone is itself. The field checks."""
-    values = tuple(_toml_or_word(part.strip(), option) for part in text.split(","))
+    values = tuple(toml_or_word(part.strip(), option) for part in text.split(","))
     return values if len(values) > 1 else values[0]
 
 
-def _toml_or_word(text: str, what: str) -> Any:
+def toml_or_word(text: str, what: str) -> Any:
+    """A value as TOML has it, or a bare word as text; ``what`` names it in faults."""
     try:
         tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -246,12 +247,12 @@ class FieldOption:
         text = f"{str(info.description)[0].upper()}{str(info.description)[1:]}."
         kind: Any = info.annotation
         if kind is bool:
-            made = typer.Option(self.name, help=text)
+            kind, made = bool | None, typer.Option(self.name, help=text)
         else:
             example = "|".join(get_args(kind)) if get_origin(kind) is Literal else self.example
             kind, made = Any, option(self.name, example, self.parse, text)
             made.envvar = self.envvar
-        return _parameter(self.key, Annotated[kind, made], False if kind is bool else None)
+        return _parameter(self.key, Annotated[kind, made], None)
 
     @property
     def key(self) -> str:
@@ -280,12 +281,8 @@ def with_options(
             values = {name: value for name, value in values.items() if value is not None}
             values["options"] = record(**{name: values.pop(name) for name in declared if name in values})
             if fields:
-                given = {field: values.pop(each.name, None) for field, each in of_model.items()}
-                flags = {field for field, each in of_model.items() if get_args(each.annotation)[0] is bool}
                 values["fields"] = {
-                    field: value
-                    for field, value in given.items()
-                    if value is not None and (value or field not in flags)
+                    field: values.pop(each.name) for field, each in of_model.items() if each.name in values
                 }
             return command(**values)
 
@@ -318,7 +315,7 @@ def from_python(options: Iterable[inspect.Parameter], given: Mapping[str, Any]) 
         name = info.param_decls[0] if info.param_decls else f"--{each.name.replace('_', '-')}"
         if info.parser is not None:
             values[each.name] = info.parser(_as_typed(value))
-        elif kind is bool and not isinstance(value, bool):
+        elif bool in (kind, *get_args(kind)) and not isinstance(value, bool):
             raise RequestError(f"{name}: True or False (received {received(value)})")
         else:
             values[each.name] = value

@@ -79,7 +79,7 @@ class Display:
 
     def progress(self, progress: Progress) -> None:
         """The trial's phase; a study that nobody follows any more is asked to end, as by a signal."""
-        if not is_read(self.console):
+        if not is_read(self.console.file):
             interrupt.ask(NOT_READ)
         phase = f"{progress.phase} {progress.detail}".strip()
         if phase != self._phase:
@@ -177,7 +177,8 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
         return _trained_words(TrainedRun(record))
     assert record.steps is not None
     assert scaling is not None
-    rate, rounds = rate_words(scaling), f"n={len(record.steps.rounds)}"
+    rate = f"{scaling.throughput_samples_per_s.value:,.0f} samples/s"
+    rounds = f"n={len(record.steps.rounds)}"
     if record.request.role == "verification":
         return f"{rate} with the change, {rounds}"
     if record.config.world_size == 1 or scaling.speedup is None or scaling.efficiency is None:
@@ -196,11 +197,6 @@ def _trained_words(run: TrainedRun) -> str:
 
 def _lasting(seconds: float) -> str:
     return exact_clock(seconds) if seconds >= 100 else f"{seconds:.3g} s"
-
-
-def rate_words(scaling: Scaling) -> str:
-    """12,345 samples/s."""
-    return f"{scaling.throughput_samples_per_s.value:,.0f} samples/s"
 
 
 def _probe_words(probe: Probe) -> str:

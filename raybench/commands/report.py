@@ -91,7 +91,6 @@ class _Report:
     is_complete: bool  # there are numbers
     print_summary: Callable[[Console], None]
     write: Callable[[], list[Path]]  # report.html first
-    hint: str = ""  # what else is in the report
     told: Sequence[str] = ()  # notes that stand in it
 
 
@@ -123,8 +122,6 @@ def write_and_print(
         report.print_summary(console)
     for note in (each for each in notes if each not in report.told):
         say(console, f"note: {note}")
-    if report.hint and not quiet:
-        say(console, f"\n{report.hint}")
     try:
         files = report.write()
     except OSError as error:
@@ -183,7 +180,6 @@ def _of_study(
     stopped: bool,
 ) -> _Report:
     from raybench.report.answer import answer_of
-    from raybench.report.code import hint
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 
@@ -194,7 +190,6 @@ def _of_study(
         bool(results.complete),
         lambda console: print_summary(results, console, commands=not stopped),
         lambda: write_report(store.path, results, found.environment, missing, found.spreads),
-        hint(results),
         [] if quiet else [f"not reached: {each}" for each in missing],
     )
 

@@ -25,11 +25,24 @@ from raybench.commands.options import (
 )
 from raybench.commands.process import leave
 from raybench.errors import RequestError
+from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
-from raybench.spec.user_input import home_path
+from raybench.spec.user_input import did_you_mean, home_path
+from raybench.spec.workloads import OWN
 
 Runner = Literal["group", "tune"]
 Tracker = Literal["mlflow", "wandb", "tensorboard"]  # the name of its package as well
+
+
+def _data(text: str, option: str) -> str:
+    return str(home_path(text).resolve())
+
+
+def _directory(text: str, option: str) -> Path:
+    """Where its links lead; what is no directory is refused: Ray would not start."""
+    if not Path(text).is_dir():
+        raise RequestError(f"{option}: a directory (received {text!r})")
+    return Path(text).resolve()
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,7 @@ class ScalingOptions(Options):
     )
     working_dir: Annotated[
         Path | None,
-        option("--working-dir", "PATH", path, "Directory that travels to the workers."),
+        option("--working-dir", "PATH", _directory, "Directory that travels to the workers."),
     ] = None
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
@@ -103,10 +116,6 @@ def of_script(options: ScalingOptions) -> ScalingOptions:
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def _data(text: str, option: str) -> str:
-    return str(home_path(text).resolve())
-
-
 FIELDS = (
     FieldOption("--world-sizes", "scaling.world_sizes", "1,2,4"),
     FieldOption("--batch-sizes", "knobs.batch_size", "256,4096"),
@@ -129,6 +138,59 @@ FIELDS = (
 )
 
 
+TYPED_FURTHER = {"ignore_unknown_options": True, "allow_extra_args": True}  # for ``with_workload``
+
+
+def with_workload(options: ScalingOptions, context: typer.Context) -> ScalingOptions:
+    """``options`` with those that the command lacks as fields of the study's [workload]: --hidden-dim 2048.
+
+    The parser leaves these and what follows them where the study stands. Raises ``RequestError`` for what is
+    no field of it, and for a second study.
+    """
+    further, studies = dict[str, str](), list[str]()
+    words = iter([*filter(None, [options.study]), *context.args])
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name.startswith("-"):
+            further[name] = text if equals else next(words, "")
+        else:
+            studies.append(word)
+    if len(studies) > 1:
+        raise RequestError(f"STUDY: one study (received {' '.join(studies)})")
+    options = of_script(replace(options, study=next(iter(studies), None)))
+    if not further:
+        return options
+    file, smoke = study_file(options)
+    workload = load_study(file, smoke=smoke, overrides=options.overrides).workload
+    fields = {f"--{name.replace('_', '-')}": f"workload.{name}" for name in workload.model_dump()}
+    if unknown := next((name for name in further if name not in fields), None):
+        there = [*fields, *(name for each in context.command.params for name in each.opts)]
+        raise RequestError(
+            f"no such option: {unknown}{did_you_mean(unknown, there)}",
+            "scaling --help lists the options, show STUDY the fields of its [workload]",
+        )
+    values = ((fields[name], parsed.toml_or_word(text, name)) for name, text in further.items())
+    return replace(options, overrides=(*options.overrides, *values))
+
+
+def study_file(options: ScalingOptions) -> tuple[Path | None, bool]:
+    """Its file, None of a script or factory without one, and whether its smoke values apply.
+
+    With ``--resume`` and no name it is that of the directory.
+    """
+    if not options.resume:
+        keys = {"workload", *(f"workload.{key}" for key in OWN)}
+        own = {field for field, _ in options.overrides} & keys
+        return None if options.study is None and own else find_study(options.study), options.smoke
+    assert options.output is not None
+    if options.study is not None:
+        return find_study(options.study), options.smoke
+    from raybench.records.store import ResultsDirectory
+
+    with ResultsDirectory.open_readonly(options.output) as store:
+        return store.study_file, False
+
+
 @with_options(ScalingOptions, Study, *FIELDS)
 def scaling_options(
     *,
@@ -137,8 +199,13 @@ def scaling_options(
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="dotted.field=value as in TOML, such as workload.hidden_dim=8192."),
+        typer.Option(
+            "--set",
+            help="dotted.field=value as in TOML, such as measure.max_seconds=5; for the study's own "
+            "[workload], as `show STUDY` prints it, --hidden-dim 8192 will do.",
+        ),
     ] = None,
+    context: typer.Context = None,  # type: ignore[assignment]  # None: from Python
 ) -> ScalingOptions:
     """Plan, run, analyse and report a scaling study."""
     if "search.trials" in fields:
@@ -150,7 +217,8 @@ def scaling_options(
     elif grid:
         fields["search.method"] = "grid"
     overrides = (*fields.items(), *(parsed.parse_assignment(text) for text in set_ or ()))
-    return of_script(replace(options, overrides=overrides))
+    options = replace(options, overrides=overrides)
+    return of_script(options) if context is None else with_workload(options, context)
 
 
 @functools.wraps(scaling_options, assigned=("__doc__", "__annotations__"))

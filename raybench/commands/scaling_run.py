@@ -24,7 +24,6 @@ from raybench.commands.measuring import (
     open_results,
     request_of,
     resources_there,
-    teller,
     workers,
 )
 from raybench.commands.notes import note_words
@@ -63,7 +62,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
         refuse_missing(options.log)
     cluster, study = request_of(options)
     with closing(cluster):
-        tell = teller(console, quiet=options.quiet)
+        tell = Display(console, quiet=options.quiet).line
         plan, samples = _plan(options, cluster, study, tell)
         needs = needs_of(study.resources)
         if options.dry_run:
@@ -112,7 +111,7 @@ def _plan(
         study = _with_own_knobs(study, checked, tell)
     plan = make_plan(study, resources)
     grid = grid_of_search(plan)
-    if grid is not None and not _began_as_search(options):
+    if grid is not None:
         trials, (plan, number) = plan.study.search.trials, grid
         there_are = f"there {'is' if number == 1 else 'are'} {plural(number, 'combination')}"
         tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
@@ -122,15 +121,6 @@ def _plan(
     if checked.untried:
         tell(f"no step was tried before the workers start: {checked.untried}")
     return plan, checked.samples
-
-
-def _began_as_search(options: ScalingOptions) -> bool:
-    """Whether Optuna chose what is measured in the directory to go on in: then it chooses the rest too."""
-    if not options.resume:
-        return False
-    assert options.output is not None
-    with ResultsDirectory.open_readonly(options.output) as store:
-        return store.study().search.method == "optuna"
 
 
 def _with_own_knobs(study: Study, checked: Checked, tell: Callable[[str], None]) -> Study:

@@ -25,7 +25,6 @@ from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
-    from raybench.analysis.choice import Best
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.analysis.stats.statistics import Estimate
@@ -48,8 +47,7 @@ class Clause:
 
 def answer_of(results: StudyResults) -> str:
     """The whole answer in one line."""
-    words = " ".join(each.words for each in answer(results))
-    return f"{SMOKE} {words}" if results.study.is_smoke else words
+    return " ".join(each.words for each in answer(results))
 
 
 def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
@@ -57,14 +55,17 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
 
     ``left_out``: what was requested and not measured, in words.
     """
-    late = [Clause("Left out", _sentences(left_out))] if left_out else []
+    note = [SMOKE] if results.study.is_smoke else []
+    clauses: dict[str, Sequence[str]] = {"Note": note, **_found(results), "Left out": left_out}
+    return [Clause(question, _sentences(words)) for question, words in clauses.items() if words]
+
+
+def _found(results: StudyResults) -> dict[str, list[str]]:
+    """What there is to say on each question."""
     if not results.records:
-        return [Clause("Result", _sentences(nothing_fits(results) or ["nothing was measured"])), *late]
+        return {"Result": nothing_fits(results) or ["nothing was measured"]}
     if not results.complete:
-        return [
-            Clause("Result", _sentences([f"no trial completed: {failures_words(results.failed)}"])),
-            *late,
-        ]
+        return {"Result": [f"no trial completed: {failures_words(results.failed)}"]}
     failed = [record for record in results.failed if record.request.kind != "probe"]
     clauses = {
         "Weights": [*filter(None, [weights_words(results.study)])],
@@ -76,8 +77,7 @@ def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
         "Trust": _trust(results),
         "Failed": [failures_words(failed)] if failed else [],
     }
-    found = [Clause(question, _sentences(words)) for question, words in clauses.items() if words]
-    return [*found, *late] or [Clause("Result", "No setting was measured.")]
+    return clauses if any(clauses.values()) else {"Result": ["no setting was measured"]}
 
 
 def _sentences(words: Sequence[str]) -> str:
@@ -204,7 +204,7 @@ def _choice(results: StudyResults) -> list[str]:
     if best is None:
         return []
     size = best.record.config.world_size
-    among = _among(best)
+    among = f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
     if size != results.target_world_size:
         among += f" on {devices_of(best.record.config)}"
     if best.is_default:
@@ -243,11 +243,6 @@ def _no_gain_words(gain: Gain) -> str:
         return "is as good"
     more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
     return f"is not known to be faster{more}"
-
-
-def _among(best: Best) -> str:
-    """Of how many settings it is the best."""
-    return f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
 
 
 def _proposal(results: StudyResults) -> list[str]:

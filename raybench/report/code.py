@@ -8,48 +8,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from raybench.analysis.findings.verifications import Verified
-from raybench.analysis.recommendation import Basis, Recommendation
+from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
 from raybench.report.answer import one_device_words
 from raybench.report.format import percent, sentence
 from raybench.report.pages import template
-from raybench.report.sections.verification import measured_words
 from raybench.report.table import NONE, Column, Table, make_table
-from raybench.spec.knobs import KnobValue, bucket_sizes_mb
+from raybench.spec.knobs import KnobValue, Setting, bucket_sizes_mb
 from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
-# What torch does where an argument is left out: the signatures of DistributedDataParallel and DataLoader, 2.0
-# to 2.14. The knobs that are not here have no such value: the batch, the strategy, the number of threads.
+# What torch does where an argument is left out: raybench's own defaults but for three. The batch, the
+# strategy and the number of threads have no such value.
+_WITHOUT = ("strategy", "batch_size", "fsdp_reshard", "num_threads")
 TORCH_DEFAULTS: Mapping[str, KnobValue] = {
-    "bucket_cap_mb": "default",
+    **{name: each.default for name, each in Setting.model_fields.items() if name not in _WITHOUT},
     "precision": "default",
-    "gradient_accumulation": 1,
-    "gradient_compression": "none",
-    "gradient_as_bucket_view": False,
-    "static_graph": False,
-    "find_unused_parameters": False,
-    "broadcast_buffers": True,
-    "batched_grad_copy": False,
-    "skip_all_reduce_unused_params": False,
-    "activation_checkpointing": False,
-    "compile": False,
-    "channels_last": False,
-    "cudnn_benchmark": False,
-    "optimizer_kernels": "default",
-    "workers": 0,
     "persistent_workers": False,
     "pin_memory": False,
 }
 LIST = "bucket_cap_mb_list"  # of several sizes
-DDP_KNOBS = (
-    "bucket_cap_mb", "static_graph", "find_unused_parameters", "gradient_as_bucket_view",
-    "broadcast_buffers", "batched_grad_copy", "skip_all_reduce_unused_params",
-)  # fmt: skip
+DDP_KNOBS = tuple(name for name in ScriptSpec.DDP_KNOBS if name != "gradient_compression")  # a hook
 LOADER_KNOBS = {
     "workers": "num_workers",
     "persistent_workers": "persistent_workers",
@@ -79,7 +61,7 @@ class Snippet:
 
 @dataclass(frozen=True)
 class UseIt:
-    """What to use, and why it."""
+    """What to use."""
 
     sentences: tuple[str, ...]
     snippets: tuple[Snippet, ...]
@@ -132,11 +114,7 @@ def set_knobs(config: Configuration) -> dict[str, KnobValue]:
     CPUs) is left out.
     """
     setting = config.setting.at(config.world_size)
-    without = set(setting.indifferent(config.world_size))
-    if setting.strategy != "ddp":
-        without.update(setting.DDP_ONLY)
-    if config.device == "cpu":
-        without.update(GPU_KNOBS)
+    without = set(GPU_KNOBS) if config.device == "cpu" else set()
     if config.workload.input == "synthetic":
         without.update(LOADER_KNOBS)
     elif setting.workers == 0:
@@ -245,26 +223,10 @@ def variables_snippet(use: Recommendation) -> Snippet:
     return Snippet("Environment variables", "sh", "\n".join(lines))
 
 
-def hint(results: StudyResults) -> str:
-    """A line for the terminal; empty where there is no code."""
-    use = results.recommendation
-    return f"Use it: {use.label} as code, at the end of the report" if use else ""
-
-
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
-    gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain else ""
-    words = {
-        Basis.BETTER: f"{sentence(use.label)} is faster than the default{gain}.",
-        Basis.VERIFIED: f"What the diagnosis proposes, {use.label}, tested against the default{gain}.",
-        Basis.CHOSEN: f"The chosen setting, {results.best_label}{gain}.",
-        Basis.AS_GOOD: f"This is the default's code: the best, {results.best_label}, is as good{gain}.",
-        Basis.UNKNOWN: "This is the default's code: whether the best, "
-        f"{results.best_label}, is faster is not known yet{gain}.",
-        Basis.ALONE: f"The best, {results.best_label}; the default was not measured.",
-        Basis.DEFAULT_IS_BEST: "This is the default's code: nothing that was tried is better.",
-        Basis.NO_CHOICE: "Nothing else was measured: this is the code of what was.",
-    }
-    said = [words[use.basis], *_also_confirmed(results, use)]
+    """Whose code it is, and what to know of it; why this setting is the report's answer."""
+    gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain and not use.is_default else ""
+    said = [f"This is the code of {use.label}{gain}."]
     if use.simpler_than is not None:
         said.append(
             f"{sentence(results.best_label)} is not shown to be faster than {use.label}, which is simpler."
@@ -278,15 +240,3 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
             "have to follow."
         )
     return said
-
-
-def _also_confirmed(results: StudyResults, use: Recommendation) -> list[str]:
-    """The confirmed changes of the diagnosis that this code has not."""
-    others = [
-        f"{each.label} ({measured_words(each)} samples/s)"
-        for each in results.verifications
-        if each.verdict is Verified.CONFIRMED and not use.config.has(each.proposal.change)
-    ]
-    return (
-        [f"Not in this code, and confirmed alone against the default: {'; '.join(others)}."] if others else []
-    )

@@ -29,7 +29,7 @@ from raybench.report.format import (
     timing,
 )
 from raybench.report.method import on_words
-from raybench.report.pages import Section, make_pages, with_something, write_files
+from raybench.report.pages import Section, make_pages, write_files
 from raybench.report.plot import (
     Line,
     draw_lines,
@@ -289,10 +289,10 @@ def write_sweep_report(
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``command`` measures
     the same. Raises ``OSError`` where the directory cannot be written.
     """
-    plots = [*drawn("communication", "Messages", messages_plot(results), draw_bandwidths)]
+    plots = drawn("communication", "Messages", messages_plot(results), draw_bandwidths)
     links, times, missing = _tables(results)
     sections = {
-        "links": Section(links.title, ("communication",), (links,)),
+        "links": Section(links.title, plots, (links,)),
         "times": Section(times.title, tables=(times,)),
         "missing": Section(missing.title, tables=(missing,)),
     }
@@ -304,12 +304,11 @@ def write_sweep_report(
         title=Sweep.name,
         about=on_words("collectives", largest, results.records, environment) if largest else "",
         box=sweep_answer(results),
-        sections=with_something(sections, plots),
-        plots=plots,
+        sections=sections,
         method=_method(results),
     )
     rows = render.rows_csv([each.row() for each in results.messages])
-    return write_files(directory / "report", {**pages, "communication.csv": rows}, plots)
+    return write_files(directory / "report", {**pages, "communication.csv": rows})
 
 
 def _tables(results: SweepResults) -> tuple[Table, Table, Table]:

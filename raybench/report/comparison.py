@@ -20,10 +20,10 @@ from raybench.analysis.load import load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report import render
-from raybench.report.answer import SMOKE, Clause, answer
+from raybench.report.answer import Clause, answer
 from raybench.report.format import factor, figures, percent, plain_share, plus_minus, times
 from raybench.report.method import began_words, hardware_words, method_words
-from raybench.report.pages import Section, make_pages, with_something, write_files
+from raybench.report.pages import Section, make_pages, write_files
 from raybench.report.plot import MOST_CURVES, drawn
 from raybench.report.sections.scaling import (
     Row,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 SIDE_BY_SIDE = "Side by side"
 PACKAGES = ("raybench", "torch", "ray")
-SHORT = ("Scaling", "What to change", "Result")  # of an answer
+SHORT = ("Note", "Scaling", "What to change", "Result")  # of an answer
 
 
 def sides_table(sides: Sequence[Side]) -> Table:
@@ -184,8 +184,7 @@ def _speed_words(first: Side, other: Side) -> str:
 def _short_answer(results: StudyResults) -> str:
     """How it scales, and what to change."""
     said = {each.question: each.words for each in answer(results)}
-    words = " ".join(said[question] for question in SHORT if question in said) or next(iter(said.values()))
-    return f"{SMOKE} {words}" if results.study.is_smoke else words
+    return " ".join(said[each] for each in SHORT if each in said) or next(iter(said.values()))
 
 
 def print_comparison(sides: Sequence[Side], console: Console) -> None:
@@ -220,24 +219,24 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
 
     ``command`` makes them again. Raises ``OSError`` where ``directory`` cannot be written.
     """
-    compared = [
-        *drawn("scaling", "The defaults over the devices", defaults_plot(sides), draw_scaling),
-        *drawn("waterfall", "Where the time goes", steps_plot(sides), draw_waterfall),
-    ]
-    trained = [
-        each
-        for place, side in enumerate(sides, start=1)
-        for each in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
-    ]
-    plots, settings = [*compared, *trained], settings_table(sides)
-    named = {side.name: side.results for side in sides}
-    same, trainings, described = same_trials_table(sides), training_table(named), sides_table(sides)
+    settings, same, described = settings_table(sides), same_trials_table(sides), sides_table(sides)
     sections = {
         "same": Section(same.title, tables=(same,)),
         "settings": Section(
-            settings.title, tuple(plot.name for plot in compared), (settings, over_another_table(sides))
+            settings.title,
+            drawn("scaling", "The defaults over the devices", defaults_plot(sides), draw_scaling)
+            + drawn("waterfall", "Where the time goes", steps_plot(sides), draw_waterfall),
+            (settings, over_another_table(sides)),
         ),
-        "training": Section("Training", tuple(plot.name for plot in trained), (trainings,)),
+        "training": Section(
+            "Training",
+            tuple(
+                plot
+                for place, side in enumerate(sides, start=1)
+                for plot in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
+            ),
+            (training_table({side.name: side.results for side in sides}),),
+        ),
         "sides": Section(described.title, tables=(described,)),
     }
     name = " and ".join(side.name for side in sides)
@@ -248,8 +247,7 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
         again=command,
         title=name,
         box=comparison_answer(sides),
-        sections=with_something(sections, plots),
-        plots=plots,
+        sections=sections,
         method=[f"{side.name}: {method_words(side.results)[0]}" for side in sides],
     )
     contents = {
@@ -257,7 +255,7 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
         "summary.csv": render.rows_csv(_rows(sides)),
         "summary.tex": render.to_tex(without_constant(settings), name),
     }
-    return write_files(directory, contents, plots)
+    return write_files(directory, contents)
 
 
 def _rows(sides: Sequence[Side]) -> list[dict[str, KnobValue]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,14 @@ from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
-from raybench.report.answer import SMOKE, Clause, answer, answer_of
+from raybench.report.answer import Clause, answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown
 from raybench.report.finding_texts import cost, evidence
 from raybench.report.method import measured_words, method_words
 from raybench.report.more_devices import draw_required, more_rows, more_table, required_plot, required_table
-from raybench.report.pages import (
-    Level,
-    Section,
-    make_fragment,
-    make_pages,
-    quoted,
-    with_something,
-    write_files,
-)
-from raybench.report.plot import DrawnPlot, drawn
+from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, write_files
+from raybench.report.plot import drawn
 from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.overlap import buckets_table, buckets_words
 from raybench.report.sections.published import published_table
@@ -60,7 +51,7 @@ from raybench.report.sections.waterfall import (
     waterfall_table,
 )
 from raybench.report.summary_json import summary_json
-from raybench.report.table import Table, without_constant
+from raybench.report.table import without_constant
 
 NO_CAUSES = "No cause is large and certain enough to act on."
 REPORT = "report"  # the folder of a results directory
@@ -79,16 +70,14 @@ def write_report(
     was asked and not measured, in words, ``spreads`` what it has shown of them. Raises ``OSError`` where the
     directory cannot be written.
     """
-    plots, tables = draw_all(results), make_tables(results)
-    said = answer(results, left_out)
+    sections, said = make_sections(results), answer(results, left_out)
     predicted = more_rows(results.outlook, results.more_devices)
     pages = make_pages(
         directory,
         environment,
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
-        sections=with_something(tables.sections, plots),
-        plots=plots,
-        trials=without_constant(tables.trials),
+        sections=sections,
+        trials=without_constant(every_trial_table(results)),
         method=method_words(results),
         use=use_it(results),
         **_first_screen(results, environment, said),
@@ -100,20 +89,18 @@ def write_report(
         "trials.csv": render.summary_csv(results.trials),
         **({"predictions.csv": render.rows_csv(predicted)} if predicted else {}),
         "summary.json": summary_json(results, said, environment),
-        "summary.tex": render.to_tex(tables.summary, results.study.name),
+        "summary.tex": render.to_tex(sections["scaling"].tables[0], results.study.name),
     }
     if spreads is not None:
         contents[SHOWN] = json.dumps(spreads, indent=2) + "\n"
-    return write_files(directory / REPORT, contents, plots)
+    return write_files(directory / REPORT, contents)
 
 
 def first_screen(results: StudyResults, environment: Mapping[str, Any], left_out: Sequence[str] = ()) -> str:
     """Answer, first table and plots, and causes, as HTML for a page of others; else as ``write_report``."""
-    sections = {name: each for name, each in make_tables(results).sections.items() if each.level == "first"}
-    plots = [*_drawn_scaling(results), *_drawn_waterfall(results)]
+    sections = {name: each for name, each in make_sections(results).items() if each.level == "first"}
     return make_fragment(
-        plots,
-        sections=with_something(sections, plots),
+        sections,
         **_first_screen(results, environment, answer(results, left_out)),
     )
 
@@ -125,7 +112,6 @@ def _first_screen(
     return {
         "title": results.study.question or results.study.name,
         "about": measured_words(results, environment),
-        "mark": SMOKE if results.study.is_smoke else "",
         "box": said,
         # what Ray and the kernel take is part of the trust
         "causes": [each for each in results.diagnosis if each.reason is not Reason.OURS],
@@ -136,51 +122,27 @@ def _first_screen(
     }
 
 
-def _drawn_scaling(results: StudyResults) -> Iterator[DrawnPlot]:
-    return drawn("scaling", "Scaling", scaling_plot(results), draw_scaling)
-
-
-def _drawn_waterfall(results: StudyResults) -> Iterator[DrawnPlot]:
-    return drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall)
-
-
-def draw_all(results: StudyResults) -> list[DrawnPlot]:
-    """Every plot that the records allow."""
-    return [
-        *_drawn_scaling(results),
-        *drawn("required", "What the network must bring", required_plot(results.more_devices), draw_required),
-        *_drawn_waterfall(results),
-        *drawn("training", "Training", training_plot(results), draw_training),
-    ]
-
-
-@dataclass(frozen=True)
-class ReportTables:
-    """The tables of a report: those of each section, and those that stand elsewhere too."""
-
-    sections: Mapping[str, Section]  # by their anchors, in order
-    summary: Table  # of summary.tex
-    trials: Table  # every one
-
-
-def make_tables(results: StudyResults) -> ReportTables:
-    """Every table of the study, made once, in the order in which the sections are read."""
-    scaling = scaling_table(results)
+def make_sections(results: StudyResults) -> dict[str, Section]:
+    """Every table and plot of the study by their sections' anchors, in the order in which they are read."""
+    more = results.more_devices
     later: Level = "folded" if results.complete else "first"
-    sections = {
-        "scaling": Section("Scaling", ("scaling", "waterfall"), (scaling,), level="first"),
+    return {
+        "scaling": Section(
+            "Scaling",
+            drawn("scaling", "Scaling", scaling_plot(results), draw_scaling)
+            + drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall),
+            (scaling_table(results),),
+            level="first",
+        ),
         "predictions": Section(
             "More devices",
-            ("required",),
-            (
-                more_table(results.more_devices, results.run, prices_of(results.study)),
-                required_table(results.more_devices),
-            ),
+            drawn("required", "What the network must bring", required_plot(more), draw_required),
+            (more_table(more, results.run, prices_of(results.study)), required_table(more)),
         ),
         "cost": Section("What it costs", tables=(cost_table(results),), sentence=when_to_use(results)),
         "training": Section(
             "Training",
-            ("training",),
+            drawn("training", "Training", training_plot(results), draw_training),
             (training_table({"": results}),),
             (epochs_table(results), goodput_table(results)),
         ),
@@ -212,8 +174,3 @@ def make_tables(results: StudyResults) -> ReportTables:
             sentence=buckets_words(results),
         ),
     }
-    return ReportTables(
-        sections=sections,
-        summary=scaling,
-        trials=every_trial_table(results),
-    )

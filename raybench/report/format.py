@@ -206,10 +206,7 @@ def duration_words(seconds: float) -> str:
 
 def clock(seconds: float) -> str:
     """A span of time as a person says it: 40 s, 3 min, 2 h 5 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+    return exact_clock(seconds if seconds < 100 else 60 * round(seconds / 60))
 
 
 def exact_clock(seconds: float) -> str:

@@ -123,6 +123,10 @@ KEPT_MEMORY = (
     f"may pay thousands of page faults. A program of your own keeps it with {KEPT_BY_VARIABLES}."
 )
 
+TF32 = (
+    "On GPUs fp32, bf16 and fp16 switch TF32 off, for convolutions too, where torch has it on by default. "
+    'The same program outside raybench may be faster; precision = "default" leaves TF32 as it is.'
+)
 READ = "Real input is read in an endless order: no step has a start of the loader in it."
 
 
@@ -133,18 +137,16 @@ def method_words(results: StudyResults) -> list[str]:
     if not measured:
         return [f"{plural(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
     mode, script = results.study.scaling.mode, results.study.workload
-    is_script = isinstance(script, ScriptSpec)
     rounds = number_words([len(each.rounds) for each in measured], "round")
-    is_on_cpus = any(record.config.device == "cpu" for record in results.measured)
+    own = _script_words(script, results) if isinstance(script, ScriptSpec) else _device_words(results)
     return [
         f"{len(measured)} of {plural(asked, 'trial')} completed, with {rounds} each. {BLOCKS}",
         f"{ESTIMATOR} {_spreads_words(results)}",
         AGAIN,
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; efficiency = speed-up / n. "
-        f"{BASE_OF_A_SCRIPT if is_script else BASE}",
+        f"{BASE_OF_A_SCRIPT if isinstance(script, ScriptSpec) else BASE}",
         *_left_out_words(results),
-        *(_script_words(script, results) if isinstance(script, ScriptSpec) else _tf32_words(results)),
-        *([KEPT_MEMORY] if not is_script and is_on_cpus else []),
+        *own,
         *([READ] if results.study.workload.input == "real" else []),
     ]
 
@@ -167,20 +169,12 @@ def _left_out_words(results: StudyResults) -> list[str]:
     return [f"Not in these steps: {', '.join(left_out)}."] if left_out else []
 
 
-def _tf32_words(results: StudyResults) -> list[str]:
-    """On GPUs: what became of TF32, which torch has on for convolutions unless told otherwise."""
-    configs = [record.config for record in results.measured if record.config.device == "cuda"]
-    precisions = dict.fromkeys(config.setting.precision for config in configs)
-    off = [name for name in precisions if name not in ("tf32", "default")]
-    words = []
-    if off:
-        words.append(
-            f"At {' and '.join(off)} TF32 is off, for convolutions too, where torch has it on by default. "
-            'The same program outside raybench may be faster; precision = "default" leaves TF32 as it is.'
-        )
-    if "default" in precisions:
-        words.append("At torch's own precision TF32 is as torch has it: on for convolutions by default.")
-    return words
+def _device_words(results: StudyResults) -> list[str]:
+    """What raybench sets on a device, and torch does not."""
+    configs = [record.config for record in results.measured]
+    switched = any(each.setting.precision not in ("tf32", "default") for each in configs)
+    devices = {each.device for each in configs}
+    return [*([KEPT_MEMORY] if "cpu" in devices else []), *([TF32] if "cuda" in devices and switched else [])]
 
 
 def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:

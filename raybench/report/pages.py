@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 MOST_CAUSES = 3  # further ones are folded
 COMMAND = re.compile("`([^`]*)`")
 SCOPE = "raybench-results"  # the id of a fragment: it weighs more than any class of the page around it
-SELECTORS = re.compile(r"(?P<at>@[^{]*\{)|(?P<list>[^\s{}][^{}]*?)\s*\{")
-OUTER_COMMA = re.compile(r",\s*(?![^(]*\))")
+PAGE = re.compile(r":root|\bbody\b(?= \{)")  # selectors of the whole page: & in rules that are nested
 
 
 # A section stands before the causes, below them, or is folded where they have been read.
@@ -34,27 +33,20 @@ Level = Literal["first", "shown", "folded"]
 
 @dataclass(frozen=True)
 class Section:
-    """One heading with what stands under it: plots by their names; ``folded`` is for those who ask on."""
+    """One heading with what stands under it; ``folded`` is for those who ask on."""
 
     title: str
-    plots: tuple[str, ...] = ()
+    plots: tuple[DrawnPlot, ...] = ()
     tables: tuple[Table, ...] = ()
     folded: tuple[Table, ...] = ()
     level: Level = "shown"
     sentence: str = ""  # what to take from it
 
 
-def with_something(sections: Mapping[str, Section], plots: Sequence[DrawnPlot]) -> dict[str, Section]:
-    """The sections that have something to show, every plot in one of them; tables of a document's length."""
-    drawn = {plot.name for plot in plots}
-    assert drawn <= {name for each in sections.values() for name in each.plots}
+def _with_something(sections: Mapping[str, Section]) -> dict[str, Section]:
+    """The sections that have something to show, with tables of a document's length."""
     found = {
-        name: replace(
-            each,
-            plots=tuple(plot for plot in each.plots if plot in drawn),
-            tables=_shown(each.tables),
-            folded=_shown(each.folded),
-        )
+        name: replace(each, tables=_shown(each.tables), folded=_shown(each.folded))
         for name, each in sections.items()
     }
     return {
@@ -73,18 +65,18 @@ def make_pages(
     environment: Mapping[str, Any],
     *,
     asked_by: str,
-    plots: Sequence[DrawnPlot] = (),
+    sections: Mapping[str, Section],
     **named: Any,
 ) -> dict[str, str | bytes]:
-    """``report.html`` and ``report.md``.
+    """``report.html``, ``report.md`` and their plots, by name.
 
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``asked_by`` the
-    command that measures the same again. ``named`` is by the names that the templates know: title, about
-    (what was measured, on what and when), box, sections, method, and of a study causes and the advice of
-    each, trials.
+    command that measures the same again, ``sections`` are by their anchors, in order. ``named`` is by the
+    names that the templates know: title, about (what was measured, on what and when), box, method, and of a
+    study causes and the advice of each, trials.
     """
     more: dict[str, Any] = {
-        "plots": {plot.name: plot for plot in plots},
+        "sections": _with_something(sections),
         "trials": None,
         "environment": environment_lines(environment),
         "command": asked_by,
@@ -94,12 +86,14 @@ def make_pages(
     values = _DEFAULTS | more | named
     html = template("template.html.j2").render(values)  # its script and style are in it: no network
     markdown = template("template.md.j2").render(values)  # the same words and tables
-    return {"report.html": html, "report.md": markdown}
+    files: dict[str, str | bytes] = {"report.html": html, "report.md": markdown}
+    for plot in (plot for each in sections.values() for plot in each.plots):
+        files |= {f"plots/{plot.name}.png": plot.png, f"plots/{plot.name}.svg": plot.svg}
+    return files
 
 
 _DEFAULTS: dict[str, Any] = {
     "about": "",
-    "mark": "",
     "causes": (),
     "no_causes": "",
     "most_causes": MOST_CAUSES,
@@ -107,15 +101,15 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def make_fragment(plots: Sequence[DrawnPlot] = (), **named: Any) -> str:
-    """The first screen of ``report.html`` for a page of others, as a notebook; ``named``: as ``make_pages``.
+def make_fragment(sections: Mapping[str, Section], **named: Any) -> str:
+    """The first screen of ``report.html`` for a page of others, as a notebook; as for ``make_pages``.
 
     It has the report's style, which reaches nothing outside of it, and takes none from that page.
     """
     css = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     style = f"#{SCOPE}, #{SCOPE} * {{ all: revert; }}\n{scoped(css, f'#{SCOPE}')}"
     own: dict[str, Any] = {
-        "plots": {plot.name: plot for plot in plots},
+        "sections": _with_something(sections),
         "is_page": False,
         "scope": SCOPE,
         "style": style,
@@ -125,36 +119,22 @@ def make_fragment(plots: Sequence[DrawnPlot] = (), **named: Any) -> str:
 
 def scoped(css: str, scope: str) -> str:
     """The rules of ``css`` for ``scope``, a selector, in the place of the page, and for what is in it."""
-
-    def within(selector: str) -> str:
-        return scope if selector in (":root", "body") else f"{scope} {selector}"
-
-    def replaced(rule: re.Match[str]) -> str:
-        return rule[0] if rule["at"] else ", ".join(map(within, OUTER_COMMA.split(rule["list"]))) + " {"
-
-    return SELECTORS.sub(replaced, css)
+    return f"{scope} {{\n{PAGE.sub('&', css)}\n}}"
 
 
-def write_files(folder: Path, contents: Mapping[str, str | bytes], plots: Sequence[DrawnPlot]) -> list[Path]:
-    """Write ``contents`` and the plots' files; their paths in this order.
+def write_files(folder: Path, contents: Mapping[str, str | bytes]) -> list[Path]:
+    """Write the files of a report; their paths in this order.
 
     Every file is whole at any moment: it is written beside its place and moved there. Raises ``OSError``
     where the directory cannot be written.
     """
-    drawn: dict[str, str | bytes] = {}
-    for plot in plots:
-        drawn[f"{plot.name}.png"] = plot.png
-        drawn[f"{plot.name}.svg"] = plot.svg
-    earlier = [path for path in (folder / "plots").glob("*.[ps][nv]g") if path.name not in drawn]
-    if "predictions.csv" not in contents:
-        earlier.append(folder / "predictions.csv")
-    for path in earlier:  # it would be taken for one of this report
-        path.unlink(missing_ok=True)
-    files = dict(contents) | {f"plots/{name}": content for name, content in drawn.items()}
-    for name, content in files.items():
+    for path in [*(folder / "plots").glob("*.[ps][nv]g"), folder / "predictions.csv"]:
+        if str(path.relative_to(folder)) not in contents:  # it would be taken for one of this report
+            path.unlink(missing_ok=True)
+    for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         replace_whole(folder / name, content)
-    return [folder / name for name in files]
+    return [folder / name for name in contents]
 
 
 def quoted(path: Path) -> str:

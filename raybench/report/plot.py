@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -302,8 +302,11 @@ class DrawnPlot:
         return base64.b64encode(self.svg).decode()
 
 
-def drawn(name: str, title: str, value: Value | None, draw: Callable[[Value], Figure]) -> Iterator[DrawnPlot]:
+def drawn(
+    name: str, title: str, value: Value | None, draw: Callable[[Value], Figure]
+) -> tuple[DrawnPlot, ...]:
     """The plot of ``value``; none where the records do not allow it."""
-    if value is not None:
-        figure = draw(value)
-        yield DrawnPlot(name, title, to_png(figure), to_svg(figure))
+    if value is None:
+        return ()
+    figure = draw(value)
+    return (DrawnPlot(name, title, to_png(figure), to_svg(figure)),)

@@ -29,13 +29,6 @@ class Interval(Model):
     n: int = Field(description="rounds, or seeds, behind it")
 
 
-class Sentence(Model):
-    """One thing that a reader asks, and the answer."""
-
-    question: str
-    words: str
-
-
 class FoundCause(Model):
     """A finding of the default setting on the most devices, or of the study."""
 
@@ -68,7 +61,7 @@ class SummaryDocument(Model):
     study: str
     question: str
     is_smoke: bool = Field(description="whether sizes are those of --smoke: a test of the tool")
-    answer: list[Sentence]
+    answer: list[Clause]
     points: list[dict[str, JsonValue]] = Field(description="the rows of summary.csv; null where unknown")
     findings: list[FoundCause] = Field(description="what explains the most time first")
     verdicts: list[SettingVerdict]
@@ -81,7 +74,7 @@ def summary_json(results: StudyResults, answer: Sequence[Clause], environment: M
         study=results.study.name,
         question=results.study.question,
         is_smoke=results.study.is_smoke,
-        answer=[Sentence(question=each.question, words=each.words) for each in answer],
+        answer=list(answer),
         points=[{name: _known(value) for name, value in each.row().items()} for each in results.summaries],
         findings=causes(results),
         verdicts=[

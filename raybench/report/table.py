@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from raybench.records.record import TrialRecord
-from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +18,6 @@ MOST_WIDTH = 100  # columns, however wide the terminal is
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
 Value = TypeVar("Value")  # what a cell shows, an estimate most often
 
-COUNTS, PREPOSITIONS = ("devices", "seeds", "epochs", "buckets", "nodes"), ("for", "of", "by")  # headings
 MOST_ROWS = 200  # of a table in a document; a study has up to 5,000 trials
 NONE = "–"  # what was not, or cannot be, measured
 
@@ -82,7 +80,7 @@ def without_constant(table: Table) -> Table:
         kept, said = [place for place in range(len(table.columns)) if place not in empty], []
     if len(kept) in (0, len(table.columns)):
         return table
-    words = f"In every row: {', '.join(said)}." if said else ""
+    words = f"In every row: {'; '.join(said)}." if said else ""
     return Table(
         table.title,
         f"{table.caption} {words}".strip(),
@@ -92,16 +90,10 @@ def without_constant(table: Table) -> Table:
 
 
 def _said(heading: str, value: str) -> str:
-    """What a column says in every row: n = 10, 2 devices, "peak memory" is 123 MiB."""
+    """What a column says in every row: devices = 2, peak memory = 123 MiB."""
     name, _, unit = heading.partition(", ")
-    if heading == "n":
-        return f"n = {value}"
-    if heading in COUNTS and value.isdigit():
-        return plural(int(value), heading.removesuffix("s"))
-    if heading in PREPOSITIONS:
-        return f"{heading} {value}"
     is_number = any(each.isdigit() for each in value)  # "refused" has no unit
-    return f'"{name}" is {value} {unit if is_number else ""}'.strip()
+    return f"{name} = {value} {unit if is_number else ''}".strip()
 
 
 def first_rows(table: Table, most: int) -> Table:

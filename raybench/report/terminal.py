@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.answer import SMOKE, answer
+from raybench.report.answer import answer
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import factor, figures, relative_words
 from raybench.report.sections.scaling import Row, efficiency_cell, more_settings, scaling_rows, speedup_cell
@@ -45,10 +45,10 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
         console.print(terminal_table(results, width_on(console)))
     _print_table(verification_table(results), console)
     _print_failures(results, console, commands)
-    if results.study.is_smoke:
-        console.print(Text(SMOKE))
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
+    if use := results.recommendation:
+        console.print(Text(f"\nUse it: {use.label} as code, at the end of the report"))
 
 
 def _print_table(table: Table, console: Console) -> None:

@@ -16,8 +16,7 @@ FIGURE = re.compile(
     rf"(?: \[(?P<low>{NUMBER}), >?(?P<high>{NUMBER})\])?(?P<after> samples/s)?"
 )
 IN_EVERY_ROW = re.compile(r"In every row: (?P<constants>.*)\.$")
-COUNTED = re.compile(r"(?:^|, )(\d[\d,]*) (device|seed|epoch|bucket|node)s?(?=, |$)")
-CONSTANT = re.compile(r'(?:^|, )("[^"]*" is|n =|for|of|by) ')
+CONSTANT = re.compile(r"(?:^|; )([^=;]*?) = ")
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,10 @@ def _table(title: str, caption: str, heading: Sequence[str], rows: Sequence[Sequ
 
 
 def _constants(caption: str) -> dict[str, str]:
-    """What a caption says of every row, by column: In every row: 2 devices, "role" is search, n = 9."""
+    """What a caption says of every row, by column: In every row: devices = 2; role = search; n = 9."""
     found = IN_EVERY_ROW.search(caption)
-    if found is None:
-        return {}
-    counts = {f"{noun}s": number for number, noun in COUNTED.findall(found["constants"])}
-    split = CONSTANT.split(COUNTED.sub("", found["constants"]))
-    names = [each.removesuffix(" is").removesuffix(" =").strip('"') for each in split[1::2]]
-    return counts | dict(zip(names, split[2::2], strict=True))
+    split = CONSTANT.split(found["constants"]) if found else []
+    return dict(zip(split[1::2], split[2::2], strict=True))
 
 
 def _markdown_cells(line: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""An output that cannot show every character: no traceback."""
+"""An output that cannot show every character, or that nobody reads to its end: no traceback."""
 
 from __future__ import annotations
 
@@ -19,3 +19,17 @@ def test_a_report_is_written_whatever_the_output_can_encode(tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert (path / "report" / "report.html").exists()
     assert "Report: " in done.stdout
+
+
+def test_a_report_is_written_whoever_has_left_the_pipe(tmp_path: Path) -> None:
+    path = planted(tmp_path, "results", 0.01)
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "raybench.study", "report", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, env=environment, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=120
+    )
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (path / "report" / "report.html").exists()

@@ -126,11 +126,11 @@ def test_where_nobody_reads_any_more_it_goes_on_and_is_asked_to_end(tmp_path: Pa
             display.line("read")
             display.progress(Progress("measure", ""))
             signals.check()
-            assert is_read(console)
+            assert is_read(console.file)
             os.close(reads)
             for _ in range(3):
                 display.line("not read")
-            assert not is_read(console)
+            assert not is_read(console.file)
             display.progress(Progress("measure", ""))
             try:
                 signals.check()

@@ -14,11 +14,11 @@ REPORT_S = 3.5  # Ray's core aborts a process 3 s after SIGTERM, unless it is ke
 def slowly(*arguments: Any) -> Any:
     print("drawing", flush=True)  # into ray.log: the test waits for it
     time.sleep(REPORT_S)
-    return _draw_all(*arguments)
+    return _make_sections(*arguments)
 
 
-_draw_all = document.draw_all  # type: ignore[attr-defined]
-document.draw_all = slowly  # type: ignore[attr-defined, assignment]
+_make_sections = document.make_sections
+document.make_sections = slowly  # type: ignore[assignment]
 
 if __name__ == "__main__":
     study.main()

@@ -78,7 +78,7 @@ def test_run_takes_the_options_of_the_command() -> None:
     of_run = inspect.signature(raybench.run).parameters
     typed = set(inspect.signature(scaling.scaling).parameters)
     assert set(of_run) - typed == {"factory", "knobs", "set"}
-    assert typed - set(of_run) == {"dry_run", "set_"}
+    assert typed - set(of_run) == {"context", "dry_run", "set_"}
     described = re.findall(r"^        (\w+): ", str(raybench.run.__doc__), re.M)
     assert [name for name in of_run if name not in described] == []
     with pytest.raises(TypeError, match="'world_size'"):
@@ -295,19 +295,20 @@ def test_in_a_notebook_they_are_the_first_screen(directory: Path) -> None:
     for absent in ("<html", "<body", "<script", "<nav", 'src="http', "@import", "url("):
         assert absent not in page
     (style,) = re.findall("<style>(.*?)</style>", page, re.S)
-    selectors = re.findall(r"([^{}]+)\{", style)
-    for each in selectors:
-        assert each.strip().startswith(("@media", f"#{SCOPE}")), each
+    first, rules = style.split("\n", 1)
+    assert first == f"#{SCOPE}, #{SCOPE} * {{ all: revert; }}"
+    assert rules.startswith(f"#{SCOPE} {{\n& {{ color-scheme")
+    assert rules.endswith("\n}")
+    assert ":root" not in rules
 
 
-def test_scoped_rules_reach_nothing_else() -> None:
+def test_scoped_rules_are_nested_in_the_scope() -> None:
     css = (
-        ":root, body { --a: 1; }\ntd:not(.x, .y), b::after { color: red; }\n"
-        "@media print {\n  * { margin: 0 }\n}"
+        ":root { --a: 1; }\nbody { margin: 0; }\ntbody { color: red; }\n@media print {\n  * { margin: 0 }\n}"
     )
     assert scoped(css, "#here") == (
-        "#here, #here { --a: 1; }\n#here td:not(.x, .y), #here b::after { color: red; }\n"
-        "@media print {\n  #here * { margin: 0 }\n}"
+        "#here {\n& { --a: 1; }\n& { margin: 0; }\ntbody { color: red; }\n"
+        "@media print {\n  * { margin: 0 }\n}\n}"
     )
 
 

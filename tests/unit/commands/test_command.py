@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from raybench import study
+from raybench.commands import scaling_run
+from raybench.commands.measuring import Ended
 from raybench.machine import environment as environments
 from raybench.machine import gpus
 from raybench.machine.host import usable_cores
@@ -330,7 +332,7 @@ def test_every_field_is_explained():
 def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path):
     done = scaling("--world-sizes", "1", "--batch-sizes", "64,32", "--precision", "fp32,bf16", "--grid")
     assert done.code == 0
-    assert "grid: " in done.output
+    assert "default: grid, world sizes 1 on " in done.output
     # one device: the buckets of the default study cannot matter, 2 batches x 2 precisions remain
     trials = re.findall(r"^  ([0-9a-f]{12})  1 device, (batch .*)$", done.output, re.MULTILINE)
     assert len({trial_id for trial_id, _ in trials}) == len(trials) == 4
@@ -343,8 +345,7 @@ def test_a_dry_run_says_that_the_largest_batch_is_found_first():
     typed = ("--world-sizes", "1", "--batch-sizes", "64,max", "--precision", "fp32,bf16", "--grid")
     done = scaling(*typed)
     assert done.code == 0
-    assert "batch_size max: found first, the largest that fits in memory at world size 1" in done.output
-    assert "for each of 2 combinations" in done.output
+    assert "Finding the largest batch that fits on 1 device, for each of 2 combinations" in done.output
     trials = re.findall(r"^  ([0-9a-f]{12})  1 device, batch (\d+)", done.output, re.MULTILINE)
     assert [batch for _, batch in trials] == ["64", "64"]  # the others have no number yet, so no id
     assert "batch_size: 64, max" in done.output
@@ -358,6 +359,39 @@ def test_options_override_the_study():
     assert "4 suggestions" in done.output  # and the default
     assert "gradient_accumulation: 1, 4" in done.output
     assert "time budget: 90 min" in done.output
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("mlp_scaling", "--hidden-dim", "2048", "--num-layers=6"),
+        ("--hidden-dim", "2048", "--num-layers", "6", "mlp_scaling"),
+    ],
+)
+def test_a_field_of_the_studys_workload_is_an_option(typed, monkeypatch):
+    monkeypatch.setattr(scaling_run, "run_scaling", lambda options, _: found.append(options) or Ended(0))
+    found = []
+    assert command("scaling", *typed).code == 0
+    assert found[0].study == "mlp_scaling"
+    assert found[0].overrides == (("workload.hidden_dim", 2048), ("workload.num_layers", 6))
+
+
+def test_arguments_of_a_factory_are_options_where_the_study_has_them(tmp_path, monkeypatch):
+    (tmp_path / "own.toml").write_text('name = "own"\n[workload]\nfactory = "own:build"\nwidth = 8\n')
+    monkeypatch.setattr(scaling_run, "run_scaling", lambda options, _: found.append(options) or Ended(0))
+    found = []
+    assert command("scaling", "own.toml", "--width", "[16, 32]").code == 0
+    assert found[0].overrides == (("workload.width", [16, 32]),)
+    assert refused(command("scaling", "own.toml", "--qqq", "3")).startswith("no such option: --qqq\n")
+
+
+def test_an_option_that_neither_command_nor_workload_has_offers_the_nearest():
+    answers = {"--hiden-dim": "--hidden-dim", "--batch-size": "--batch-sizes", "-h": ""}
+    for typed, meant in answers.items():
+        ends = f", did you mean {meant}?" if meant else ""
+        assert refused(scaling("mlp_scaling", typed, "8")).startswith(f"no such option: {typed}{ends}\n")
+    assert "workload.hidden_dim: a whole number" in refused(scaling("mlp_scaling", "--hidden-dim"))
+    assert refused(scaling("mlp_scaling", "default")) == "STUDY: one study (received mlp_scaling default)\n"
 
 
 def test_raybench_is_on_the_path_after_installation():

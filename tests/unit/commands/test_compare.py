@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from raybench.commands.compare import CompareOptions
 from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.commands.options import parse_new_folder
@@ -50,8 +51,7 @@ def printed(*directories: Path, width: int | None = None, **options: Any) -> tup
     console = make_console(io.StringIO())
     if width:
         console.width = width
-    given = {"fail_if_slower": None} | options
-    code = compare_directories(directories, console, **given)
+    code = compare_directories(CompareOptions([*directories], **options), console)
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 

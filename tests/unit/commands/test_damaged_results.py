@@ -19,6 +19,7 @@ import pytest
 
 from raybench import study as study_command
 from raybench.commands import report as report_command
+from raybench.commands.compare import CompareOptions
 from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.errors import RequestError
@@ -59,7 +60,7 @@ def said(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What ``report`` says of it, without drawing plots: they take the time."""
     from raybench.report import document
 
-    monkeypatch.setattr(document, "draw_all", lambda *_: [])
+    monkeypatch.setattr(document, "drawn", lambda *_: ())
     with (path.parent / "said.txt").open("w+") as file:
         with ResultsDirectory.open_readonly(path) as store:
             report_command.write_and_print(store, make_console(file), store.warnings, quiet=True)
@@ -163,7 +164,7 @@ def test_a_clear_line(name: str, damaged: Path, monkeypatch: pytest.MonkeyPatch)
     shutil.copytree(damaged, other)
     told = make_console(io.StringIO())
     with contextlib.suppress(RequestError):  # and nothing else
-        compare_directories([damaged, other], told, fail_if_slower=None)
+        compare_directories(CompareOptions([damaged, other]), told)
 
 
 @pytest.mark.parametrize("name", ["study.toml", "trials.jsonl"])

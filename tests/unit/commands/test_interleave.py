@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybench.commands import compare_run
-from raybench.commands.compare import Interleaved, starts
+from raybench.commands.compare import CompareOptions, starts
 from raybench.commands.compare_run import Source, compare_interleaved, source
 from raybench.commands.console import make_console
 from raybench.errors import Interrupted, RequestError
@@ -62,10 +62,15 @@ def printed(
         each.mkdir(exist_ok=True)
     monkeypatch.setattr(compare_run, "run_start", planted)
     console = make_console(io.StringIO())
-    given = Interleaved(interleave=True, **{"set_": ["scaling.world_sizes=[1]"], **options})
-    code = compare_interleaved(
-        checkouts, given, console, fail_if_slower=limit, output=folder / "out", summary=summary
+    given = CompareOptions(
+        checkouts,
+        fail_if_slower=limit,
+        output=folder / "out",
+        summary=summary,
+        interleave=True,
+        **{"set_": ["scaling.world_sizes=[1]"], **options},
     )
+    code = compare_interleaved(given, console)
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -201,12 +206,10 @@ def test_sides_that_measure_different_defaults_are_refused(
 def test_wrong_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = Planted(lambda side, place: 0.010)
     with pytest.raises(RequestError, match="two checkouts or environments"):
-        compare_interleaved(
-            [tmp_path], Interleaved(interleave=True), make_console(), fail_if_slower=None, output=None
-        )
+        compare_interleaved(CompareOptions([tmp_path], interleave=True), make_console())
     for name, given in {"study": "mine", "starts": 2, "smoke": True, "set_": ["a=1"]}.items():
         with pytest.raises(RequestError, match=f"--{name.rstrip('_')}: goes with --interleave"):
-            Interleaved(**{name: given})
+            CompareOptions([], **{name: given})
     with pytest.raises(RequestError, match="unknown study"):
         printed(tmp_path, planted, monkeypatch, study="defualt")
     with pytest.raises(RequestError, match=r"without \[training\]"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from raybench.commands.compare import CompareOptions
 from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.commands.measuring import search_folders
@@ -118,16 +119,15 @@ def test_again_of_a_comparison_works_in_any_folder(tmp_path: Path, monkeypatch: 
     for name in ("monday", "tuesday"):
         planted(tmp_path / "of mine", name, 0.01, quiet=True)
     monkeypatch.chdir(tmp_path / "of mine")
-    given = {"fail_if_slower": None}
     console = make_console(io.StringIO())
-    compare_directories([Path("monday"), Path("tuesday")], console, output=Path("both"), **given)
+    compare_directories(CompareOptions([Path("monday"), Path("tuesday")], output=Path("both")), console)
     (again,) = {
         line for line in Path("both/report.md").read_text().split("`") if line.startswith("python -m")
     }
     _, _, _, command, *directories, option, output = shlex.split(again)
     assert (command, option) == ("compare", "--output")
     monkeypatch.chdir(tmp_path)
-    compare_directories([Path(each) for each in directories], console, output=Path(output), **given)
+    compare_directories(CompareOptions([*map(Path, directories)], output=Path(output)), console)
     assert (tmp_path / "of mine" / "both-again" / "report.html").exists()
 
 

@@ -73,7 +73,7 @@ def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path
     write_report(tmp_path, results, {})
     diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
     assert (
-        'In every row: 2 devices, "role" is scaling, "state" is crashed.' in diagnosis
+        "In every row: devices = 2; role = scaling; state = crashed." in diagnosis
     )  # as in the other documents
     for name in ("report.html", "report.md", "diagnosis.md"):
         text = html.unescape((tmp_path / "report" / name).read_text()).replace("\\", "")

@@ -53,7 +53,7 @@ def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
 
 def test_a_word_has_no_unit(refused: Outlook) -> None:
     caption = without_constant(prediction_table(refused, "")).caption
-    assert 'In every row: "step time" is refused.' in caption
+    assert "In every row: step time = refused." in caption
 
 
 def test_a_run_has_its_interval() -> None:

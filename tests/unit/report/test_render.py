@@ -11,7 +11,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.measured_csv import read_measured_csv
-from raybench.report.document import make_tables
+from raybench.report.document import make_sections
 from raybench.report.render import (
     markdown_code,
     markdown_text,
@@ -117,7 +117,7 @@ def test_a_summary_of_a_name_with_commas_and_quotes_reads_back(tmp_path: Path) -
 
 
 def test_latex_is_booktabs_and_escaped(wide: StudyResults) -> None:
-    text = to_tex(make_tables(wide).summary, wide.study.name)
+    text = to_tex(make_sections(wide)["scaling"].tables[0], wide.study.name)
     label = r"\label{tab:a-rather-long-name-of-a-study}"
     for word in (
         r"\toprule",

@@ -72,10 +72,10 @@ def test_a_column_that_stays_is_in_its_row_though_it_never_varies() -> None:
     ]
     table = without_constant(make_table("T", "Means.", columns, [2, 4]))
     assert [column.heading for column in table.columns] == ["number", "there"]
-    assert table.caption == 'Means. In every row: "kind" is even.'
+    assert table.caption == "Means. In every row: kind = even."
 
 
 def test_a_column_left_out_is_said_with_its_unit_behind_the_value() -> None:
     headings = tuple(Heading(each) for each in ("setting", "sizes, MiB", "ms"))
     table = Table("Buckets", "Sizes.", headings, (("a", "1.41", "2"), ("b", "1.41", "3")))
-    assert without_constant(table).caption == 'Sizes. In every row: "sizes" is 1.41 MiB.'
+    assert without_constant(table).caption == "Sizes. In every row: sizes = 1.41 MiB."

@@ -45,6 +45,7 @@ def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
     assert use is not None
     assert text.rindex(" times as fast as one, with ") > text.rindex("\u2500")
     assert "times as fast." in " ".join(text.split()).rpartition("% of each step is lost")[2]
+    assert " ".join(text.split()).endswith(f"Use it: {use.label} as code, at the end of the report")
 
 
 def test_failures_are_in_the_terminal_table(wide: StudyResults) -> None:

@@ -12,7 +12,7 @@ from raybench.analysis.comparison import Side
 from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
 from raybench.report.comparison import write_comparison
-from raybench.report.document import draw_all
+from raybench.report.document import make_sections
 from raybench.report.sections.training import epochs_table, goodput_table, training_plot, training_table
 from raybench.report.table import NONE
 from tests.support.planted import FakeLearning
@@ -86,7 +86,7 @@ def test_tables_and_plots_hold_every_group():
     for _, _, lines in plot.panels:
         assert [line.label for line in lines] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
     assert plot.seeds == (3, 3)
-    assert "training" in {drawn.name for drawn in draw_all(results)}
+    assert "training" in {plot.name for plot in make_sections(results)["training"].plots}
 
 
 def test_one_run_that_learns_nothing_does_not_decide_the_noise_scale_told():
