@@ -17,7 +17,6 @@ import argparse
 import csv
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import mean, median
@@ -25,8 +24,7 @@ from statistics import mean, median
 import numpy as np
 
 from benchmarks.scaling_laws import LAWS
-from raybench.analysis.simulate.fit import Form, fitted, without_pairs
-from raybench.analysis.simulate.predict import Fitted, fit
+from raybench.analysis.simulate.fit import Fitted, Form, fit, without_pairs
 from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
 from tests.support.planted import simulated_scaling
 
@@ -120,8 +118,7 @@ def score_traces(directory: Path) -> None:
         asked = [each for each in points if each.shape.world_size == size]
         questions = [Question(each.shape, each.batch_size) for each in asked]
         for name, form in FORMS.items():
-            found = replace(fit(known), posterior=fitted(known, form=form))
-            methods["raybench"].setdefault(name, {})[model, size] = of_ours(found, asked)[0]
+            methods["raybench"].setdefault(name, {})[model, size] = of_ours(fit(known, form=form), asked)[0]
         for law, (subset, kept) in product(LAWS, SUBSETS.items()):
             rows = [error_of(*pair) for pair in zip(LAWS[law](kept(known))(questions), asked, strict=True)]
             methods[law].setdefault(subset, {})[model, size] = rows

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, nnls
 
-from raybench.analysis.simulate.predict import AmdahlLine, amdahl_line, naive_step_time_s
+from raybench.analysis.simulate.fit import AmdahlLine, amdahl_line, naive_step_time_s
 from raybench.analysis.simulate.steps import MeasuredPoint, Question
 
 Floats = NDArray[np.float64]

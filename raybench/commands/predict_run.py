@@ -15,13 +15,13 @@ from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
 from raybench.analysis.cost import Work, run_of, trained_times
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.simulate.as_if import more_devices
+from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import (
     devices_of_node,
     group_of_study,
     groups_of_table,
-    settings_of,
+    knobs_words,
 )
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
@@ -36,13 +36,16 @@ from raybench.records.store import ResultsDirectory, foreign
 from raybench.records.whole_files import replace_whole
 from raybench.report import render
 from raybench.report.format import sentence
-from raybench.report.more_devices import more_rows, more_sentences, more_table, required_table
 from raybench.report.prediction import (
     imported_answer,
+    more_rows,
+    more_sentences,
+    more_table,
     prediction_rows,
     print_imported,
     print_outlooks,
-    print_table,
+    print_tables,
+    required_table,
 )
 from raybench.report.sections.overlap import point_words, what_if_table
 from raybench.report.sections.training import trained_words
@@ -80,15 +83,14 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
 
 def _check_devices(trials: Iterable[Device], swept: Sequence[Device]) -> None:
     own = list(trials)
-    _compare("backend", ({BACKENDS[device] for device, _ in each if device} for each in (own, swept)))
-    _compare("devices", ({name for _, name in each if name} for each in (own, swept)))
-
-
-def _compare(what: str, trials_and_swept: Iterable[set[str]]) -> None:
-    trials, swept = trials_and_swept
-    if trials and swept and not trials & swept:
-        asked, received = (", ".join(sorted(each)) for each in (trials, swept))
-        raise RequestError(f"--communication: a sweep of the trials' {what}, {asked} (received {received})")
+    for what, names in (("backend", BACKENDS), ("devices", None)):
+        asked, received = (
+            {name for kind, device in each if (name := names.get(kind or "") if names else device)}
+            for each in (own, swept)
+        )
+        if asked and received and not asked & received:
+            shown, other = (", ".join(sorted(each)) for each in (asked, received))
+            raise RequestError(f"--communication: a sweep of the trials' {what}, {shown} (received {other})")
 
 
 @dataclass(frozen=True)
@@ -151,13 +153,15 @@ def _on_network(
             "scaling, with the timeline of its gradients (report says what the headline is)"
         )
     if not options.quiet:
-        for table in map(without_constant, (more_table(more, run, prices), required_table(more))):
-            if table.rows:
-                print_table(table, console)
-                console.print(f"{table.caption}\n", highlight=False, markup=False)
+        tables = more_table(more, run, prices), required_table(more)
+        print_tables([*map(without_constant, tables)], console)
+    _say_more(more, console)
+    return more_rows(None, more)
+
+
+def _say_more(more: MoreDevices | None, console: Console) -> None:
     for line in more_sentences(more):
         say(console, f"{sentence(line)}.")
-    return more_rows(None, more)
 
 
 def _by_fit(
@@ -178,8 +182,7 @@ def _by_fit(
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
     if source.facts is not None and not any(each.answered for each in outlooks):
-        for line in more_sentences(more_devices(source.facts, None, options.world_sizes)):
-            say(console, f"{sentence(line)}.")
+        _say_more(more_devices(source.facts, None, options.world_sizes), console)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
     for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
         say(console, f"note: {note}")
@@ -204,14 +207,15 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         results = resolve(store.study(), list(store.latest().values()))
         environment, notes = store.environment(), (*store.warnings, *_trained_notes(results))
     group = group_of_study(results, setting)
-    if group is None and setting and group_of_study(results) is not None:
-        words = ",".join(f"{name}={value}" for name, value in setting.items())
-        there = ", ".join(settings_of(results)) or "none explored"
-        raise RequestError(f"--setting: one that was measured: {there} (received {words})")
+    if group is None and setting:
+        raise RequestError(
+            f"--setting: values of one setting that was measured (received {knobs_words(setting)})"
+        )
     if group is None:
         trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
-            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
+            f"{path}: a complete trial of steps, not oversubscribed, to predict from; of a script with as "
+            f"many samples for each device, or in all (received {trials})"
         )
     study = results.study
     return Source(

@@ -19,7 +19,6 @@ from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown
 from raybench.report.finding_texts import cost, evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
-from raybench.report.more_devices import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.pages import (
     Level,
     Section,
@@ -30,6 +29,7 @@ from raybench.report.pages import (
     write_files,
 )
 from raybench.report.plot import DrawnPlot, drawn
+from raybench.report.prediction import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.overlap import buckets_table, buckets_words
 from raybench.report.sections.published import published_table

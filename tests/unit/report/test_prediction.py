@@ -12,8 +12,9 @@ from raybench.analysis.objectives import Prices
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
-from raybench.report.more_devices import more_sentences, more_table
 from raybench.report.prediction import (
+    more_sentences,
+    more_table,
     outlook_sentences,
     prediction_table,
     refusals_words,
@@ -77,7 +78,7 @@ def test_a_fit_has_a_row_for_each_number_of_devices() -> None:
     table = more_table(results.more_devices, run_of(), Prices())
     assert [row[:3] for row in table.rows] == [(size, "fit", "128") for size in ("8", "16", "32")]
     assert table.caption.startswith("Fit: a model of the step")
-    runs = [way.run.time_s.value for way in results.outlook.ways if not way.expected.is_measured]
+    runs = [way.run.time_s.value for way in results.outlook.ways if way.kind == "predicted"]
     assert len(runs) == 6  # of both batches
     gustafson = [each.heading for each in table.columns].index("by Gustafson's law")
     assert all(row[gustafson] != NONE for row in table.rows)

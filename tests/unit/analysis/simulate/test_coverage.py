@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raybench.analysis.simulate.predict import fit
+from raybench.analysis.simulate.fit import fit
 from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
 from tests.support.planted.simulated_scaling import LAWS, draw
 

@@ -17,10 +17,9 @@ from raybench.analysis.simulate.fit import (
     Places,
     Sweep,
     expected_maximum,
-    fitted,
+    fit,
     without_pairs,
 )
-from raybench.analysis.simulate.predict import fit
 from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
 from raybench.analysis.stats.statistics import of_log
 from tests.support.planted.simulated_scaling import AdaptDL, Ernest, Law
@@ -46,8 +45,10 @@ def measured(noise: float = 0.0, seed: int = 3) -> list[MeasuredPoint]:
     ]
 
 
-def ratio(points: list[MeasuredPoint], asked: list[Question], sweep: Sweep | None = None) -> np.ndarray:
-    return np.exp(fitted(points, sweep).log_step(Places.of(asked))[0]) / steps_s(asked)
+def ratio(
+    points: list[MeasuredPoint], asked: list[Question], sweep: dict[LinkKey, Link] | None = None
+) -> np.ndarray:
+    return np.exp(fit(points, sweep).log_step(Places.of(asked))[0]) / steps_s(asked)
 
 
 def test_the_planted_law_is_found_again_at_four_times_the_devices() -> None:
@@ -71,7 +72,7 @@ def test_outliers_count_little() -> None:
 
 
 def test_the_same_points_give_the_same_numbers() -> None:
-    one, other = (fitted(measured(0.05)) for _ in range(2))
+    one, other = (fit(measured(0.05)).posterior for _ in range(2))
     assert (one.values == other.values).all()
 
 
@@ -82,8 +83,8 @@ def test_another_unit_of_time_changes_nothing_else() -> None:
 
 
 def test_the_noise_of_a_repeat_is_learned() -> None:
-    assert fitted(measured(0.01)).noise < 0.035
-    assert fitted(measured(0.10)).noise > 0.07
+    assert fit(measured(0.01)).posterior.noise < 0.035
+    assert fit(measured(0.10)).posterior.noise > 0.07
 
 
 def test_points_with_a_large_error_count_less() -> None:
@@ -144,7 +145,7 @@ NETWORK = [(2, 1), (4, 1), (2, 2), (8, 2), (4, 4), (16, 4)]
 def test_one_node_and_a_sweep_predict_several() -> None:
     points = [each for each in measured(0.01) if each.shape.nodes == 1]
     asked = [Question(Shape((4, 4, 4, 4)), 16)]
-    with_sweep, without = (ratio(points, asked, each) for each in (Sweep.of(swept(NETWORK)), None))
+    with_sweep, without = (ratio(points, asked, each) for each in (swept(NETWORK), None))
     assert with_sweep == pytest.approx(1.0, abs=0.35)
     assert abs(np.log(with_sweep)) < abs(np.log(without))
 
