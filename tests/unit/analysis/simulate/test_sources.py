@@ -10,13 +10,14 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.sources import group_of_study, shape_of
-from raybench.analysis.simulate.steps import Shape
+from raybench.analysis.simulate.steps import MeasuredGroup, Shape, measured_scalings
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting, Study
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.analysis.simulate.tables import HEADER, groups
+from tests.unit.analysis.test_scaling import of_a_script
 from tests.unit.studies import asked, grid, measured, study
 
 
@@ -134,6 +135,38 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
     assert group.scaling == "strong"
     assert group.batch_sizes == (128,)
     assert sorted(point.batch_size for point in group.points) == [32, 64, 128]
+
+
+def group_of_a_script(samples: dict[int, float]) -> MeasuredGroup | None:
+    """Of a script at its batch of 32, whose steps on so many devices have so many samples."""
+    args, step_s = "--bs {batch_size}", {1: 0.080, 2: 0.050, 4: 0.040}
+    spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": list(step_s)})
+    return group_of_study(resolve(spec, of_a_script(args, step_s, samples)))
+
+
+@pytest.mark.parametrize(
+    ("samples", "scaling", "per_device"),
+    [
+        ({1: 64.0, 2: 64.0, 4: 64.0}, "strong", [32, 16, 8]),  # it divides one total
+        ({1: 64.0, 2: 128.0, 4: 256.0}, "weak", [32, 32, 32]),
+    ],
+)
+def test_a_script_scales_as_the_samples_of_its_steps_do(
+    samples: dict[int, float], scaling: str, per_device: list[int]
+) -> None:
+    group = group_of_a_script(samples)
+    assert group is not None
+    assert group.scaling == scaling
+    assert [each.batch_size for each in group.points] == per_device
+    assert [each.question.samples for each in group.measurements] == list(samples.values())
+    one, *_, four = measured_scalings(group)
+    assert one.throughput_samples_per_s.value == pytest.approx(64 / 0.080)
+    assert four.speedup is not None
+    assert four.speedup.value == pytest.approx(samples[4] / 64 * 0.080 / 0.040)
+
+
+def test_a_script_whose_steps_have_other_samples_on_each_number_of_devices_is_not_fitted() -> None:
+    assert group_of_a_script({1: 64.0, 2: 96.0, 4: 128.0}) is None
 
 
 def test_oversubscribed_trials_are_left_out_and_said_so() -> None:
