@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.scaling_laws import LAWS
 from raybench.analysis.simulate.fit import Fitted, Form, fit, without_pairs
-from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
+from raybench.analysis.simulate.steps import Measurement, Question, Shape
 from tests.support.planted import simulated_scaling
 
 TASKS = ((8, 16), (16, 32), (16, 64))  # the largest world size fitted, and the one predicted
@@ -39,7 +39,7 @@ FORMS = {
     "without crossing or overlap": Form(("nodes", "local"), overlaps=False),
     "devices only": Form(("devices",)),
 }
-Points = Sequence[MeasuredPoint]
+Points = Sequence[Measurement]
 SUBSETS: dict[str, Callable[[Points], Points]] = {
     "all points": lambda points: points,
     "without two nodes": without_pairs,
@@ -158,7 +158,7 @@ def traces_line(name: str, by_model: Sequence[Sequence[Row]]) -> str:
     return f"{shown} {sum(row[1] for row in every):.0f} of {len(every)} {mean(row[2] for row in every):.0%}"
 
 
-def read_traces(directory: Path, model: str) -> list[MeasuredPoint]:
+def read_traces(directory: Path, model: str) -> list[Measurement]:
     """The points of both files; a row without a placement is spread evenly."""
     points = []
     for kind in ("placements", "scalability"):
@@ -170,16 +170,17 @@ def read_traces(directory: Path, model: str) -> list[MeasuredPoint]:
                     shape = Shape.even(int(row["num_replicas"]), int(row["num_nodes"]))
                 step_s = float(row["step_time"])
                 compute_s = step_s - float(row["sync_time"])
-                points.append(MeasuredPoint(shape, int(row["local_bsz"]), step_s, compute_s))
+                batch = int(row["local_bsz"])
+                points.append(simulated_scaling.measured_step(shape, batch, step_s, compute_s=compute_s))
     return points
 
 
-def of_ours(found: Fitted, measured: Sequence[MeasuredPoint]) -> tuple[list[Row], int]:
+def of_ours(found: Fitted, measured: Sequence[Measurement]) -> tuple[list[Row], int]:
     answers = found.predict([Question(each.shape, each.batch_size) for each in measured])
     rows = [
         (
-            abs(answer.step_time_s.value / each.step_time_s - 1),
-            float(not answer.step_time_s.excludes(each.step_time_s)),
+            abs(answer.step_time_s.value / each.step_time_s.value - 1),
+            float(not answer.step_time_s.excludes(each.step_time_s.value)),
             answer.step_time_s.relative_half_width,
         )
         for answer, each in zip(answers, measured, strict=True)
@@ -188,8 +189,8 @@ def of_ours(found: Fitted, measured: Sequence[MeasuredPoint]) -> tuple[list[Row]
     return rows, len(measured) - len(rows)
 
 
-def error_of(answer: float | None, measured: MeasuredPoint) -> Row:
-    error = float("nan") if answer is None else abs(answer / measured.step_time_s - 1)
+def error_of(answer: float | None, measured: Measurement) -> Row:
+    error = float("nan") if answer is None else abs(answer / measured.step_time_s.value - 1)
     return error, float("nan"), float("nan")
 
 

@@ -47,7 +47,7 @@ from scipy.special import ndtri
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.laws import amdahl_speedup
-from raybench.analysis.simulate.steps import Expected, MeasuredPoint, Question, Refusal, ScalingMode, Shape
+from raybench.analysis.simulate.steps import Expected, Measurement, Question, Refusal, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
 
 Floats = NDArray[np.float64]
@@ -89,8 +89,8 @@ class Places:
     most: Floats  # workers on the fullest node
 
     @staticmethod
-    def of(asked: Sequence[Question] | Sequence[MeasuredPoint]) -> Places:
-        """The columns of questions, or of what was measured."""
+    def of(asked: Sequence[Question]) -> Places:
+        """The columns of questions."""
         rows = [(x.batch_size, x.shape.world_size, x.shape.nodes, max(x.shape.workers)) for x in asked]
         batch, world_size, nodes, most = np.array(rows, dtype=np.float64).reshape(-1, 4).T
         return Places(batch, world_size, nodes, most)
@@ -178,16 +178,18 @@ class _Posterior(NamedTuple):
     noise: float  # of a repeat: standard deviation of a logarithm
 
 
-def _posterior(points: Sequence[MeasuredPoint], sweep: Sweep | None, form: Form) -> _Posterior:
+def _posterior(points: Sequence[Measurement], sweep: Sweep | None, form: Form) -> _Posterior:
     """Every step time and batch must be above 0.
 
     The noise of a repeat is learned: the residuals of a fit with the usual noise give that of the next.
     """
     kept = points if form.pairs else without_pairs(points)
-    at, log_step = Places.of(kept), np.log([each.step_time_s for each in kept])
-    errors = np.array([each.log_error or 0.0 for each in kept])
+    at = Places.of([each.question for each in kept])
+    log_step = np.log([each.step_time_s.value for each in kept])
+    errors = np.array([each.log_error for each in kept])
     bare = [each for each in kept if each.compute_s and each.compute_s > 0 and each.shape.world_size > 1]
-    bare_at, log_bare = Places.of(bare), np.log([each.compute_s or 0.0 for each in bare])
+    bare_at = Places.of([each.question for each in bare])
+    log_bare = np.log([each.compute_s or 0.0 for each in bare])
     on_most = at.world_size == at.world_size.max()
     model = Model(form, float(np.exp(log_step[on_most].min())), float(at.batch.min()))
     steps = np.exp(log_step) / model.unit_s  # none is shorter than its fixed part, or than its batch's
@@ -237,7 +239,7 @@ class _Prior(NamedTuple):
     high: float = math.inf
 
 
-def without_pairs(points: Sequence[MeasuredPoint]) -> Sequence[MeasuredPoint]:
+def without_pairs(points: Sequence[Measurement]) -> Sequence[Measurement]:
     """The points but those on two nodes, where three larger numbers of nodes are known."""
     larger = {each.shape.nodes for each in points if each.shape.nodes > 2}
     return [each for each in points if each.shape.nodes != 2] if len(larger) >= FEWEST_NODES else points
@@ -263,16 +265,16 @@ class AmdahlLine:
         return self.one_device_s / self.speedup(world_size)
 
 
-def fit_amdahl(points: Sequence[MeasuredPoint]) -> dict[int, AmdahlLine]:
+def fit_amdahl(points: Sequence[Measurement]) -> dict[int, AmdahlLine]:
     """The law of every global batch that was measured at two world sizes or more."""
-    groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
+    groups: dict[int, list[Measurement]] = defaultdict(list)
     for point in points:
-        groups[_global_batch(point)].append(point)
+        groups[point.question.batch_of_all].append(point)
     lines = dict[int, AmdahlLine]()
     for batch, group in sorted(groups.items()):
         sizes = [each.shape.world_size for each in group]
         if len(set(sizes)) > 1:
-            lines[batch] = amdahl_line(sizes, [1 / each.step_time_s for each in group])
+            lines[batch] = amdahl_line(sizes, [1 / each.step_time_s.value for each in group])
     return lines
 
 
@@ -286,11 +288,6 @@ def amdahl_line(world_sizes: Sequence[int], rates: Sequence[float]) -> AmdahlLin
 
     f = _least(lambda tried: float(np.abs(residuals(tried)).sum()))
     return AmdahlLine(f, float(np.exp(-np.median(log_rates - _log_speedup(f, sizes)))))
-
-
-def _global_batch(point: MeasuredPoint) -> int:
-    """As it was asked for, else what the devices have together."""
-    return point.global_batch_size or point.batch_size * point.shape.world_size
 
 
 def _log_speedup(f: float, sizes: Floats) -> Floats:
@@ -320,7 +317,7 @@ DEGREES = 8.0  # of the quantile: the noise is itself an estimate
 class Fitted:
     """The model through the measured points; asks nothing further of them."""
 
-    points: tuple[MeasuredPoint, ...]
+    points: tuple[Measurement, ...]
     amdahl: Mapping[int, AmdahlLine]  # by global batch, under strong scaling
     crosses_nodes: bool  # by a measured point, or in a sweep of the network
     posterior: _Posterior
@@ -358,7 +355,7 @@ class Fitted:
         (log_step, by_step), (log_one, by_one) = self.log_step(at), self._log_one_device(at)
         repeat = max(self.posterior.noise, LEAST_NOISE) ** 2
         beyond = np.maximum(0.0, np.log2(at.world_size / self.world_sizes[-1]))
-        is_new = ~np.isin(at.batch, [each.batch_size for each in self.points])
+        is_new = ~np.isin(at.batch, [each.question.batch_size for each in self.points])
         again = repeat + (GROWTH * beyond) ** 2 + (NEW_BATCH * is_new) ** 2
         steps = self._estimates(log_step, self._variance(by_step) + again)
         efficiencies = self._estimates(log_one - log_step, self._variance(by_one - by_step) + again)
@@ -403,7 +400,7 @@ class Fitted:
 
 
 def fit(
-    points: Sequence[MeasuredPoint],
+    points: Sequence[Measurement],
     link: Mapping[LinkKey, Link] | None = None,
     scaling: ScalingMode | None = None,
     form: Form = FORM,
@@ -420,15 +417,15 @@ def fit(
     return Fitted(tuple(points), amdahl, crosses, _posterior(points, sweep, form))
 
 
-def naive_step_time_s(points: Sequence[MeasuredPoint], asked: Question) -> float | None:
+def naive_step_time_s(points: Sequence[Measurement], asked: Question) -> float | None:
     """The mean step at the largest world size at which the batch was measured; None where it was not.
 
     Where a global batch is asked for it is that.
     """
-    same = [each for each in points if each.batch_size == asked.batch_size]
+    same = [each for each in points if each.question.batch_size == asked.batch_size]
     if asked.global_batch_size is not None:
-        same = [each for each in points if each.global_batch_size == asked.global_batch_size]
+        same = [each for each in points if each.question.global_batch_size == asked.global_batch_size]
     if not same:
         return None
     largest = max(each.shape.world_size for each in same)
-    return float(np.mean([each.step_time_s for each in same if each.shape.world_size == largest]))
+    return float(np.mean([each.step_time_s.value for each in same if each.shape.world_size == largest]))

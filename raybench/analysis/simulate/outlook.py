@@ -208,7 +208,7 @@ def outlook(
     sweep of collectives says of the network. ``at_most`` is in the prices' currency; without a price it has
     no answer.
     """
-    fitted = fit(group.points, link, group.scaling)
+    fitted = fit(group.measurements, link, group.scaling)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":

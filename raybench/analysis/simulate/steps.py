@@ -49,24 +49,6 @@ class Shape:
         return Shape((per_node,) * full + ((rest,) if rest else ()))
 
 
-@dataclass(frozen=True)
-class MeasuredPoint:
-    """One measured step: the mean over steps of the slowest rank.
-
-    ``compute_s`` is that of the bare step on all devices at once, where that was measured (``concurrent``, or
-    the step less its communication); ``log_error`` is the standard error of the logarithm of
-    ``step_time_s``, None where it is not known. ``global_batch_size``: that of strong scaling as it was asked
-    for, which devices may divide unevenly.
-    """
-
-    shape: Shape
-    batch_size: int  # per device
-    step_time_s: float
-    compute_s: float | None = None
-    log_error: float | None = None
-    global_batch_size: int | None = None
-
-
 ScalingMode = Literal["weak", "strong"]
 
 
@@ -179,17 +161,14 @@ class Measurement(Step):
     """
 
     step_time_s: Estimate
-    compute_s: float | None = None  # as of a ``MeasuredPoint``
+    compute_s: float | None = None  # of the bare step on all devices at once: measured, or less communication
     is_reference: bool = False  # of its batch and shape: the figure that reports have
 
     @property
-    def point(self) -> MeasuredPoint:
-        """What a model is fitted to."""
-        step_s, half, asked = self.step_time_s, self.step_time_s.log_half_width, self.question
-        error = half / NORMAL_95 if half > 0 and math.isfinite(half) else None
-        return MeasuredPoint(
-            asked.shape, asked.batch_size, step_s.value, self.compute_s, error, asked.global_batch_size
-        )
+    def log_error(self) -> float:
+        """The standard error of the step's logarithm; 0 where nobody said."""
+        half = self.step_time_s.log_half_width
+        return half / NORMAL_95 if math.isfinite(half) else 0.0
 
 
 @dataclass(frozen=True)
@@ -207,11 +186,6 @@ class MeasuredGroup:
     def question(self, shape: Shape, batch_size: int, scaling: ScalingMode) -> Question:
         """A batch, as it is asked for, on ``shape``."""
         return replace(Question.of(shape, batch_size, scaling, self.passes), counted=self.counted)
-
-    @property
-    def points(self) -> tuple[MeasuredPoint, ...]:
-        """What a model is fitted to."""
-        return tuple(each.point for each in self.measurements)
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
