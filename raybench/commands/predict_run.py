@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import ValidationError
 from rich.console import Console
 
 from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
@@ -27,7 +27,7 @@ from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.analysis.training import analyse_training
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import typed
+from raybench.commands.options import parse_values
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
@@ -50,11 +50,11 @@ from raybench.report.prediction import (
 from raybench.report.sections.overlap import point_words, what_if_table
 from raybench.report.sections.training import trained_words
 from raybench.report.table import rich_table, width_on, without_constant
-from raybench.spec.base import ListOrValue, PositiveInt, no_repeats
-from raybench.spec.knobs import BUCKET_RULE, KnobValue, bucket_cap
+from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.network import Network, bits_per_s
 from raybench.spec.plural import plural
 from raybench.spec.user_input import received
+from raybench.spec.validation import fields, from_validation
 
 Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
@@ -82,15 +82,13 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
 
 
 def _check_devices(trials: Iterable[Device], swept: Sequence[Device]) -> None:
-    own = list(trials)
-    for what, names in (("backend", BACKENDS), ("devices", None)):
-        asked, received = (
-            {name for kind, device in each if (name := names.get(kind or "") if names else device)}
-            for each in (own, swept)
-        )
-        if asked and received and not asked & received:
-            shown, other = (", ".join(sorted(each)) for each in (asked, received))
-            raise RequestError(f"--communication: a sweep of the trials' {what}, {shown} (received {other})")
+    both = list(trials), swept
+    backends = [{BACKENDS[device] for device, _ in each if device} for each in both]
+    names = [{name for _, name in each if name} for each in both]
+    for what, (own, others) in (("backend", backends), ("devices", names)):
+        if own and others and not own & others:
+            asked, given = (", ".join(sorted(each)) for each in (own, others))
+            raise RequestError(f"--communication: a sweep of the trials' {what}, {asked} (received {given})")
 
 
 @dataclass(frozen=True)
@@ -271,7 +269,8 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
         yield f"nodes of {sizes} are assumed, the most that were seen on one (--devices-per-node)"
 
 
-OPTION = "--what-if"
+OPTION, LINK = "--what-if", "link"
+NAMES = ("bucket_cap_mb", "batch_size", "gradient_accumulation", "gradient_compression", LINK)
 
 
 def parse_changes(text: str) -> tuple[Change, ...]:
@@ -282,13 +281,13 @@ def parse_changes(text: str) -> tuple[Change, ...]:
     lists = dict[str, tuple[Any, ...]]()
     for part in text.replace(";", " ").split():
         name, equals, values = part.partition("=")
-        if name not in _PARSERS or not equals or not values:
-            rule = f"NAME=VALUES, the name one of {', '.join(_PARSERS)}"
+        if name not in NAMES or not equals or not values:
+            rule = f"NAME=VALUES, the name one of {', '.join(NAMES)}"
             raise RequestError(f"{OPTION}: {rule} (received {received(part)})")
-        field, parse = _PARSERS[name]
+        field = "link_bits_per_s" if name == LINK else name
         if field in lists:
             raise RequestError(f"{OPTION}: each name once (received {name} twice)")
-        lists[field] = parse(values, f"{OPTION} {name}")
+        lists[field] = _values(name, values)
     if not lists:
         raise RequestError(f"{OPTION}: NAME=VALUES, as bucket_cap_mb=1,5,25 (received {received(text)})")
     return tuple(
@@ -296,74 +295,57 @@ def parse_changes(text: str) -> tuple[Change, ...]:
     )
 
 
-def run_what_if(
-    directory: Path | None,
-    changes: Sequence[Change],
-    console: Console,
-    *,
-    communication: Path | None = None,
-    quiet: bool = False,
-) -> int:
-    """Print what ``changes`` of the directory's headline would bring, and what was measured.
+def _values(name: str, text: str) -> tuple[Any, ...]:
+    """Rates of a link in bit/s, or values of a knob as a setting has them."""
+    found = parse_values(text, f"{OPTION} {name}")
+    listed = found if isinstance(found, tuple) else (found,)
+    if name == LINK:
+        rates = [bits_per_s(str(each)) for each in listed]
+        if None in rates:
+            raise RequestError(f"{OPTION}: link: rates above 0 such as 10Gbit/s (received {received(text)})")
+        return tuple(dict.fromkeys(rates))
+    return tuple(dict.fromkeys(_knob(name, each) for each in listed))
 
-    ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
-    ``RequestError`` where nothing can be said.
+
+def _knob(name: str, value: Any) -> Any:
+    try:
+        return getattr(Setting.model_validate({name: value}), name)
+    except ValidationError as error:
+        (fault,) = from_validation(error, {name: value}, fields(Setting))
+        raise RequestError(f"{OPTION}: {fault}") from None
+
+
+def run_what_if(options: PredictOptions, console: Console) -> int:
+    """Print what changes of a directory's headline would bring, and what was measured.
+
+    Raises ``RequestError`` for other options than say it, and where nothing can be said.
     """
-    if directory is None or not directory.is_dir():
-        raise RequestError(f"{OPTION}: a results directory of a study (received {directory or 'several'})")
+    taken = {"what_if": options.what_if, "communication": options.communication, "quiet": options.quiet}
+    if options != PredictOptions(options.sources, **taken):  # type: ignore[arg-type]
+        raise RequestError(f"{OPTION}: with --communication and --quiet only, it predicts other settings")
+    changes, directory = parse_changes(options.what_if), options.sources[0]
+    if len(options.sources) > 1 or not directory.is_dir():
+        raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
         results = resolve(store.study(), list(store.latest().values()))
-    record = trial_to_ask(results)
-    found = links = None
-    if communication is not None:
-        asked = results.complete if record is None else [record]
-        links = swept_links(communication, ((each.config.device, each.device_name) for each in asked))
-    if record is not None:
-        found = what_if(record, changes, others=results.measured, links=links, fit=results.fit)
-    if found is None:
+    record, links = trial_to_ask(results), None
+    if record is None:
         raise RequestError(
             f"{OPTION}: {directory} has no complete trial of ddp on several devices with all variants and a "
             "timeline of its gradients, which trials of a scaling curve have since they are recorded"
         )
+    if options.communication is not None:
+        links = swept_links(options.communication, [(record.config.device, record.device_name)])
+    found = what_if(record, changes, others=results.measured, links=links, fit=results.fit)
+    assert found is not None  # it can be asked
     table = what_if_table(results, found)
-    if not quiet:
+    if not options.quiet:
         console.print(rich_table(table, width_on(console), tight=True))
     else:
         for point in found.points:
             console.print(point_words(point), highlight=False, markup=False)
     console.print(table.caption, highlight=False, markup=False)
     return DONE
-
-
-def _rate(text: Any) -> Any:
-    rate = bits_per_s(str(text))
-    if rate is None:
-        raise ValueError(text)
-    return rate
-
-
-def _each(kind: Any, rule: str) -> Callable[[str, str], Any]:
-    return typed(Annotated[tuple[kind, ...], ListOrValue, AfterValidator(no_repeats)], f"{rule}, each once")
-
-
-_WHOLE = _each(PositiveInt, "whole numbers above 0 with commas between them")
-# by name the field, and what reads its values
-_PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "bucket_cap_mb": (
-        "bucket_cap_mb",
-        _each(Annotated[float | str, BeforeValidator(bucket_cap)], f"each {BUCKET_RULE}"),
-    ),
-    "batch_size": ("batch_size", _WHOLE),
-    "gradient_accumulation": ("gradient_accumulation", _WHOLE),
-    "gradient_compression": (
-        "gradient_compression",
-        _each(Literal["none", "fp16", "bf16"], "none, fp16, bf16"),
-    ),
-    "link": (
-        "link_bits_per_s",
-        _each(Annotated[float, BeforeValidator(_rate)], "rates above 0 such as 10Gbit/s"),
-    ),
-}
 
 
 # --- ``report FILE...``

@@ -215,7 +215,7 @@ def groups_of_table(
             f"--scaling: {said[0]}, as the column scaling of {table.path} says (received {asked})"
         )
     families = _grouped(table.rows, lambda row: (row.model, row.context, row.scaling or scaling))
-    groups = [_group(table, rows, scaling, chosen or {}, len(families)) for rows in families.values()]
+    groups = [_group(table, rows, scaling, chosen or {}) for rows in families.values()]
     found = [group for group in groups if group is not None]
     if not found:
         asked_for = received(knobs_words(chosen or {}))
@@ -255,7 +255,6 @@ def _group(
     family: Sequence[MeasuredRow],
     scaling: ScalingMode,
     chosen: Mapping[str, str],
-    num_models: int,
 ) -> MeasuredGroup | None:
     settings = _by_setting(family)
     every = [dict(_knobs(rows[-1])) for rows in settings]
@@ -271,7 +270,7 @@ def _group(
         others = plural(len(settings) - 1, "other setting")
         notes.append(f"fitted: {words}; {others} left out (--setting KNOB=VALUE chooses)")
     return MeasuredGroup(
-        model=_name(table, rows[0], num_models),
+        model=_name(table, rows[0]),
         setting=words,
         scaling=mode,
         passes=passes,
@@ -285,17 +284,15 @@ def knobs_words(chosen: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in chosen.items())
 
 
-def _name(table: MeasuredTable, row: MeasuredRow, num_models: int) -> str:
+def _name(table: MeasuredTable, row: MeasuredRow) -> str:
     """The model, and what distinguishes it from others of its name."""
     models = {each.context for each in table.rows if each.model == row.model}
-    if num_models == 1 or len(models) == 1:
-        return row.model
     differing = [
         value
         for place, (_, value) in enumerate(row.context)
         if value and len({context[place] for context in models}) > 1
     ]
-    return f"{row.model} ({', '.join(differing)})"
+    return f"{row.model} ({', '.join(differing)})" if differing else row.model
 
 
 def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: int) -> Measurement:
