@@ -426,15 +426,17 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         else Column(f"run, {run_unit}", run_time, right=True),
     ]
     a_run = f" A run is {work.name.removeprefix('a run of ')}." if runs else ""
-    a_law = f" {_law_words(law)}" if law else ""
-    return make_table(MORE, f"{how_words(more)}{a_law}{a_run}", columns, more.points)
+    return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
 
 
-def _law_words(law: ByLaw) -> str:
-    """What the column rests on."""
+def _law_words(law: ByLaw, here: str) -> str:
+    """What it rests on, and leaves out; ``here``: the devices whose speed-up it takes."""
     f = law.fraction
     most = f", at most {figures(1 / f.value)}x (1/f)" if law.law == "Amdahl" and f.value else ""
-    return f"{law.law}'s law, not a prediction: f = {percent(f)} on {devices_words(law.measured_on)}{most}."
+    return (
+        f"By {law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}{most}. What the network "
+        "between more devices costs is not in it."
+    )
 
 
 HOW_WORDS = {
@@ -459,14 +461,8 @@ def how_words(more: MoreDevices) -> str:
     """How the points were found, and what carries the width of their intervals."""
     here, hows = devices_of(more.record.config), {each.how for each in more.points}
     found = [words.format(here=here) for how, words in HOW_WORDS.items() if how in hows]
-    if more.law is not None and more.is_by_law:
-        f = more.law.fraction
-        found.append(
-            f"By {more.law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}. What the "
-            "network between more devices costs is not in it."
-        )
-        if more.law.law == "Amdahl" and f.value:
-            found.append(f"No number of devices reaches more than {figures(1 / f.value)} (1/f).")
+    if more.law is not None:
+        found.append(_law_words(more.law, here))
     on_network = [each for each in more.points if each.how in ON_NETWORK]
     if any(each.network is None for each in on_network):
         found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")

@@ -28,7 +28,7 @@ from raybench.analysis.simulate.fit import expected_maximum
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.steps import Expected, How, Input, Question, Shape
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
-from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_models
+from raybench.analysis.simulate.what_if import MODEL_ERROR, step_models
 from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Array, Unit, Weights
 from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
@@ -170,8 +170,7 @@ class _Seen:
     @cached_property
     def _models(self) -> tuple[StepModel, ...]:
         """Those that say of the step what was measured, the first the reported one; empty: none does."""
-        shown = next((each for each in self._visits if can_be_asked(each)), None)
-        return () if shown is None else step_models(shown, self._fit)
+        return next(filter(None, (step_models(each, self._fit) for each in self._visits)), ())
 
     @property
     def can_simulate(self) -> bool:

@@ -94,7 +94,7 @@ def test_two_numbers_of_devices_have_a_table_by_a_law() -> None:
     assert all(" [" in row[-1] for row in table.rows)  # the time of a run
     assert [row[4].split("x")[0] for row in table.rows] == ["2.29", "2.91", "3.37"]
     assert table.caption.startswith("By Amdahl's law, not predicted: f = 25%")
-    assert "more than 4.00 (1/f)" in table.caption
+    assert "at most 4.00x (1/f)" in table.caption
     table = by_law(planted({(32,): exactly(0.8)}, "batch_size"))
     assert [row[4].split("x")[0] for row in table.rows] == ["2.80", "5.20", "10.0"]
     assert [row[2] for row in table.rows] == ["32"] * 3
