@@ -434,8 +434,8 @@ def _law_words(law: ByLaw, here: str) -> str:
     f = law.fraction
     most = f", at most {figures(1 / f.value)}x (1/f)" if law.law == "Amdahl" and f.value else ""
     return (
-        f"By {law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}{most}. What the network "
-        "between more devices costs is not in it."
+        f"By {law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}{most}. What the "
+        "network between more devices costs is not in it."
     )
 
 
@@ -461,8 +461,6 @@ def how_words(more: MoreDevices) -> str:
     """How the points were found, and what carries the width of their intervals."""
     here, hows = devices_of(more.record.config), {each.how for each in more.points}
     found = [words.format(here=here) for how, words in HOW_WORDS.items() if how in hows]
-    if more.law is not None:
-        found.append(_law_words(more.law, here))
     on_network = [each for each in more.points if each.how in ON_NETWORK]
     if any(each.network is None for each in on_network):
         found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")
@@ -472,6 +470,8 @@ def how_words(more: MoreDevices) -> str:
             f"All-reduces here already take longer than over {slow[0]}: such a step is an upper bound."
         )
     found += _width_words(on_network)
+    if more.law is not None:
+        found.append(_law_words(more.law, here))
     if more.fitted is not None:
         refused = refusals_words(more.fitted) if "fit" in hows else ()
         found += [f"{sentence(each)}." for each in refused]
