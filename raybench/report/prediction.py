@@ -385,7 +385,7 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
     unit, per_s = time_unit(max(known_s, default=1e-3))
     runs = {each: run for each in more.points if (run := cost_of_run(work, each, prices)) is not None}
     run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
-    law = None if more.is_by_law else more.law
+    law = more.law if any(each.how != "law" for each in more.points) else None
     laws = dict(law.speedups) if law else {}
 
     def how(each: Expected) -> str:

@@ -63,21 +63,12 @@ class MoreDevices:
     """What more devices would bring to the headline's setting."""
 
     record: TrialRecord
+    devices_per_node: int  # of the trial
     points: tuple[Expected, ...]  # by world size
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # what one makes of the headline's speed-up, whatever says the points
     fitted: Outlook | None = None
     bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
-
-    @property
-    def devices_per_node(self) -> int:
-        """Of the trial."""
-        return _devices_per_node(self.record)
-
-    @property
-    def is_by_law(self) -> bool:
-        """Whether nothing better than the law is known of the points."""
-        return any(each.how == "law" for each in self.points)
 
     def devices(self, number: int) -> str:
         """So many of them, in words."""
@@ -121,11 +112,7 @@ def more_devices(
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
     today = here.value if here else None
-    return MoreDevices(headline, tuple(points), requirements, law, fitted, today)
-
-
-def _devices_per_node(record: TrialRecord) -> int:
-    return -(-record.config.world_size // (record.nodes or 1))
+    return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -153,7 +140,8 @@ class _Seen:
     def __init__(self, results: Facts, headline: TrialRecord) -> None:
         self._fit, self._pool = results.fit, results.fit.pool
         self._config, self._buckets = headline.config, results.fit.buckets
-        self._visits, self._per_node = self._fit.visits(headline), _devices_per_node(headline)
+        self._visits = self._fit.visits(headline)
+        self.per_node = -(-headline.config.world_size // (headline.nodes or 1))
         self._base = baseline_unit(self._config)
         self._scaling = found = results.scaling(headline)
         # slow steps are at least as frequent on more devices, any of which may be the slow one
@@ -264,7 +252,7 @@ class _Seen:
 
     def _question(self, asked: AsIf) -> Question:
         """The headline's step on more devices, with as many samples for each of a batch as it has here."""
-        nodes = asked.nodes or -(-asked.world_size // self._per_node)
+        nodes = asked.nodes or -(-asked.world_size // self.per_node)
         found = self._step_on(Shape.even(asked.world_size, nodes))
         return replace(
             found, counted=self._samples / self._step_on(Shape((self._config.world_size,))).samples
