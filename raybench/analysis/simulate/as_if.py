@@ -26,7 +26,7 @@ from raybench.analysis.laws import DOUBLINGS, ByLaw, by_law
 from raybench.analysis.resolve import Facts
 from raybench.analysis.simulate.fit import expected_maximum
 from raybench.analysis.simulate.outlook import Outlook
-from raybench.analysis.simulate.steps import Expected, How, Input, Question, Shape
+from raybench.analysis.simulate.steps import Expected, How, Input, Question, ScalingMode, Shape
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
 from raybench.analysis.simulate.what_if import MODEL_ERROR, step_models
 from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Array, Unit, Weights
@@ -89,7 +89,7 @@ def more_devices(
     headline = results.headline
     if headline is None or headline.config.world_size == 1 or headline.config.oversubscribed:
         return None
-    seen = _Seen(results, headline)
+    seen = _Seen(results, headline, fitted.group.scaling if fitted else headline.config.scaling)
     found = dict(seen.measured())
     waits = {asked.world_size: (each.waited_s or 0.0,) * 2 for asked, each in reversed(found.items())}
     if network is not None:
@@ -137,10 +137,10 @@ def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
 class _Seen:
     """The headline's setting, as its trials have shown it."""
 
-    def __init__(self, results: Facts, headline: TrialRecord) -> None:
+    def __init__(self, results: Facts, headline: TrialRecord, mode: ScalingMode) -> None:
         self._fit, self._pool = results.fit, results.fit.pool
         self._config, self._buckets = headline.config, results.fit.buckets
-        self._visits = self._fit.visits(headline)
+        self._visits, self._mode = self._fit.visits(headline), mode
         self.per_node = -(-headline.config.world_size // (headline.nodes or 1))
         self._base = baseline_unit(self._config)
         self._scaling = found = results.scaling(headline)
@@ -163,7 +163,7 @@ class _Seen:
     @property
     def can_simulate(self) -> bool:
         """Whether the step is known without transfers, at the batch that more devices would have."""
-        return self._config.scaling == "weak" and bool(self._models) and self._pool.has(self._base)
+        return self._mode == "weak" and bool(self._models) and self._pool.has(self._base)
 
     def measured(self) -> Iterator[tuple[AsIf, Expected]]:
         """What was measured as if on more devices, in any visit."""
@@ -236,7 +236,7 @@ class _Seen:
         found, setting = self._scaling, self._config.setting
         if found.speedup is None or found.baseline is None or found.baseline.world_size > 1:
             return None
-        is_strong = self._config.scaling == "strong"
+        is_strong = self._mode == "strong"
         most = setting.batch_size / setting.gradient_accumulation if is_strong else math.inf
         return by_law(found.speedup, self._config.world_size, is_strong=is_strong, asked=sizes, most=most)
 
@@ -261,7 +261,7 @@ class _Seen:
     def _step_on(self, shape: Shape) -> Question:
         setting = self._config.setting
         passes = setting.gradient_accumulation
-        return Question.of(shape, setting.batch_size, self._config.scaling, passes)
+        return Question.of(shape, setting.batch_size, self._mode, passes)
 
     def requirement(self, world_size: int, waits: tuple[float, float]) -> Requirement:
         """What so many devices need that wait so long for the slowest, at least and at most."""
@@ -318,7 +318,7 @@ class _Seen:
             weights = {self._base: 1.0, unit: -1.0}
             ratio = self._pool.contrast(weights)
             (draws,) = self._pool.draws([weights]).T
-            share = 1.0 if self._config.scaling == "weak" else 1 / asked.world_size
+            share = 1.0 if self._mode == "weak" else 1 / asked.world_size
             value = share * self._pool.time(self._base).value / step_s
             over_one = _estimate(replace(ratio.ratio(), value=value), draws - ratio.mean - more)
         by_input: dict[Input, Array] = {"rounds": own_draws, **drawn}

@@ -165,6 +165,20 @@ def test_a_script_scales_as_the_samples_of_its_steps_do(
     assert four.speedup.value == pytest.approx(samples[4] / 64 * 0.080 / 0.040)
 
 
+def test_of_a_script_that_divides_one_total_the_law_is_amdahls() -> None:
+    """Twice as fast on four devices: f = (1/2 - 1/4) / (1 - 1/4)."""
+    args, step_s = "--bs {batch_size}", {1: 0.080, 4: 0.040}
+    spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": [1, 4]})
+    more = analyse(spec, of_a_script(args, step_s, {1: 64.0, 4: 64.0})).more_devices
+    assert more is not None
+    assert more.law is not None
+    assert (more.law.law, more.law.fraction.value) == ("Amdahl", pytest.approx(1 / 3, rel=1e-3))
+    eight = more.points[0]
+    assert (eight.shape.world_size, eight.how, eight.question.samples) == (8, "law", 64.0)
+    assert eight.total_step_s is not None
+    assert eight.total_step_s.value == pytest.approx(0.080 * (1 / 3 + 2 / 3 / 8), rel=1e-3)
+
+
 def test_a_script_whose_steps_have_other_samples_on_each_number_of_devices_is_not_fitted() -> None:
     assert group_of_a_script({1: 64.0, 2: 96.0, 4: 128.0}) is None
 
