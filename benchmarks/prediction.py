@@ -17,7 +17,6 @@ import argparse
 import csv
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import mean, median
@@ -25,9 +24,8 @@ from statistics import mean, median
 import numpy as np
 
 from benchmarks.scaling_laws import LAWS
-from raybench.analysis.simulate.fit import Form, fitted, without_pairs
-from raybench.analysis.simulate.predict import Fitted, fit
-from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
+from raybench.analysis.simulate.fit import Fitted, Form, fit, without_pairs
+from raybench.analysis.simulate.steps import Measurement, Question, Shape
 from tests.support.planted import simulated_scaling
 
 TASKS = ((8, 16), (16, 32), (16, 64))  # the largest world size fitted, and the one predicted
@@ -41,7 +39,7 @@ FORMS = {
     "without crossing or overlap": Form(("nodes", "local"), overlaps=False),
     "devices only": Form(("devices",)),
 }
-Points = Sequence[MeasuredPoint]
+Points = Sequence[Measurement]
 SUBSETS: dict[str, Callable[[Points], Points]] = {
     "all points": lambda points: points,
     "without two nodes": without_pairs,
@@ -120,8 +118,7 @@ def score_traces(directory: Path) -> None:
         asked = [each for each in points if each.shape.world_size == size]
         questions = [Question(each.shape, each.batch_size) for each in asked]
         for name, form in FORMS.items():
-            found = replace(fit(known), posterior=fitted(known, form=form))
-            methods["raybench"].setdefault(name, {})[model, size] = of_ours(found, asked)[0]
+            methods["raybench"].setdefault(name, {})[model, size] = of_ours(fit(known, form=form), asked)[0]
         for law, (subset, kept) in product(LAWS, SUBSETS.items()):
             rows = [error_of(*pair) for pair in zip(LAWS[law](kept(known))(questions), asked, strict=True)]
             methods[law].setdefault(subset, {})[model, size] = rows
@@ -161,7 +158,7 @@ def traces_line(name: str, by_model: Sequence[Sequence[Row]]) -> str:
     return f"{shown} {sum(row[1] for row in every):.0f} of {len(every)} {mean(row[2] for row in every):.0%}"
 
 
-def read_traces(directory: Path, model: str) -> list[MeasuredPoint]:
+def read_traces(directory: Path, model: str) -> list[Measurement]:
     """The points of both files; a row without a placement is spread evenly."""
     points = []
     for kind in ("placements", "scalability"):
@@ -173,16 +170,17 @@ def read_traces(directory: Path, model: str) -> list[MeasuredPoint]:
                     shape = Shape.even(int(row["num_replicas"]), int(row["num_nodes"]))
                 step_s = float(row["step_time"])
                 compute_s = step_s - float(row["sync_time"])
-                points.append(MeasuredPoint(shape, int(row["local_bsz"]), step_s, compute_s))
+                batch = int(row["local_bsz"])
+                points.append(simulated_scaling.measured_step(shape, batch, step_s, compute_s=compute_s))
     return points
 
 
-def of_ours(found: Fitted, measured: Sequence[MeasuredPoint]) -> tuple[list[Row], int]:
+def of_ours(found: Fitted, measured: Sequence[Measurement]) -> tuple[list[Row], int]:
     answers = found.predict([Question(each.shape, each.batch_size) for each in measured])
     rows = [
         (
-            abs(answer.step_time_s.value / each.step_time_s - 1),
-            float(not answer.step_time_s.excludes(each.step_time_s)),
+            abs(answer.step_time_s.value / each.step_time_s.value - 1),
+            float(not answer.step_time_s.excludes(each.step_time_s.value)),
             answer.step_time_s.relative_half_width,
         )
         for answer, each in zip(answers, measured, strict=True)
@@ -191,8 +189,8 @@ def of_ours(found: Fitted, measured: Sequence[MeasuredPoint]) -> tuple[list[Row]
     return rows, len(measured) - len(rows)
 
 
-def error_of(answer: float | None, measured: MeasuredPoint) -> Row:
-    error = float("nan") if answer is None else abs(answer / measured.step_time_s - 1)
+def error_of(answer: float | None, measured: Measurement) -> Row:
+    error = float("nan") if answer is None else abs(answer / measured.step_time_s.value - 1)
     return error, float("nan"), float("nan")
 
 

@@ -12,28 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, nnls
 
-from raybench.analysis.simulate.predict import AmdahlLine, amdahl_line, naive_step_time_s
-from raybench.analysis.simulate.steps import MeasuredPoint, Question
+from raybench.analysis.simulate.fit import AmdahlLine, amdahl_line, naive_step_time_s
+from raybench.analysis.simulate.steps import Measurement, Question
 
 Floats = NDArray[np.float64]
 Answers = Callable[[Sequence[Question]], list[float | None]]
 
 
-def naive(points: Sequence[MeasuredPoint]) -> Answers:
+def naive(points: Sequence[Measurement]) -> Answers:
     """The step stays as at the largest measured world size."""
     return lambda asked: [naive_step_time_s(points, each) for each in asked]
 
 
-def amdahl(points: Sequence[MeasuredPoint]) -> Answers:
+def amdahl(points: Sequence[Measurement]) -> Answers:
     """Amdahl (1967), a serial fraction for each batch per device: n devices do n times the work of one."""
-    groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
+    groups: dict[int, list[Measurement]] = defaultdict(list)
     for point in points:
         groups[point.batch_size].append(point)
     lines = dict[int, AmdahlLine]()
     for batch, group in groups.items():
         sizes = [each.shape.world_size for each in group]
         if len(set(sizes)) > 1:
-            rates = [size / each.step_time_s for size, each in zip(sizes, group, strict=True)]
+            rates = [size / each.step_time_s.value for size, each in zip(sizes, group, strict=True)]
             lines[batch] = amdahl_line(sizes, rates)
 
     def answer(asked: Question) -> float | None:
@@ -43,9 +43,9 @@ def amdahl(points: Sequence[MeasuredPoint]) -> Answers:
     return lambda asked: [answer(each) for each in asked]
 
 
-def universal(points: Sequence[MeasuredPoint]) -> Answers:
+def universal(points: Sequence[Measurement]) -> Answers:
     """Gunther (2007): throughput n / (1 + a (n-1) + b n (n-1)), for each batch; least squares, relative."""
-    groups: dict[int, list[MeasuredPoint]] = defaultdict(list)
+    groups: dict[int, list[Measurement]] = defaultdict(list)
     for point in points:
         groups[point.batch_size].append(point)
     found = {batch: _relative(_of_universal(group), group) for batch, group in groups.items()}
@@ -60,19 +60,19 @@ def universal(points: Sequence[MeasuredPoint]) -> Answers:
     return answers
 
 
-def ernest(points: Sequence[MeasuredPoint]) -> Answers:
+def ernest(points: Sequence[Measurement]) -> Answers:
     """Venkataraman et al. (2016), NSDI, equation 1: non-negative least squares, relative."""
     found = _relative(_of_ernest(points), points)
     return lambda asked: [float(each) for each in _of_ernest(asked) @ found]
 
 
-def ernest_by_nodes(points: Sequence[MeasuredPoint]) -> Answers:
+def ernest_by_nodes(points: Sequence[Measurement]) -> Answers:
     """Ernest's form with one logarithm for the nodes and one for the devices of a node."""
     found = _relative(_of_nodes(points), points)
     return lambda asked: [float(each) for each in _of_nodes(asked) @ found]
 
 
-def extra_p(points: Sequence[MeasuredPoint]) -> Answers:
+def extra_p(points: Sequence[Measurement]) -> Answers:
     """Calotoiu et al. (2013), SC, "Using automated performance modeling to find scalability bugs".
 
     Its normal form with one term of n for a constant and the batch: c + d b + e n^i log2(n)^j, the exponents
@@ -87,7 +87,7 @@ def extra_p(points: Sequence[MeasuredPoint]) -> Answers:
             kept = [each for each, n in zip(points, sizes, strict=True) if n != size]
             held = [each for each, n in zip(points, sizes, strict=True) if n == size]
             found_s = _of_extra_p(held, exponents) @ _relative(_of_extra_p(kept, exponents), kept)
-            errors.append(np.mean(np.abs(found_s / np.array([each.step_time_s for each in held]) - 1)))
+            errors.append(np.mean(np.abs(found_s / np.array([each.step_time_s.value for each in held]) - 1)))
         return float(np.mean(errors)) if errors else 0.0
 
     best = min(EXTRA_P, key=left_out_error)
@@ -104,14 +104,14 @@ EXTRA_P = [
 ]
 
 
-def adaptdl(points: Sequence[MeasuredPoint]) -> Answers:
+def adaptdl(points: Sequence[Measurement]) -> Answers:
     """Qiao et al. (2021), OSDI, equations 9 to 11: both logarithms' root mean squares, gamma from 1 to 10.
 
     Starts and bounds are wide, the best of several starts counts; the weak pull of gamma towards 1 and of the
     retrogressions towards 0 is the one of its implementation.
     """
     n, b, across = _columns(points)
-    log_step = np.log([each.step_time_s for each in points])
+    log_step = np.log([each.step_time_s.value for each in points])
     told = np.log([each.compute_s or np.nan for each in points])
     is_told = np.isfinite(told)
 
@@ -140,7 +140,7 @@ def adaptdl(points: Sequence[MeasuredPoint]) -> Answers:
     return lambda asked: [float(each) for each in _adaptdl(values, *_columns(asked))[1]]
 
 
-LAWS: dict[str, Callable[[Sequence[MeasuredPoint]], Answers]] = {
+LAWS: dict[str, Callable[[Sequence[Measurement]], Answers]] = {
     "naive": naive,
     "Amdahl": amdahl,
     "USL": universal,
@@ -160,34 +160,34 @@ def _adaptdl(values: Floats, n: Floats, b: Floats, across: NDArray[np.bool_]) ->
     return gradient_s, (gradient_s**gamma + sync_s**gamma) ** (1 / gamma)
 
 
-def _columns(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def _columns(asked: Sequence[Measurement] | Sequence[Question]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     n = np.array([each.shape.world_size for each in asked], dtype=np.float64)
     b = np.array([each.batch_size for each in asked], dtype=np.float64)
     return n, b, np.array([each.shape.nodes > 1 for each in asked])
 
 
-def _of_universal(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats:
+def _of_universal(asked: Sequence[Measurement] | Sequence[Question]) -> Floats:
     n, _, _ = _columns(asked)
     return np.column_stack([np.ones_like(n), n - 1, n * (n - 1)])
 
 
-def _of_ernest(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats:
+def _of_ernest(asked: Sequence[Measurement] | Sequence[Question]) -> Floats:
     n, b, _ = _columns(asked)
     return np.column_stack([np.ones_like(n), b, np.log(n), n])
 
 
-def _of_nodes(asked: Sequence[MeasuredPoint] | Sequence[Question]) -> Floats:
+def _of_nodes(asked: Sequence[Measurement] | Sequence[Question]) -> Floats:
     n, b, _ = _columns(asked)
     nodes = np.array([each.shape.nodes for each in asked], dtype=np.float64)
     most = np.array([max(each.shape.workers) for each in asked], dtype=np.float64)
     return np.column_stack([np.ones_like(n), b, np.log2(nodes), np.log2(most)])
 
 
-def _of_extra_p(asked: Sequence[MeasuredPoint] | Sequence[Question], exponents: tuple[float, int]) -> Floats:
+def _of_extra_p(asked: Sequence[Measurement] | Sequence[Question], exponents: tuple[float, int]) -> Floats:
     n, b, _ = _columns(asked)
     return np.column_stack([np.ones_like(n), b, n ** exponents[0] * np.log2(n) ** exponents[1]])
 
 
-def _relative(matrix: Floats, points: Sequence[MeasuredPoint]) -> Floats:
-    times_s = np.array([each.step_time_s for each in points])
+def _relative(matrix: Floats, points: Sequence[Measurement]) -> Floats:
+    times_s = np.array([each.step_time_s.value for each in points])
     return np.asarray(nnls(matrix / times_s[:, None], np.ones(len(times_s)))[0], dtype=np.float64)

@@ -143,13 +143,7 @@ def predict(*, options: PredictOptions) -> None:
     """Step times, efficiency and cost on numbers of devices that were not measured, with intervals."""
     one_blas_thread()
     from raybench.commands.console import make_console
-    from raybench.commands.predict_run import parse_changes, run_predict, run_what_if
+    from raybench.commands.predict_run import run_predict, run_what_if
 
-    if not options.what_if:
-        raise typer.Exit(run_predict(options, make_console()))
-    typed = {"what_if": options.what_if, "communication": options.communication, "quiet": options.quiet}
-    if options != PredictOptions(options.sources, **typed):  # type: ignore[arg-type]
-        raise RequestError("--what-if: with --communication and --quiet only, it predicts other settings")
-    changes, sweep = parse_changes(options.what_if), options.communication
-    source = options.sources[0] if len(options.sources) == 1 else None
-    raise typer.Exit(run_what_if(source, changes, make_console(), communication=sweep, quiet=options.quiet))
+    run = run_what_if if options.what_if else run_predict
+    raise typer.Exit(run(options, make_console()))

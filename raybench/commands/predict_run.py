@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import ValidationError
 from rich.console import Console
 
 from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
 from raybench.analysis.cost import Work, run_of
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.simulate.as_if import more_devices
+from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import (
     devices_of_node,
     group_of_study,
     groups_of_table,
-    settings_of,
+    knobs_words,
 )
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import typed
+from raybench.commands.options import parse_values
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
@@ -35,21 +35,24 @@ from raybench.records.store import ResultsDirectory, foreign
 from raybench.records.whole_files import replace_whole
 from raybench.report import render
 from raybench.report.format import sentence
-from raybench.report.more_devices import more_rows, more_sentences, more_table, required_table
 from raybench.report.prediction import (
     imported_answer,
+    more_rows,
+    more_sentences,
+    more_table,
     prediction_rows,
     print_imported,
     print_outlooks,
-    print_table,
+    print_tables,
+    required_table,
 )
 from raybench.report.sections.overlap import point_words, what_if_table
 from raybench.report.table import rich_table, width_on, without_constant
-from raybench.spec.base import ListOrValue, PositiveInt, no_repeats
-from raybench.spec.knobs import BUCKET_RULE, KnobValue, bucket_cap
+from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.network import Network, bits_per_s
 from raybench.spec.plural import plural
 from raybench.spec.user_input import received
+from raybench.spec.validation import fields, from_validation
 
 Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
@@ -77,16 +80,13 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
 
 
 def _check_devices(trials: Iterable[Device], swept: Sequence[Device]) -> None:
-    own = list(trials)
-    _compare("backend", ({BACKENDS[device] for device, _ in each if device} for each in (own, swept)))
-    _compare("devices", ({name for _, name in each if name} for each in (own, swept)))
-
-
-def _compare(what: str, trials_and_swept: Iterable[set[str]]) -> None:
-    trials, swept = trials_and_swept
-    if trials and swept and not trials & swept:
-        asked, received = (", ".join(sorted(each)) for each in (trials, swept))
-        raise RequestError(f"--communication: a sweep of the trials' {what}, {asked} (received {received})")
+    both = list(trials), swept
+    backends = [{BACKENDS[device] for device, _ in each if device} for each in both]
+    names = [{name for _, name in each if name} for each in both]
+    for what, (own, others) in (("backend", backends), ("devices", names)):
+        if own and others and not own & others:
+            asked, given = (", ".join(sorted(each)) for each in (own, others))
+            raise RequestError(f"--communication: a sweep of the trials' {what}, {asked} (received {given})")
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,15 @@ def _on_network(
             "scaling, with the timeline of its gradients (report says what the headline is)"
         )
     if not options.quiet:
-        for table in map(without_constant, (more_table(more, run, prices), required_table(more))):
-            if table.rows:
-                print_table(table, console)
-                console.print(f"{table.caption}\n", highlight=False, markup=False)
+        tables = more_table(more, run, prices), required_table(more)
+        print_tables([*map(without_constant, tables)], console)
+    _say_more(more, console)
+    return more_rows(None, more)
+
+
+def _say_more(more: MoreDevices | None, console: Console) -> None:
     for line in more_sentences(more):
         say(console, f"{sentence(line)}.")
-    return more_rows(None, more)
 
 
 def _by_fit(
@@ -176,8 +178,7 @@ def _by_fit(
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
     if source.facts is not None and not any(each.answered for each in outlooks):
-        for line in more_sentences(more_devices(source.facts, None, options.world_sizes)):
-            say(console, f"{sentence(line)}.")
+        _say_more(more_devices(source.facts, None, options.world_sizes), console)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
     for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
         say(console, f"note: {note}")
@@ -202,14 +203,15 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         results = resolve(store.study(), list(store.latest().values()))
         environment, notes = store.environment(), tuple(store.warnings)
     group = group_of_study(results, setting)
-    if group is None and setting and group_of_study(results) is not None:
-        words = ",".join(f"{name}={value}" for name, value in setting.items())
-        there = ", ".join(settings_of(results)) or "none explored"
-        raise RequestError(f"--setting: one that was measured: {there} (received {words})")
+    if group is None and setting:
+        raise RequestError(
+            f"--setting: values of one setting that was measured (received {knobs_words(setting)})"
+        )
     if group is None:
         trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
-            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
+            f"{path}: a complete trial of steps, not oversubscribed, to predict from; of a script with as "
+            f"many samples for each device, or in all (received {trials})"
         )
     study = results.study
     return Source(
@@ -258,7 +260,8 @@ def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[s
         yield f"nodes of {sizes} are assumed, the most that were seen on one (--devices-per-node)"
 
 
-OPTION = "--what-if"
+OPTION, LINK = "--what-if", "link"
+NAMES = ("bucket_cap_mb", "batch_size", "gradient_accumulation", "gradient_compression", LINK)
 
 
 def parse_changes(text: str) -> tuple[Change, ...]:
@@ -269,13 +272,13 @@ def parse_changes(text: str) -> tuple[Change, ...]:
     lists = dict[str, tuple[Any, ...]]()
     for part in text.replace(";", " ").split():
         name, equals, values = part.partition("=")
-        if name not in _PARSERS or not equals or not values:
-            rule = f"NAME=VALUES, the name one of {', '.join(_PARSERS)}"
+        if name not in NAMES or not equals or not values:
+            rule = f"NAME=VALUES, the name one of {', '.join(NAMES)}"
             raise RequestError(f"{OPTION}: {rule} (received {received(part)})")
-        field, parse = _PARSERS[name]
+        field = "link_bits_per_s" if name == LINK else name
         if field in lists:
             raise RequestError(f"{OPTION}: each name once (received {name} twice)")
-        lists[field] = parse(values, f"{OPTION} {name}")
+        lists[field] = _values(name, values)
     if not lists:
         raise RequestError(f"{OPTION}: NAME=VALUES, as bucket_cap_mb=1,5,25 (received {received(text)})")
     return tuple(
@@ -283,74 +286,57 @@ def parse_changes(text: str) -> tuple[Change, ...]:
     )
 
 
-def run_what_if(
-    directory: Path | None,
-    changes: Sequence[Change],
-    console: Console,
-    *,
-    communication: Path | None = None,
-    quiet: bool = False,
-) -> int:
-    """Print what ``changes`` of the directory's headline would bring, and what was measured.
+def _values(name: str, text: str) -> tuple[Any, ...]:
+    """Rates of a link in bit/s, or values of a knob as a setting has them."""
+    found = parse_values(text, f"{OPTION} {name}")
+    listed = found if isinstance(found, tuple) else (found,)
+    if name == LINK:
+        rates = [bits_per_s(str(each)) for each in listed]
+        if None in rates:
+            raise RequestError(f"{OPTION}: link: rates above 0 such as 10Gbit/s (received {received(text)})")
+        return tuple(dict.fromkeys(rates))
+    return tuple(dict.fromkeys(_knob(name, each) for each in listed))
 
-    ``communication``: results of a sweep of the place. ``quiet`` leaves the table out. Raises
-    ``RequestError`` where nothing can be said.
+
+def _knob(name: str, value: Any) -> Any:
+    try:
+        return getattr(Setting.model_validate({name: value}), name)
+    except ValidationError as error:
+        (fault,) = from_validation(error, {name: value}, fields(Setting))
+        raise RequestError(f"{OPTION}: {fault}") from None
+
+
+def run_what_if(options: PredictOptions, console: Console) -> int:
+    """Print what changes of a directory's headline would bring, and what was measured.
+
+    Raises ``RequestError`` for other options than say it, and where nothing can be said.
     """
-    if directory is None or not directory.is_dir():
-        raise RequestError(f"{OPTION}: a results directory of a study (received {directory or 'several'})")
+    taken = {"what_if": options.what_if, "communication": options.communication, "quiet": options.quiet}
+    if options != PredictOptions(options.sources, **taken):  # type: ignore[arg-type]
+        raise RequestError(f"{OPTION}: with --communication and --quiet only, it predicts other settings")
+    changes, directory = parse_changes(options.what_if), options.sources[0]
+    if len(options.sources) > 1 or not directory.is_dir():
+        raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
         results = resolve(store.study(), list(store.latest().values()))
-    record = trial_to_ask(results)
-    found = links = None
-    if communication is not None:
-        asked = results.complete if record is None else [record]
-        links = swept_links(communication, ((each.config.device, each.device_name) for each in asked))
-    if record is not None:
-        found = what_if(record, changes, others=results.measured, links=links, fit=results.fit)
-    if found is None:
+    record, links = trial_to_ask(results), None
+    if record is None:
         raise RequestError(
             f"{OPTION}: {directory} has no complete trial of ddp on several devices with all variants and a "
             "timeline of its gradients, which trials of a scaling curve have since they are recorded"
         )
+    if options.communication is not None:
+        links = swept_links(options.communication, [(record.config.device, record.device_name)])
+    found = what_if(record, changes, others=results.measured, links=links, fit=results.fit)
+    assert found is not None  # it can be asked
     table = what_if_table(results, found)
-    if not quiet:
+    if not options.quiet:
         console.print(rich_table(table, width_on(console), tight=True))
     else:
         for point in found.points:
             console.print(point_words(point), highlight=False, markup=False)
     console.print(table.caption, highlight=False, markup=False)
     return DONE
-
-
-def _rate(text: Any) -> Any:
-    rate = bits_per_s(str(text))
-    if rate is None:
-        raise ValueError(text)
-    return rate
-
-
-def _each(kind: Any, rule: str) -> Callable[[str, str], Any]:
-    return typed(Annotated[tuple[kind, ...], ListOrValue, AfterValidator(no_repeats)], f"{rule}, each once")
-
-
-_WHOLE = _each(PositiveInt, "whole numbers above 0 with commas between them")
-# by name the field, and what reads its values
-_PARSERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "bucket_cap_mb": (
-        "bucket_cap_mb",
-        _each(Annotated[float | str, BeforeValidator(bucket_cap)], f"each {BUCKET_RULE}"),
-    ),
-    "batch_size": ("batch_size", _WHOLE),
-    "gradient_accumulation": ("gradient_accumulation", _WHOLE),
-    "gradient_compression": (
-        "gradient_compression",
-        _each(Literal["none", "fp16", "bf16"], "none, fp16, bf16"),
-    ),
-    "link": (
-        "link_bits_per_s",
-        _each(Annotated[float, BeforeValidator(_rate)], "rates above 0 such as 10Gbit/s"),
-    ),
-}
 
 
 # --- ``report FILE...``

@@ -16,7 +16,7 @@ from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.analysis.training import goodput_ratio
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
-from raybench.report.more_devices import more_sentences
+from raybench.report.prediction import more_sentences
 from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.verification import verdict_words

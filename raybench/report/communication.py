@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ from raybench.analysis.collectives import (
     place_of,
 )
 from raybench.analysis.labels import devices_words
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.results import NotMeasured
 from raybench.report import render
 from raybench.report.answer import Clause
@@ -152,50 +153,31 @@ def place_words(place: SweptPlace) -> str:
 MOST_SIZES = 5  # that have room under an axis
 
 
-@dataclass(frozen=True)
-class BandwidthPlot:
-    """Times (s) and bus bandwidths (bytes/s) over the message (bytes), a line for each collective."""
-
-    title: str
-    bandwidths: tuple[Line, ...]
-    times: tuple[Line, ...]
-
-
-def messages_plot(results: SweepResults) -> BandwidthPlot | None:
-    """The headline's messages, a line for each collective; None where nothing was measured."""
-    place = results.headline
-    if place is None:
-        return None
+def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
+    """Bus bandwidths of the messages at a place, a line for each collective, and left of them the times."""
     collectives = dict.fromkeys(each.collective for each in results.at(place))
     groups = {collective: results.at(place, collective) for collective in collectives}
-    times = tuple(
-        make_line(name, [(each.message_bytes, each.time_s) for each in group])
-        for name, group in groups.items()
-    )
-    words = f"{place_words(place)}, {place.backend}: mean and 95% interval, {n_words(fewest_and_most(times))}"
-    return BandwidthPlot(words, tuple(_bandwidths(name, group) for name, group in groups.items()), times)
 
+    def lines(of: Callable[[Message], Estimate]) -> list[Line]:
+        return [make_line(name, [(each.message_bytes, of(each)) for each in groups[name]]) for name in groups]
 
-def _bandwidths(label: str, messages: Sequence[Message]) -> Line:
-    return make_line(label, [(each.message_bytes, each.bus_bandwidth_bytes_per_s) for each in messages])
-
-
-def draw_bandwidths(plot: BandwidthPlot) -> Figure:
-    """Bus bandwidths, and left of them the times."""
+    times = lines(lambda each: each.time_s)
+    bandwidths = lines(lambda each: each.bus_bandwidth_bytes_per_s)
     width_in = 9.0
-    figure, (left, right) = make_figure(width_in, 3.7 + legend_height(width_in, plot.bandwidths), columns=2)
-    draw_lines(left, plot.times, scale=1e6, log_x=True)
-    ends = shown_ends(point.estimate for line in plot.times for point in line.points)
+    figure, (left, right) = make_figure(width_in, 3.7 + legend_height(width_in, bandwidths), columns=2)
+    draw_lines(left, times, scale=1e6, log_x=True)
+    ends = shown_ends(point.estimate for line in times for point in line.points)
     log_y(left, [end * 1e6 for end in ends])
     left.set_ylabel("time (µs)")
-    points = [point for line in plot.bandwidths for point in line.points]
-    draw_lines(right, plot.bandwidths, scale=1e-9, log_x=True)
+    points = [point for line in bandwidths for point in line.points]
+    draw_lines(right, bandwidths, scale=1e-9, log_x=True)
     right.set_ylim(0, 1.06e-9 * max(shown_ends(point.estimate for point in points)))
     right.set_ylabel("bus bandwidth (GB/s)")
     for axes in (left, right):
         log2_axis(axes, sorted({int(point.x) for point in points}), size_words, MOST_SIZES)
         axes.set_xlabel("message")
-    write_title(figure, plot.title)
+    counts = n_words(fewest_and_most(times))
+    write_title(figure, f"{place_words(place)}, {place.backend}: mean and 95% interval, {counts}")
     legend_below(figure, right)
     return figure
 
@@ -289,7 +271,7 @@ def write_sweep_report(
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``command`` measures
     the same. Raises ``OSError`` where the directory cannot be written.
     """
-    plots = drawn("communication", "Messages", messages_plot(results), draw_bandwidths)
+    plots = drawn("communication", "Messages", results.headline, partial(draw_messages, results))
     links, times, missing = _tables(results)
     sections = {
         "links": Section(links.title, plots, (links,)),

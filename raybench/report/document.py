@@ -18,9 +18,9 @@ from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown
 from raybench.report.finding_texts import cost, evidence
 from raybench.report.method import measured_words, method_words
-from raybench.report.more_devices import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, write_files
 from raybench.report.plot import drawn
+from raybench.report.prediction import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.overlap import buckets_table, buckets_words
 from raybench.report.sections.published import published_table

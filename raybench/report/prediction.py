@@ -1,4 +1,4 @@
-"""What more devices would bring, and cost, and measurements made elsewhere: sentences and tables."""
+"""What more devices would bring, cost and need, and measurements made elsewhere: sentences, tables, plot."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
-from raybench.analysis.labels import devices_words
+from raybench.analysis.cost import Work
+from raybench.analysis.labels import devices_of, devices_words
+from raybench.analysis.laws import ByLaw
+from raybench.analysis.objectives import Prices
 from raybench.analysis.scaling import Status
-from raybench.analysis.simulate.outlook import Limited, Outlook, Way
-from raybench.analysis.simulate.predict import FARTHEST, FEWEST_SIZES
-from raybench.analysis.simulate.steps import Expected, MeasuredScaling, Shape
+from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
+from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
+from raybench.analysis.simulate.outlook import Limited, Outlook, Way, cost_of_run
+from raybench.analysis.simulate.steps import Expected, Input, MeasuredScaling, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.summary import model_name
 from raybench.report.format import (
+    aligned,
     duration_unit,
+    factor,
     figures,
+    gigabytes_per_s,
     interval,
     percent,
     plain_lasting,
@@ -22,10 +30,14 @@ from raybench.report.format import (
     time_unit,
     times,
 )
+from raybench.report.plot import COLORS, GREY, legend_below, make_figure, write_title
 from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
 from raybench.spec.knobs import KnobValue
+from raybench.spec.study import MOST_AS_IF
+from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
 Each = TypeVar("Each")
@@ -46,14 +58,14 @@ def bring_words(outlook: Outlook) -> list[str]:
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
     """The largest world size of each batch, of many batches a few."""
-    of_all = "global " if outlook.group.scaling == "strong" else ""
+    batch = batch_word(outlook.group.scaling)
     largest: dict[int, MeasuredScaling] = {}
     for each in outlook.scalings:
         known = largest.get(each.batch_size)
         if known is None or each.shape.world_size > known.shape.world_size:
             largest[each.batch_size] = each
     for each in few(list(largest.values())):
-        at = f"{devices_words(each.shape.world_size)} at {of_all}batch {each.batch_size:,}"
+        at = f"{devices_words(each.shape.world_size)} at {batch} {each.batch_size:,}"
         if each.speedup is None or each.efficiency is None or each.status is None:
             yield f"{at}: no other world size to compare with"
             continue
@@ -64,11 +76,9 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
 
 def way_words(way: Way, outlook: Outlook) -> str:
     """16 devices on 4 nodes at batch 128 (predicted)."""
-    shape, expected = way.expected.shape, way.expected
+    shape, batch = way.expected.shape, f"{batch_word(outlook.scaling)} {way.expected.batch_size:,}"
     nodes = f" on {shape.nodes} nodes" if shape.nodes > 1 else ""
-    of_all = "global " if outlook.scaling == "strong" else ""
-    kind = "measured" if expected.is_measured else "predicted"
-    return f"{devices_words(shape.world_size)}{nodes} at {of_all}batch {expected.batch_size:,} ({kind})"
+    return f"{devices_words(shape.world_size)}{nodes} at {batch} ({way.kind})"
 
 
 def few(batches: Sequence[Each]) -> list[Each]:
@@ -131,12 +141,12 @@ def returns_words(outlook: Outlook) -> Iterator[str]:
 
 def _laws(outlook: Outlook) -> Iterator[str]:
     """What a law makes of each batch, where nothing could be predicted."""
-    of_all = "global " if outlook.group.scaling == "strong" else ""
     for batch, found in few(list(outlook.laws.items())):
-        shown = [f"{times(speedup)} on {size}" for size, speedup in found.speedups]
+        at = f"{found.measured_on} devices at {batch_word(outlook.group.scaling)} {batch:,}"
+        shown = ", ".join(f"{times(speedup)} on {size}" for size, speedup in found.speedups)
         yield (
-            f"by {found.law}'s law, f = {percent(found.fraction)} from {found.measured_on} devices at "
-            f"{of_all}batch {batch:,}, without what a larger network costs: {', '.join(shown)}"
+            f"by {found.law}'s law, f = {percent(found.fraction)} from {at}, without what a larger network "
+            f"costs: {shown}"
         )
 
 
@@ -174,42 +184,8 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
     return ""
 
 
-#: model: the model's name; of a file without that column the file's
-#: nodes: number of nodes
-#: world_size: number of devices
-#: batch_size: samples per device, under strong scaling of all devices; one row for each measured batch
-#: step_time_s: step time of the slowest rank; empty where it is refused
-#: step_time_low_s: lower end of the 95% interval of a new measurement
-#: step_time_high_s: upper end of its interval
-#: naive_step_time_s: step time if the step stays as at the largest measured world size of this batch
-#: efficiency: efficiency over one device, of the throughput or, under strong scaling, of the step time
-#: cost: cost of the run in the price's currency; empty without a price
-#: refused: why there is no prediction; else empty
-#: how: `fit` to several world sizes, measured `as_if` there were so many, or `simulated` over a network
-PREDICTION_COLUMNS = (
-    "model",
-    "nodes",
-    "world_size",
-    "batch_size",
-    "step_time_s",
-    "step_time_low_s",
-    "step_time_high_s",
-    "naive_step_time_s",
-    "efficiency",
-    "cost",
-    "refused",
-    "how",
-)
-CAPTION = (
-    "95% intervals for a new measurement. Naive: the step stays as at the largest measured world size. "
-    "Efficiency is over one device."
-)
-BY_AMDAHL = " Amdahl: his law, fitted to the same steps."
-
-
 def prediction_table(outlook: Outlook, title: str) -> Table:
     """The predictions, by batch and world size."""
-    prices = outlook.prices
     known_s = [row.step_time_s.value for row in outlook.predicted if row.step_time_s is not None]
     unit, per_s = time_unit(max(known_s, default=1e-3))
 
@@ -220,25 +196,16 @@ def prediction_table(outlook: Outlook, title: str) -> Table:
         """What is refused is not answered by a simpler law either."""
         return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value * per_s))
 
-    def cost(row: Expected) -> str:
-        return known(_money(outlook, row), lambda paid: figures(paid.value))
-
+    amdahl = Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)
     columns: list[Column[Expected]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
-        Column(_batch(outlook), lambda row: f"{row.batch_size:,}", right=True),
+        Column(batch_word(outlook.scaling), lambda row: f"{row.batch_size:,}", right=True),
         Column(f"step time, {unit}", step_time, right=True),
         Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
-        *(
-            [Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)]
-            if outlook.fitted.amdahl
-            else []
-        ),
+        *([amdahl] if outlook.fitted.amdahl else []),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
-        *([Column("cost", cost, right=True)] if prices.are_known else []),
     ]
-    paid = f" Cost: of {outlook.run.name}." if prices.are_known else ""
-    caption = f"{CAPTION}{BY_AMDAHL if outlook.fitted.amdahl else ''}{paid}"
-    return make_table(title, caption, columns, outlook.predicted)
+    return make_table(title, "", columns, outlook.predicted)
 
 
 def tradeoff_table(outlook: Outlook) -> Table:
@@ -257,18 +224,15 @@ def tradeoff_table(outlook: Outlook) -> Table:
     def kilojoules(way: Way) -> str:
         return known(way.run.energy_joules, lambda joules: figures(joules / 1e3))
 
+    cost, energy = Column("cost", money, right=True), Column("energy, kJ", kilojoules, right=True)
     columns: list[Column[Way]] = [
         Column("devices/ nodes", place, right=True),
-        Column(_batch(outlook), lambda way: f"{way.expected.batch_size:,}", right=True),
-        Column("step", lambda way: "measured" if way.expected.is_measured else "predicted"),
+        Column(batch_word(outlook.scaling), lambda way: f"{way.expected.batch_size:,}", right=True),
+        Column("step", lambda way: way.kind),
         Column(f"run, {unit}", lambda way: interval(way.run.time_s.scaled(1 / unit_s)), right=True),
         Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
-        *([Column[Way]("cost", money, right=True)] if priced else []),
-        *(
-            [Column[Way]("energy, kJ", kilojoules, right=True)]
-            if any(way.run.energy_joules for way in outlook.ways)
-            else []
-        ),
+        *([cost] if priced else []),
+        *([energy] if any(way.run.energy_joules for way in outlook.ways) else []),
     ]
     caption = (
         f"A run is {outlook.run.name}: steps alone. *: on the front of time and "
@@ -278,48 +242,54 @@ def tradeoff_table(outlook: Outlook) -> Table:
     return make_table(TRADEOFF, caption, columns, outlook.ways)
 
 
-def _batch(outlook: Outlook) -> str:
-    return "global batch" if outlook.scaling == "strong" else "batch"
+def batch_word(scaling: ScalingMode) -> str:
+    """What a batch is of one device, or of all."""
+    return "global batch" if scaling == "strong" else "batch"
 
 
 def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     """Rows of predict's CSV file: the columns of docs/reference.md."""
-    rows = []
+    rows = list[dict[str, KnobValue]]()
     for outlook in outlooks:
+        paid = {(way.expected.batch_size, way.expected.shape): way.run.money for way in outlook.ways}
         for each in outlook.predicted:
-            paid = _money(outlook, each)
-            row: dict[str, KnobValue] = {
-                "model": outlook.group.model,
-                "nodes": each.shape.nodes,
-                "world_size": each.shape.world_size,
-                "batch_size": each.batch_size,
-                **step_columns(each.step_time_s, each.efficiency),
-                "naive_step_time_s": each.naive_step_time_s,
-                "cost": paid.value if paid else None,
-                "refused": refusal_words(each, outlook) or None,
-                "how": "fit",
-            }
-            rows.append({name: row[name] for name in PREDICTION_COLUMNS})
+            money = paid.get((each.batch_size, each.shape)) if each.step_time_s else None
+            reason = refusal_words(each, outlook)
+            rows.append(prediction_row(outlook.group.model, each, money, reason))
     return rows
 
 
-def step_columns(step_s: Estimate | None, efficiency: Estimate | None) -> dict[str, KnobValue]:
-    """The columns of a step."""
+def prediction_row(
+    model: str, each: Expected, money: Estimate | None = None, refused: str = ""
+) -> dict[str, KnobValue]:
+    """One of them; ``money``: what a run costs there."""
+    step_s, efficiency = each.step_time_s, each.efficiency
     return {
+        #: the model's name; of a file without that column the file's
+        "model": model,
+        #: number of nodes
+        "nodes": each.shape.nodes if each.how == "fit" or each.network else None,
+        #: number of devices
+        "world_size": each.shape.world_size,
+        #: samples per device, under strong scaling of all devices; one row for each measured batch
+        "batch_size": each.batch_size,
+        #: step time of the slowest rank; empty where it is refused
         "step_time_s": step_s.value if step_s else None,
+        #: lower end of the 95% interval of a new measurement
         "step_time_low_s": step_s.low if step_s else None,
+        #: upper end of its interval
         "step_time_high_s": step_s.high if step_s else None,
+        #: step time if the step stays as at the largest measured world size of this batch
+        "naive_step_time_s": each.naive_step_time_s,
+        #: efficiency over one device, of the throughput or, under strong scaling, of the step time
         "efficiency": efficiency.value if efficiency else None,
+        #: cost of the run in the price's currency; empty without a price
+        "cost": money.value if money else None,
+        #: why there is no prediction; else empty
+        "refused": refused or None,
+        #: `fit` to several world sizes, measured `as_if` there were so many, or `simulated` over a network
+        "how": each.how.replace(" ", "_"),
     }
-
-
-def _money(outlook: Outlook, row: Expected) -> Estimate | None:
-    """What a run costs there; None where the step is refused, or without a price."""
-    if row.step_time_s is None:
-        return None
-    place = row.batch_size, row.shape
-    ways = (way for way in outlook.ways if (way.expected.batch_size, way.expected.shape) == place)
-    return next((way.run.money for way in ways), None)
 
 
 def place_words(shape: Shape) -> str:
@@ -338,19 +308,22 @@ def print_outlooks(
 
     for outlook in outlooks:
         if not quiet:
-            print_table(prediction_table(outlook, title_of(outlook)), console)
-            table = tradeoff_table(outlook)
-            if costs and table.rows:
-                print_table(table, console)
-                console.print(Text(f"{table.caption}\n"))
+            tables = prediction_table(outlook, title_of(outlook)), tradeoff_table(outlook)
+            print_tables(tables[: 2 if costs else 1], console)
         for line in outlook_sentences(outlook):
             console.print(Text(line))
         console.print()
 
 
-def print_table(table: Table, console: Console) -> None:
-    """No wider than it has to be."""
-    console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
+def print_tables(tables: Sequence[Table], console: Console) -> None:
+    """Those with rows, no wider than they have to be, and their captions."""
+    from rich.text import Text
+
+    for table in tables:
+        if table.rows:
+            console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
+        if table.rows and table.caption:
+            console.print(Text(f"{table.caption}\n"))
 
 
 def title_of(outlook: Outlook) -> str:
@@ -362,24 +335,16 @@ def title_of(outlook: Outlook) -> str:
 
 def imported_table(model: Outlook) -> Table:
     """One model's measured steps, the smallest batch first."""
-    group = model.group
-    batch = "global batch" if group.scaling == "strong" else "batch"
     columns: list[Column[MeasuredScaling]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
-        Column(batch, lambda row: f"{row.batch_size:,}", right=True),
+        Column(batch_word(model.group.scaling), lambda row: f"{row.batch_size:,}", right=True),
         Column("step time, ms", lambda row: interval(row.step_time_s.scaled(1e3)), right=True),
         Column("samples/s", lambda row: figures(row.throughput_samples_per_s.value), right=True),
         Column("speed-up", lambda row: known(row.speedup, lambda each: f"{each.value:.2f}x"), right=True),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         Column("status", lambda row: str(row.status) if row.status else ""),
     ]
-    of = "step time" if group.scaling == "strong" else "throughput"
-    caption = (
-        f"Over the smallest world size that was measured with the same batch; the speed-up is that of the "
-        f"{of}, efficiency is over the ratio of world sizes. Intervals stand where the file has those of the "
-        "step times."
-    )
-    return make_table(title_of(model), caption, columns, model.scalings)
+    return make_table(title_of(model), "", columns, model.scalings)
 
 
 def print_imported(models: Sequence[Outlook], console: Console) -> None:
@@ -387,7 +352,7 @@ def print_imported(models: Sequence[Outlook], console: Console) -> None:
     from rich.text import Text
 
     for model in models:
-        print_table(imported_table(model), console)
+        print_tables([imported_table(model)], console)
         for line in bring_words(model):
             console.print(Text(f"{sentence(line)}."))
     console.print(Text(imported_answer(models), style="bold"))
@@ -401,3 +366,299 @@ def imported_answer(models: Sequence[Outlook]) -> str:
         name = f"{model.group.model}: " if named else ""
         clauses += [f"{name}{words}" for words in measured_words(model)]
     return "; ".join(clauses)
+
+
+# --- the headline's setting on more devices
+
+GIGA, LEAST_GIGA = 1e9, 0.1
+HALF = 0.5  # of the variance, from which on one input carries most of the width
+WIDE = 0.05  # half an interval, relative: a narrower one is not worth a measurement
+ON_NETWORK = ("as if", "simulated")  # how a point was found, where a network is assumed
+MORE, REQUIRED = "More devices", "What the network must bring"
+
+
+def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
+    """The headline's setting on more devices, and ``work``, a run."""
+    if more is None or not more.points:
+        return empty_table(MORE)
+    known_s = [each.step_time_s.value for each in more.points if each.step_time_s]
+    unit, per_s = time_unit(max(known_s, default=1e-3))
+    runs = {each: run for each in more.points if (run := cost_of_run(work, each, prices)) is not None}
+    run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
+    law = more.law if any(each.how != "law" for each in more.points) else None
+    laws = dict(law.speedups) if law else {}
+
+    def how(each: Expected) -> str:
+        return f"{each.how}, {each.network or 'joined as here'}" if each.how in ON_NETWORK else each.how
+
+    def batch(each: Expected) -> str:
+        is_global = each.question.global_batch_size is not None
+        return f"{each.batch_size / (each.shape.world_size if is_global else 1):g}"
+
+    def step_time(each: Expected) -> str:
+        return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
+
+    def epoch_time(each: Expected) -> str:
+        return known(runs.get(each), lambda run: plain_lasting(run.time_s.scaled(1 / work.epochs)))
+
+    def by_law(each: Expected) -> str:
+        return known(laws.get(each.shape.world_size), times)
+
+    def run_time(each: Expected) -> str:
+        return known(runs.get(each), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
+
+    def cost(each: Expected) -> str:
+        run = runs.get(each)
+        return known(run.money if run else None, interval)
+
+    columns: list[Column[Expected]] = [
+        Column("devices", lambda each: f"{each.shape.world_size:,}", right=True),
+        Column("how", how),
+        Column("batch per device", batch, right=True),
+        Column("epoch", epoch_time, right=True)
+        if work.epochs
+        else Column(f"step, {unit}", step_time, right=True),
+        Column("speed-up", lambda each: known(each.speedup, factor), right=True),
+        Column("efficiency", lambda each: known(each.efficiency, percent), right=True),
+        *([Column[Expected](f"by {law.law}'s law", by_law, right=True)] if law else []),
+        Column("cost of a run", cost, right=True)
+        if prices.are_known
+        else Column(f"run, {run_unit}", run_time, right=True),
+    ]
+    a_run = f" A run is {work.name.removeprefix('a run of ')}." if runs else ""
+    return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
+
+
+def _law_words(law: ByLaw, here: str) -> str:
+    """What it rests on, and leaves out; ``here``: the devices whose speed-up it takes."""
+    f = law.fraction
+    most = f", at most {figures(1 / f.value)}x (1/f)" if law.law == "Amdahl" and f.value else ""
+    return (
+        f"By {law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}{most}. What the "
+        "network between more devices costs is not in it."
+    )
+
+
+HOW_WORDS = {
+    "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as that many "
+    "devices need, and whose steps waited for the slowest of them.",
+    "simulated": "Simulated: from the gradients and buckets of {here}, with a wait for the slowest of them "
+    "(`scaling --as-if` measures it).",
+    "fit": "Fit: a model of the step, to all measured numbers of devices; intervals of a new run.",
+}
+SWEEP = "`communication` on two nodes of it measures it"
+# what an interval's width may be from, and the measurement that narrows it
+WIDTH_WORDS: dict[Input, str] = {
+    "rounds": "the noise of the steps measured here: four times as many visits (`measure.visits`) halve that",
+    "latency": f"the network's latency: {SWEEP}",
+    "bandwidth": f"the network's bandwidth: {SWEEP}",
+    "stragglers": "the wait for the slowest device: `scaling --as-if` measures it",
+    "model": "the simulation: `scaling --as-if` measures the step",
+}
+
+
+def how_words(more: MoreDevices) -> str:
+    """How the points were found, and what carries the width of their intervals."""
+    here, hows = devices_of(more.record.config), {each.how for each in more.points}
+    found = [words.format(here=here) for how, words in HOW_WORDS.items() if how in hows]
+    on_network = [each for each in more.points if each.how in ON_NETWORK]
+    if any(each.network is None for each in on_network):
+        found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")
+    slow = [each.network for each in on_network if each.network and each.held_s == 0]
+    if slow:
+        found.append(
+            f"All-reduces here already take longer than over {slow[0]}: such a step is an upper bound."
+        )
+    found += _width_words(on_network)
+    if more.law is not None:
+        found.append(_law_words(more.law, here))
+    if more.fitted is not None:
+        refused = refusals_words(more.fitted) if "fit" in hows else ()
+        found += [f"{sentence(each)}." for each in refused]
+    return " ".join(found)
+
+
+def _width_words(points: Sequence[Expected]) -> Iterator[str]:
+    """What the widest interval is from, and the measurement that would narrow it."""
+    wide = [each for each in points if each.step_time_s and each.step_time_s.log_half_width > WIDE]
+    if not wide:
+        return
+    widest = max(wide, key=lambda each: each.step_time_s.log_half_width if each.step_time_s else 0.0)
+    name, share = max(widest.shares, key=lambda each: each[1])
+    if share >= HALF:
+        yield (
+            f"At {widest.shape.world_size:,} devices {share:.0%} of the interval's variance is from "
+            f"{WIDTH_WORDS[name]}."
+        )
+
+
+def required_table(more: MoreDevices | None) -> Table:
+    """What efficiency a free network would give, and the bandwidth that comes near it, next to today's."""
+    if more is None or not more.requirements:
+        return empty_table(REQUIRED)
+    today = more.bus_bytes_per_s
+
+    def in_bits(each: Requirement) -> str:
+        return known(each.bus_bytes_per_s, lambda rate: bit_rate_words(rate.value))
+
+    columns: list[Column[Requirement]] = [
+        Column("devices", lambda each: f"{each.world_size:,}", right=True),
+        Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
+        Column("speed-up", lambda each: times(each.ceiling.scaled(each.world_size)), right=True),
+        Column(
+            f"for {OF_CEILING:.0%} of it, GB/s",
+            lambda each: known(each.bus_bytes_per_s, gigabytes_per_s),
+            right=True,
+        ),
+        Column("in bits", in_bits, right=True),
+        Column("links of a node", lambda each: links_words(each) or NONE),
+    ]
+    caption = (
+        "Ceiling, and speed-up: over a network that takes no time; stragglers, DDP's copies and contention "
+        f"remain. Then what all links of a node must carry for {OF_CEILING:.0%} of it at no latency, as "
+        "nccl-tests counts it. Links of a node: as many of a preset as carry that."
+    )
+    if today is not None:
+        here = devices_of(more.record.config)
+        caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
+    links = next((each.links for each in more.requirements if each.links), ())
+    if links:
+        sizes = [each.world_size for each in more.requirements]
+        caption += f" {sentence(_command_words(more, sizes, links))}."
+    return make_table(REQUIRED, caption, columns, more.requirements)
+
+
+def links_words(each: Requirement) -> str:
+    """3 tcp-100 or 1 infiniband-400."""
+    return " or ".join(f"{number} {name}" for name, number in each.links)
+
+
+def rate_words(rate: float, unit: str = "B") -> str:
+    """18 GB/s, or 48 MB/s."""
+    if rate >= LEAST_GIGA * GIGA:
+        return f"{figures(rate / GIGA)} G{unit}/s"
+    return f"{figures(rate / 1e6)} M{unit}/s"
+
+
+def bit_rate_words(bytes_per_s: float) -> str:
+    """144 Gbit/s."""
+    return rate_words(8 * bytes_per_s, "bit")
+
+
+def more_sentences(more: MoreDevices | None) -> list[str]:
+    """The answer on more devices, by what knows most; or nothing.
+
+    As if or simulated: of the first and the last point. Else of the first fitted one, what a network must
+    bring, a law, or why there is nothing.
+    """
+    if more is None:
+        return []
+    surely = [each for each in more.points if each.speedup is not None and each.speedup.low > 0]
+    on_network = [each for each in surely if each.how in ON_NETWORK]
+    if on_network:
+        return [_point_words(each, more) for each in dict.fromkeys((on_network[0], on_network[-1]))]
+    required = next((each for each in more.requirements if each.bus_bytes_per_s is not None), None)
+    refused = _refusal(more)
+    if surely and surely[0].how == "fit":
+        return [_point_words(surely[0], more)]
+    if required is not None:
+        speedup, many = required.ceiling.high * required.world_size, more.devices(required.world_size)
+        most = f"{many} train at most {speedup:.2f} times as fast as one, whatever the network"
+        return [most, *_network_words(required, more.bus_bytes_per_s)]
+    if surely:
+        words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
+        config = more.record.config
+        if config.setting.strategy == "ddp" and not isinstance(config.workload, ScriptSpec):
+            links = [(LINKS[config.device][-1], 1)]
+            return [words, _command_words(more, [each.shape.world_size for each in surely], links)]
+        return [words, *([f"they are not predicted: {refused}"] if refused else [])]
+    return [f"what more devices would bring is not predicted: {refused}"] if refused else []
+
+
+def _network_words(required: Requirement, today: float | None) -> Iterator[str]:
+    """What the network must bring, where that is known to be more than the one here brings."""
+    needed = required.bus_bytes_per_s
+    if needed is None:
+        return
+    if today is None or today < needed.low:
+        reach = f", and these reach {bit_rate_words(today)}" if today else ""
+        least = bit_rate_words(needed.value)
+        yield f"for {OF_CEILING:.0%} of what is expected each node needs at least {least}{reach}"
+    elif today > needed.high:
+        share = f"{OF_CEILING:.0%} of what is expected"
+        yield f"an interconnect as fast as this one brings {share} if its latency is small"
+
+
+def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
+    """What measures so many, the largest of them, over as few links of a node as there may be."""
+    sizes = [size for size in sizes if size >= more.record.config.world_size][-MOST_AS_IF:]
+    name, number = min(links, key=lambda each: each[1])
+    network = f"{more.devices_per_node}x{name if number == 1 else f'{number}x{name}'}"
+    return f"to measure it as if: `--as-if {','.join(map(str, sizes))} --network {network}`"
+
+
+def _point_words(each: Expected, more: MoreDevices) -> str:
+    assert each.speedup is not None
+    _, low, high = aligned(each.speedup.value, each.speedup.low, each.speedup.high)
+    law = f"by {more.law.law}'s law " if more.law is not None and each.how == "law" else ""
+    over = ""
+    if each.how in ON_NETWORK:
+        over = f" over {each.network}" if each.network else " joined like these"
+        over += " (simulated)" if each.how == "simulated" else ""
+    many = more.devices(each.shape.world_size)
+    return f"{law}{many}{over} would train {low} to {high} times as fast as one"
+
+
+def _refusal(more: MoreDevices) -> str:
+    """Why the headline's batch is not predicted; empty where it is, or nothing was fitted."""
+    if more.fitted is None:
+        return ""
+    batch, found = more.record.config.setting.batch_size, more.fitted
+    refused = (refusal_words(each, found) for each in found.predicted if each.batch_size == batch)
+    return next(filter(None, refused), "")
+
+
+def required_plot(more: MoreDevices | None) -> MoreDevices | None:
+    """What ``draw_required`` takes; None where no network is required."""
+    return more if more is not None and any(each.bus_bytes_per_s for each in more.requirements) else None
+
+
+def draw_required(more: MoreDevices) -> Figure:
+    """Efficiency over the network's bandwidth, a line for each number of devices."""
+    figure, (axes,) = make_figure(6.6, 4.2)
+    shown = [each for each in more.requirements if each.bus_bytes_per_s is not None]
+    for index, each in enumerate(shown):
+        color = COLORS[index % len(COLORS)]
+        x, y = zip(*each.curve, strict=True)
+        rates, shares = [rate / GIGA for rate in x], [100 * value for value in y]
+        axes.plot(rates, shares, color=color, linewidth=1.6, label=more.devices(each.world_size))
+        needed = each.bus_bytes_per_s
+        if needed and each.target:
+            value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
+            ends = [[value - low], [max(high - value, 0.0)]]
+            axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)
+    if more.bus_bytes_per_s is not None:
+        axes.axvline(more.bus_bytes_per_s / GIGA, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
+        axes.annotate(
+            "today", (more.bus_bytes_per_s / GIGA, 1), xycoords=("data", "axes fraction"), xytext=(4, -4),
+            textcoords="offset points", va="top", color=GREY,
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
+    axes.set_ylabel("scaling efficiency (%)")
+    last = shown[-1]
+    rate = known(last.bus_bytes_per_s, lambda rate: rate_words(rate.value))
+    words = f"{more.devices(last.world_size)} need {rate} over each node's links"
+    write_title(figure, f"{words} for {OF_CEILING:.0%} of their ceiling")
+    legend_below(figure, axes)
+    return figure
+
+
+def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str, KnobValue]]:
+    """Rows of ``predictions.csv``, those of the fit first: the columns of ``PREDICTION_COLUMNS``."""
+    rows = prediction_rows([fitted]) if fitted and fitted.answered else []
+    model = model_name(more.record.config.workload) if more else ""
+    on_network = [each for each in more.points if each.how in ON_NETWORK] if more else []
+    return rows + [prediction_row(model, each) for each in on_network]

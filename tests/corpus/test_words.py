@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raybench.analysis.simulate.as_if import OF_CEILING
-from raybench.report.more_devices import bit_rate_words, more_sentences
+from raybench.report.prediction import bit_rate_words, more_sentences
 from tests.conftest import ROOT
 from tests.corpus.invariants import Drawn
 from tests.corpus.words import before_first_table, sentences, unfolded, words

@@ -30,7 +30,7 @@ from raybench.launch.metrics import METRICS
 from raybench.records import measured_csv, record, requests, results
 from raybench.records.epochs_csv import epoch_rows
 from raybench.records.store import write_step_times
-from raybench.report import prediction
+from raybench.report.prediction import prediction_row
 from raybench.spec import validation
 from raybench.study import app
 from tests.conftest import ROOT
@@ -162,7 +162,7 @@ def columns() -> dict[str, Meanings]:
         },
         "epochs.csv": meanings(epoch_rows),
         "communication.csv": meanings(Message.row),
-        "predict --output": listed(prediction, "PREDICTION_COLUMNS"),
+        "predict --output": meanings(prediction_row),
         "samples/TRIAL_ID.parquet": meanings(write_step_times),
         "Measurements made elsewhere: needed": listed(measured_csv, "REQUIRED"),
         "Measurements made elsewhere: optional": listed(measured_csv, "OPTIONAL"),

@@ -17,10 +17,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raybench.analysis.collectives import bus_factor
 from raybench.analysis.labels import devices_words
@@ -28,10 +26,10 @@ from raybench.analysis.laws import DOUBLINGS, ByLaw, by_law
 from raybench.analysis.resolve import Facts
 from raybench.analysis.simulate.fit import expected_maximum
 from raybench.analysis.simulate.outlook import Outlook
-from raybench.analysis.simulate.steps import Expected
+from raybench.analysis.simulate.steps import Expected, How, Input, Question, ScalingMode, Shape
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
-from raybench.analysis.simulate.what_if import MODEL_ERROR, can_be_asked, step_models
-from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Weights
+from raybench.analysis.simulate.what_if import MODEL_ERROR, step_models
+from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Array, Unit, Weights
 from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
@@ -46,28 +44,6 @@ RANGE, WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.125, 0.25, 0.25, 0.25, 0.125)
 MIDDLE = 2
 
 LINKS = {"cpu": ("tcp-25", "tcp-100"), "cuda": ("tcp-100", "infiniband-400")}  # what nodes are sold with
-
-Array = NDArray[np.float64]
-How = Literal["as if", "simulated", "fit", "law"]
-# the steps here, the network's, the wait for the slowest, and how a step is simulated
-Input = Literal["rounds", "latency", "bandwidth", "stragglers", "model"]
-
-
-@dataclass(frozen=True)
-class OnMore:
-    """The headline's setting on more devices. Efficiency and speed-up are over one device."""
-
-    asked: AsIf
-    how: How
-    batch_per_device: float
-    speedup: Estimate | None
-    efficiency: Estimate | None
-    step_time_s: Estimate | None = None
-    total_step_s: Estimate | None = None  # of which totals are made
-    samples: float = 0.0  # of all devices in a step
-    shares: tuple[tuple[Input, float], ...] = ()  # of the variance behind the interval, by what has it
-    held_s: float | None = None  # by which a step's collectives were held longer
-    waited_s: float | None = None  # for the slowest device, in a step
 
 
 @dataclass(frozen=True)
@@ -87,17 +63,12 @@ class MoreDevices:
     """What more devices would bring to the headline's setting."""
 
     record: TrialRecord
-    points: tuple[OnMore, ...]  # by world size
+    devices_per_node: int  # of the trial
+    points: tuple[Expected, ...]  # by world size
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
-    law: ByLaw | None = None  # that of the points, where nothing better is known
-    by_law: ByLaw | None = None  # what a law makes of the headline's speed-up, whatever says the points
+    law: ByLaw | None = None  # what one makes of the headline's speed-up, whatever says the points
     fitted: Outlook | None = None
     bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
-
-    @property
-    def devices_per_node(self) -> int:
-        """Of the trial."""
-        return -(-self.record.config.world_size // (self.record.nodes or 1))
 
     def devices(self, number: int) -> str:
         """So many of them, in words."""
@@ -118,33 +89,30 @@ def more_devices(
     headline = results.headline
     if headline is None or headline.config.world_size == 1 or headline.config.oversubscribed:
         return None
-    seen = _Seen(results, headline)
-    points = list(seen.measured())
-    waits = {each.asked.world_size: (each.waited_s or 0.0,) * 2 for each in reversed(points)}
+    seen = _Seen(results, headline, fitted.group.scaling if fitted else headline.config.scaling)
+    found = dict(seen.measured())
+    waits = {asked.world_size: (each.waited_s or 0.0,) * 2 for asked, each in reversed(found.items())}
     if network is not None:
-        asked = [as_if_on(network, size, headline.config.device) for size in sizes or seen.next_sizes]
-        known = {each.asked for each in points}
-        points = [each for each in points if each.asked in asked]
-        if seen.can_simulate:
-            points += [seen.simulated(each) for each in asked if each.lines and each not in known]
-    points.sort(key=lambda each: each.asked.world_size)
-    required = sizes or [each.asked.world_size for each in points] or seen.next_sizes
+        on_it = [as_if_on(network, size, headline.config.device) for size in sizes or seen.next_sizes]
+        able = [each for each in on_it if each in found or (each.lines and seen.can_simulate)]
+        found = {each: found[each] if each in found else seen.simulated(each) for each in able}
+    points = sorted(found.values(), key=lambda each: each.shape.world_size)
+    required = sizes or [each.shape.world_size for each in points] or seen.next_sizes
     requirements = tuple(
         seen.requirement(size, waits.get(size) or seen.waits_s(size))
         for size in dict.fromkeys(required if seen.can_simulate else ())
     )
-    law, alongside = None, seen.law([each.asked.world_size for each in points] or required)
+    law = seen.law([each.shape.world_size for each in points] or required)
     if fitted is not None:
-        batch = int(headline.config.setting.batch_size)
-        points += [seen.fitted(each) for each in fitted.answered if each.batch_size == batch]
-        if not points and alongside is not None and batch in fitted.laws:
-            law = alongside
-            points += [seen.by_law(*each) for each in law.speedups]
+        batch = headline.config.setting.batch_size
+        points += [each for each in fitted.answered if each.batch_size == batch]
+        if not points and law is not None and batch in fitted.laws:
+            points = [seen.by_law(*each) for each in law.speedups]
     if not points and not requirements and fitted is None:
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
     today = here.value if here else None
-    return MoreDevices(headline, tuple(points), requirements, law, alongside, fitted, today)
+    return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -169,14 +137,18 @@ def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
 class _Seen:
     """The headline's setting, as its trials have shown it."""
 
-    def __init__(self, results: Facts, headline: TrialRecord) -> None:
-        self._results, self._fit, self._pool = results, results.fit, results.fit.pool
+    def __init__(self, results: Facts, headline: TrialRecord, mode: ScalingMode) -> None:
+        self._fit, self._pool = results.fit, results.fit.pool
         self._config, self._buckets = headline.config, results.fit.buckets
-        self._visits = self._fit.visits(headline)
+        self._visits, self._mode = self._fit.visits(headline), mode
+        self.per_node = -(-headline.config.world_size // (headline.nodes or 1))
         self._base = baseline_unit(self._config)
         self._scaling = found = results.scaling(headline)
         # slow steps are at least as frequent on more devices, any of which may be the slow one
         self._mean_over_typical = found.mean_step_s.value / found.step_time_s.value
+        measured = self._visits[0].steps
+        assert measured is not None
+        self._samples = measured.samples_per_step  # of all devices here
 
     @property
     def next_sizes(self) -> list[int]:
@@ -186,15 +158,14 @@ class _Seen:
     @cached_property
     def _models(self) -> tuple[StepModel, ...]:
         """Those that say of the step what was measured, the first the reported one; empty: none does."""
-        shown = next((each for each in self._visits if can_be_asked(each)), None)
-        return () if shown is None else step_models(shown, self._results.measured, self._fit)
+        return next(filter(None, (step_models(each, self._fit) for each in self._visits)), ())
 
     @property
     def can_simulate(self) -> bool:
         """Whether the step is known without transfers, at the batch that more devices would have."""
-        return self._config.scaling == "weak" and bool(self._models) and self._pool.has(self._base)
+        return self._mode == "weak" and bool(self._models) and self._pool.has(self._base)
 
-    def measured(self) -> Iterator[OnMore]:
+    def measured(self) -> Iterator[tuple[AsIf, Expected]]:
         """What was measured as if on more devices, in any visit."""
         found: dict[object, tuple[AsIf, list[tuple[float, ...]]]] = {}
         for record in self._visits:
@@ -217,10 +188,10 @@ class _Seen:
             else:  # all that is held longer is in the step
                 more_s = np.interp(RANGE, (0.0, 0.5, 1.0), (slow_s - held_s, 0.0, fast_s - held_s))
                 over = np.log(np.maximum(1 + more_s / step_s, 0.5))[None, None, :].repeat(len(RANGE), axis=1)
-            point = self._point(asked, "as if", step_s, {unit: 1.0}, _drawn(over))
-            yield replace(point, held_s=held_s, waited_s=waited_s)
+            point = self._point(asked, "as if", step_s, unit, _drawn(over))
+            yield asked, replace(point, held_s=held_s, waited_s=waited_s)
 
-    def simulated(self, asked: AsIf) -> OnMore:
+    def simulated(self, asked: AsIf) -> Expected:
         """The step over a network, by its schedule, after the wait for the slowest."""
         over, waits = self._over_network(asked), self.waits_s(asked.world_size)
         waited_s = _between(*waits, 0.5)
@@ -232,7 +203,7 @@ class _Seen:
         missed = MODEL_ERROR / NORMAL_95 * random.standard_normal(NUM_DRAWS)
         drawn["model"] = drawn["model"] + missed
         unit = self._fit.unit(self._visits[0])
-        point = self._point(asked, "simulated", step_s + waited_s, {unit: 1.0}, drawn)
+        point = self._point(asked, "simulated", step_s + waited_s, unit, drawn)
         return replace(point, waited_s=waited_s)
 
     def waits_s(self, world_size: int) -> tuple[float, float]:
@@ -260,53 +231,37 @@ class _Seen:
         least, most = (here_s * max(float(more / here) - 1, 0.0) for here, more in grown)
         return least, most
 
-    def fitted(self, each: Expected) -> OnMore:
-        """What a fit predicts."""
-        size, efficiency = each.shape.world_size, each.efficiency
-        return OnMore(
-            AsIf(world_size=size, nodes=each.shape.nodes),
-            "fit",
-            self._batch_per_device(size),
-            efficiency.scaled(size) if efficiency else None,
-            efficiency,
-            each.step_time_s,
-            each.total_step_s,
-            each.question.samples,
-        )
-
     def law(self, sizes: Sequence[int]) -> ByLaw | None:
         """What a law makes of the speed-up over one device; None without one."""
         found, setting = self._scaling, self._config.setting
         if found.speedup is None or found.baseline is None or found.baseline.world_size > 1:
             return None
-        is_strong = self._config.scaling == "strong"
+        is_strong = self._mode == "strong"
         most = setting.batch_size / setting.gradient_accumulation if is_strong else math.inf
         return by_law(found.speedup, self._config.world_size, is_strong=is_strong, asked=sizes, most=most)
 
-    def by_law(self, size: int, speedup: Estimate) -> OnMore:
+    def by_law(self, size: int, speedup: Estimate) -> Expected:
         """What a law says."""
-        base, step_s = self._scaling.baseline, None
+        asked, base, mean_s = self._question(AsIf(world_size=size)), self._scaling.baseline, None
         if base is not None and self._pool.has(self._base) and speedup.low > 0:
             # steps of one device for the samples of all
-            times = self._samples(size) / self._samples(self._config.world_size)
-            times *= self._config.world_size * base.sample_ratio
+            times = asked.samples / self._samples * self._config.world_size * base.sample_ratio
             step_s = inverse(speedup).scaled(times * self._pool.time(self._base).value)
-        return OnMore(
-            AsIf(world_size=size),
-            "law",
-            self._batch_per_device(size),
-            speedup,
-            speedup.scaled(1 / size),
-            total_step_s=step_s and step_s.scaled(self._mean_over_typical),
-            samples=self._samples(size),
+            mean_s = step_s.scaled(self._mean_over_typical)
+        return Expected(asked, efficiency=speedup.scaled(1 / size), mean_step_s=mean_s, how="law")
+
+    def _question(self, asked: AsIf) -> Question:
+        """The headline's step on more devices, with as many samples for each of a batch as it has here."""
+        nodes = asked.nodes or -(-asked.world_size // self.per_node)
+        found = self._step_on(Shape.even(asked.world_size, nodes))
+        return replace(
+            found, counted=self._samples / self._step_on(Shape((self._config.world_size,))).samples
         )
 
-    def _samples(self, world_size: int) -> float:
-        """Of all devices in a step."""
-        measured = self._visits[0].steps
-        assert measured is not None
-        more = world_size / self._config.world_size if self._config.scaling == "weak" else 1.0
-        return measured.samples_per_step * more
+    def _step_on(self, shape: Shape) -> Question:
+        setting = self._config.setting
+        passes = setting.gradient_accumulation
+        return Question.of(shape, setting.batch_size, self._mode, passes)
 
     def requirement(self, world_size: int, waits: tuple[float, float]) -> Requirement:
         """What so many devices need that wait so long for the slowest, at least and at most."""
@@ -351,37 +306,30 @@ class _Seen:
         links = tuple((each, links_needed(value, each)) for each in presets)
         return Requirement(world_size, ceiling, target, bandwidth, curve_points, links)
 
-    def _batch_per_device(self, world_size: int) -> float:
-        batch = int(self._config.setting.batch_size)
-        return batch if self._config.scaling == "weak" else batch / world_size
-
     def _point(
-        self, asked: AsIf, how: How, step_s: float, steps: Weights, drawn: Mapping[Input, Array]
-    ) -> OnMore:
-        """``steps``: those that were measured; ``drawn``: what else changes the logarithm of the step."""
-        n = asked.world_size
-        rounds, more = self._pool.contrast(steps), sum(drawn.values())
+        self, asked: AsIf, how: How, step_s: float, unit: Unit, drawn: Mapping[Input, Array]
+    ) -> Expected:
+        """``unit``: of the steps that were measured; ``drawn``: what else changes the step's logarithm."""
+        rounds, more = self._pool.contrast({unit: 1.0}), sum(drawn.values())
         own, over_one = rounds.ratio(), None
-        (own_draws,) = self._pool.draws([steps]).T
+        (own_draws,) = self._pool.draws([{unit: 1.0}]).T
         time_s = _estimate(replace(own, value=step_s), own_draws - rounds.mean + more)
         if self._pool.has(self._base):
-            weights = {self._base: 1.0, **{unit: -each for unit, each in steps.items()}}
+            weights = {self._base: 1.0, unit: -1.0}
             ratio = self._pool.contrast(weights)
             (draws,) = self._pool.draws([weights]).T
-            share = 1.0 if self._config.scaling == "weak" else 1 / n
+            share = 1.0 if self._mode == "weak" else 1 / asked.world_size
             value = share * self._pool.time(self._base).value / step_s
             over_one = _estimate(replace(ratio.ratio(), value=value), draws - ratio.mean - more)
         by_input: dict[Input, Array] = {"rounds": own_draws, **drawn}
         total = sum(float(each.var()) for each in by_input.values())
-        return OnMore(
-            asked,
-            how,
-            self._batch_per_device(n),
-            speedup=over_one.scaled(n) if over_one else None,
-            efficiency=over_one,
-            step_time_s=time_s,
-            total_step_s=time_s.scaled(self._mean_over_typical),
-            samples=self._samples(n),
+        return Expected(
+            self._question(asked),
+            time_s,
+            over_one,
+            time_s.scaled(self._mean_over_typical),
+            how=how,
+            network=asked.network,
             shares=tuple((name, float(each.var()) / total) for name, each in by_input.items()),
         )
 

@@ -21,22 +21,34 @@ one pair of links, which made two nodes slower than three on the traces of Pollu
 The priors are those with the least errors on studies that other laws generate. ``benchmarks/prediction.py``
 compares a handful of forms by leaving out whole models of the traces; none has a term for devices that slow
 all others down (Gunther's law), whose growth such a fit underestimates.
+
+The variance of a prediction's logarithm has these parts: that of the fitted values; the error of any form
+where it is extrapolated, which grows with every doubling beyond the largest measured world size, and for a
+batch that was not measured; the noise of one more measurement.
+
+Next to it stand two simpler answers: the step at the largest measured world size; and under strong scaling
+the law of Amdahl (1967), "Validity of the single processor approach to achieving large scale computing
+capabilities", AFIPS 30, by which the step of a global batch lasts T(n) = T(1) / speed-up, with a speed-up of
+1 / (f + (1 - f) / n).
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, minimize_scalar
 from scipy.special import ndtri
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
+from raybench.analysis.laws import amdahl_speedup
+from raybench.analysis.simulate.steps import Expected, Measurement, Question, Refusal, ScalingMode, Shape
+from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
 
 Floats = NDArray[np.float64]
 Hop = Literal["crossed", "devices", "local", "nodes"]
@@ -77,8 +89,8 @@ class Places:
     most: Floats  # workers on the fullest node
 
     @staticmethod
-    def of(asked: Sequence[Question] | Sequence[MeasuredPoint]) -> Places:
-        """The columns of questions, or of what was measured."""
+    def of(asked: Sequence[Question]) -> Places:
+        """The columns of questions."""
         rows = [(x.batch_size, x.shape.world_size, x.shape.nodes, max(x.shape.workers)) for x in asked]
         batch, world_size, nodes, most = np.array(rows, dtype=np.float64).reshape(-1, 4).T
         return Places(batch, world_size, nodes, most)
@@ -157,42 +169,27 @@ class Model:
         return np.asarray(np.logaddexp(*both) / p)
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """The fitted values with the covariance of the linear approximation."""
+class _Posterior(NamedTuple):
+    """The most probable values, with the covariance of the linear approximation."""
 
     model: Model
     values: Floats
     covariance: Floats
     noise: float  # of a repeat: standard deviation of a logarithm
 
-    def log_step(self, at: Places) -> tuple[Floats, Floats]:
-        """The logarithms of the steps and their derivatives, shapes ``(rows,)`` and ``(rows, values)``."""
-        return self._with_slopes(lambda values: self.model.log_step(values, at))
 
-    def log_one_device(self, at: Places) -> tuple[Floats, Floats]:
-        """The same of one device with the batches of ``at``."""
-        return self._with_slopes(lambda values: self.model.log_compute(values, at, slowest=0.0))
-
-    def variance(self, slopes: Floats) -> Floats:
-        """Of what has these derivatives, shape ``(rows,)``."""
-        return np.asarray(((slopes @ self.covariance) * slopes).sum(axis=1))
-
-    def _with_slopes(self, of: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
-        center, moved = of(self.values), self.values + STEP * np.eye(len(self.values))
-        return center, np.column_stack([(of(each) - center) / STEP for each in moved])
-
-
-def fitted(points: Sequence[MeasuredPoint], sweep: Sweep | None = None, form: Form = FORM) -> Posterior:
-    """The most probable values; every step time and batch must be above 0.
+def _posterior(points: Sequence[Measurement], sweep: Sweep | None, form: Form) -> _Posterior:
+    """Every step time and batch must be above 0.
 
     The noise of a repeat is learned: the residuals of a fit with the usual noise give that of the next.
     """
     kept = points if form.pairs else without_pairs(points)
-    at, log_step = Places.of(kept), np.log([each.step_time_s for each in kept])
-    errors = np.array([each.log_error or 0.0 for each in kept])
+    at = Places.of([each.question for each in kept])
+    log_step = np.log([each.step_time_s.value for each in kept])
+    errors = np.array([each.log_error for each in kept])
     bare = [each for each in kept if each.compute_s and each.compute_s > 0 and each.shape.world_size > 1]
-    bare_at, log_bare = Places.of(bare), np.log([each.compute_s or 0.0 for each in bare])
+    bare_at = Places.of([each.question for each in bare])
+    log_bare = np.log([each.compute_s or 0.0 for each in bare])
     on_most = at.world_size == at.world_size.max()
     model = Model(form, float(np.exp(log_step[on_most].min())), float(at.batch.min()))
     steps = np.exp(log_step) / model.unit_s  # none is shorter than its fixed part, or than its batch's
@@ -229,7 +226,7 @@ def fitted(points: Sequence[MeasuredPoint], sweep: Sweep | None = None, form: Fo
         total = NOISE_WEIGHT * NOISE**2 + float((weights * squares).sum())
         noise = math.sqrt(total / (NOISE_WEIGHT + len(kept)))
     slopes = np.asarray(found.jac)
-    return Posterior(model, np.asarray(found.x), np.linalg.inv(slopes.T @ slopes), used)
+    return _Posterior(model, np.asarray(found.x), np.linalg.inv(slopes.T @ slopes), used)
 
 
 class _Prior(NamedTuple):
@@ -242,7 +239,193 @@ class _Prior(NamedTuple):
     high: float = math.inf
 
 
-def without_pairs(points: Sequence[MeasuredPoint]) -> Sequence[MeasuredPoint]:
+def without_pairs(points: Sequence[Measurement]) -> Sequence[Measurement]:
     """The points but those on two nodes, where three larger numbers of nodes are known."""
     larger = {each.shape.nodes for each in points if each.shape.nodes > 2}
     return [each for each in points if each.shape.nodes != 2] if len(larger) >= FEWEST_NODES else points
+
+
+LEAST_FRACTION = 1e-6
+LEAST_NOISE = 0.03  # standard deviation of a logarithm: a repeat differs by that, however well few points fit
+
+
+@dataclass(frozen=True)
+class AmdahlLine:
+    """The law through the points of one batch."""
+
+    serial_fraction: float
+    one_device_s: float
+
+    def speedup(self, world_size: float) -> float:
+        """Of so many devices over one."""
+        return amdahl_speedup(self.serial_fraction, world_size)
+
+    def step_time_s(self, world_size: float) -> float:
+        """A step on so many devices, in s."""
+        return self.one_device_s / self.speedup(world_size)
+
+
+def fit_amdahl(points: Sequence[Measurement]) -> dict[int, AmdahlLine]:
+    """The law of every global batch that was measured at two world sizes or more."""
+    groups: dict[int, list[Measurement]] = defaultdict(list)
+    for point in points:
+        groups[point.question.batch_of_all].append(point)
+    lines = dict[int, AmdahlLine]()
+    for batch, group in sorted(groups.items()):
+        sizes = [each.shape.world_size for each in group]
+        if len(set(sizes)) > 1:
+            lines[batch] = amdahl_line(sizes, [1 / each.step_time_s.value for each in group])
+    return lines
+
+
+def amdahl_line(world_sizes: Sequence[int], rates: Sequence[float]) -> AmdahlLine:
+    """The law fitted to logarithms of rates, in work per s; least absolute residuals, one level for all."""
+    sizes, log_rates = np.array(world_sizes, dtype=np.float64), np.log(rates)
+
+    def residuals(f: float) -> Floats:
+        found = log_rates - _log_speedup(f, sizes)
+        return np.asarray(found - np.median(found), dtype=np.float64)
+
+    f = _least(lambda tried: float(np.abs(residuals(tried)).sum()))
+    return AmdahlLine(f, float(np.exp(-np.median(log_rates - _log_speedup(f, sizes)))))
+
+
+def _log_speedup(f: float, sizes: Floats) -> Floats:
+    return np.asarray(-np.log(f + (1 - f) / sizes), dtype=np.float64)
+
+
+def _least(error: Callable[[float], float]) -> float:
+    """The serial fraction with the smallest error, from none to all."""
+    grid = [LEAST_FRACTION, *np.geomspace(1e-4, 1.0, 41).tolist()]
+    errors = [error(f) for f in grid]
+    best = int(np.argmin(errors))
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+    return float(found.x) if found.fun < errors[best] else grid[best]
+
+
+FEWEST_SIZES = 3
+FARTHEST = 8  # times the largest measured world size
+# Standard deviation of a logarithm, for each doubling beyond what was measured: with it about 90% of the
+# intervals of generated studies hold (benchmarks/prediction.py)
+GROWTH = 0.055
+NEW_BATCH = 0.05  # the same of a batch that was not measured: compute is not quite a line
+DEGREES = 8.0  # of the quantile: the noise is itself an estimate
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The model through the measured points; asks nothing further of them."""
+
+    points: tuple[Measurement, ...]
+    amdahl: Mapping[int, AmdahlLine]  # by global batch, under strong scaling
+    crosses_nodes: bool  # by a measured point, or in a sweep of the network
+    posterior: _Posterior
+
+    @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """Those measured, ascending."""
+        return tuple(sorted({each.shape.world_size for each in self.points}))
+
+    def log_step(self, at: Places) -> tuple[Floats, Floats]:
+        """The logarithms of the steps and their derivatives, shapes ``(rows,)`` and ``(rows, values)``."""
+        return self._with_slopes(lambda values: self.posterior.model.log_step(values, at))
+
+    def _log_one_device(self, at: Places) -> tuple[Floats, Floats]:
+        """The same of one device with the batches of ``at``."""
+        return self._with_slopes(lambda values: self.posterior.model.log_compute(values, at, slowest=0.0))
+
+    def _with_slopes(self, of: Callable[[Floats], Floats]) -> tuple[Floats, Floats]:
+        values = self.posterior.values
+        center, moved = of(values), values + STEP * np.eye(len(values))
+        return center, np.column_stack([(of(each) - center) / STEP for each in moved])
+
+    def _variance(self, slopes: Floats) -> Floats:
+        """Of what has these derivatives, shape ``(rows,)``."""
+        return np.asarray(((slopes @ self.posterior.covariance) * slopes).sum(axis=1))
+
+    def compute_s(self, batch_size: int) -> Estimate:
+        """The step of one device without any other, as a function of the batch, in s."""
+        log, slopes = self._log_one_device(Places.of([Question(Shape((1,)), batch_size)]))
+        return self._estimates(log, self._variance(slopes))[0]
+
+    def predict(self, questions: Sequence[Question]) -> list[Expected]:
+        """An answer to each question, in order; what the points cannot say is refused, with the reason."""
+        at = Places.of(questions)
+        (log_step, by_step), (log_one, by_one) = self.log_step(at), self._log_one_device(at)
+        repeat = max(self.posterior.noise, LEAST_NOISE) ** 2
+        beyond = np.maximum(0.0, np.log2(at.world_size / self.world_sizes[-1]))
+        is_new = ~np.isin(at.batch, [each.question.batch_size for each in self.points])
+        again = repeat + (GROWTH * beyond) ** 2 + (NEW_BATCH * is_new) ** 2
+        steps = self._estimates(log_step, self._variance(by_step) + again)
+        efficiencies = self._estimates(log_one - log_step, self._variance(by_one - by_step) + again)
+        # more devices are neither faster than one nor more efficient, but for noise
+        alone = self._estimates(log_one, self._variance(by_one) + repeat)
+        most = math.exp(t_quantile(DEGREES) * math.sqrt(repeat))
+        return [
+            self._answer(
+                question,
+                replace(step, low=max(step.low, min(one.low, step.value))),
+                replace(efficiency, high=min(efficiency.high, most)),
+            )
+            for question, step, efficiency, one in zip(questions, steps, efficiencies, alone, strict=True)
+        ]
+
+    def _estimates(self, logs: Floats, variances: Floats) -> list[Estimate]:
+        halves = t_quantile(DEGREES) * np.sqrt(variances)
+        return [
+            of_log(float(log), float(half), len(self.points)) for log, half in zip(logs, halves, strict=True)
+        ]
+
+    def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Expected:
+        naive_s = naive_step_time_s(self.points, question)
+        line = self.amdahl.get(question.batch_of_all)
+        amdahl_s = line.step_time_s(question.shape.world_size) if line else None
+        refused = self._refusal(question.shape)
+        return Expected(
+            question,
+            None if refused else step,
+            None if refused else efficiency,
+            naive_step_time_s=naive_s,
+            amdahl_step_time_s=amdahl_s,
+            refused=refused,
+        )
+
+    def _refusal(self, shape: Shape) -> Refusal | None:
+        if len(self.world_sizes) < FEWEST_SIZES:
+            return "too few world sizes"
+        if shape.world_size > FARTHEST * self.world_sizes[-1]:
+            return "too many devices"
+        return "network not crossed" if shape.nodes > 1 and not self.crosses_nodes else None
+
+
+def fit(
+    points: Sequence[Measurement],
+    link: Mapping[LinkKey, Link] | None = None,
+    scaling: ScalingMode | None = None,
+    form: Form = FORM,
+) -> Fitted:
+    """The model fitted to all points together; ``link`` is what a sweep of collectives says of the network.
+
+    ``scaling``, in which the points were measured: under strong scaling Amdahl's law is fitted too.
+
+    Too few world sizes are no error: the predictions then say why they are refused.
+    """
+    sweep = Sweep.of(link)
+    crosses = any(each.shape.nodes > 1 for each in points) or (sweep is not None and sweep.crosses_nodes)
+    amdahl = fit_amdahl(points) if scaling == "strong" else {}
+    return Fitted(tuple(points), amdahl, crosses, _posterior(points, sweep, form))
+
+
+def naive_step_time_s(points: Sequence[Measurement], asked: Question) -> float | None:
+    """The mean step at the largest world size at which the batch was measured; None where it was not.
+
+    Where a global batch is asked for it is that.
+    """
+    same = [each for each in points if each.question.batch_size == asked.batch_size]
+    if asked.global_batch_size is not None:
+        same = [each for each in points if each.question.global_batch_size == asked.global_batch_size]
+    if not same:
+        return None
+    largest = max(each.shape.world_size for each in same)
+    return float(np.mean([each.step_time_s.value for each in same if each.shape.world_size == largest]))

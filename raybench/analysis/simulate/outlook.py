@@ -6,20 +6,21 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, marginal_returns
 from raybench.analysis.objectives import Prices, on_front
-from raybench.analysis.simulate.predict import Fitted, fit
+from raybench.analysis.simulate.fit import Fitted, fit
 from raybench.analysis.simulate.steps import (
     Expected,
     MeasuredGroup,
     MeasuredScaling,
     Measurement,
-    Question,
     ScalingMode,
     Shape,
+    Step,
     measured_scalings,
 )
 from raybench.analysis.stats.statistics import NORMAL_95, Estimate, unpaired_ratio
@@ -59,7 +60,7 @@ def _answers(
     """One batch on every shape."""
     ratio, is_strong = _mean_ratio(group, batch), scaling == "strong"
     for shape in shapes:
-        question = Question.of(shape, batch, scaling, group.passes)
+        question = group.question(shape, batch, scaling)
         if is_strong and batch < shape.world_size * group.passes:
             yield Expected(question, refused="no sample for each device")
             continue
@@ -89,27 +90,11 @@ def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
 
 def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int) -> Estimate:
     """A step of the whole batch on one device: as measured, else as the model has it."""
-    alone = Question.of(Shape((1,)), batch, scaling, group.passes)
+    alone = group.question(Shape((1,)), batch, scaling)
     for each in group.distinct:
         if (each.shape, each.question.batch_size) == (alone.shape, alone.batch_size):
             return each.step_time_s
     return fitted.compute_s(alone.batch_size)
-
-
-def _expected(group: MeasuredGroup, fitted: Fitted, each: Measurement) -> Expected:
-    efficiency = each.efficiency
-    if efficiency is None:
-        alone_s = _one_device_s(group, fitted, group.scaling, each.batch_size)
-        share = 1 / each.shape.world_size if group.scaling == "strong" else 1.0
-        efficiency = unpaired_ratio(alone_s, each.step_time_s).scaled(share)
-    return Expected(
-        each.question,
-        each.step_time_s,
-        efficiency,
-        mean_step_s=each.mean_step_s,
-        joules_per_sample=each.joules_per_sample,
-        is_measured=True,
-    )
 
 
 SURE = 0.95
@@ -119,9 +104,14 @@ SURE = 0.95
 class Way:
     """One way to train: a batch on a shape, with what a run takes."""
 
-    expected: Expected
+    expected: Step
     run: Cost
     on_front: bool = False  # of time and cost: no other way dominates it (``on_front``)
+
+    @property
+    def kind(self) -> Literal["measured", "predicted"]:
+        """Of its step."""
+        return "measured" if isinstance(self.expected, Measurement) else "predicted"
 
     @property
     def spent(self) -> Estimate:
@@ -150,7 +140,7 @@ class Outlook:
 
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
-    measured: tuple[Expected, ...]  # of ``scaling``: by batch, the smallest world size first
+    measured: tuple[Measurement, ...]  # of ``scaling``: by batch, the smallest world size first
     predicted: tuple[Expected, ...]
     fitted: Fitted
     prices: Prices
@@ -218,7 +208,7 @@ def outlook(
     sweep of collectives says of the network. ``at_most`` is in the prices' currency; without a price it has
     no answer.
     """
-    fitted = fit(group.points, link, group.scaling)
+    fitted = fit(group.measurements, link, group.scaling)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":
@@ -226,14 +216,13 @@ def outlook(
     ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
     predicted = [each for batch in batches for each in _answers(group, fitted, asked, batch, ordered)]
     # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
-    shown = group.distinct if asked == group.scaling else ()
-    measured = [_expected(group, fitted, each) for each in shown]
+    measured = group.distinct if asked == group.scaling else ()
     ways = _ways(measured, predicted, run, prices)
     paid = [way for way in ways if way.run.money is not None]
     return Outlook(
         group=group,
         scaling=asked,
-        measured=tuple(measured),
+        measured=measured,
         predicted=tuple(predicted),
         fitted=fitted,
         prices=prices,
@@ -256,19 +245,22 @@ def probability_of_at_most(estimate: Estimate, limit: float) -> float:
     return 0.5 * (1 + math.erf(log / deviation / math.sqrt(2)))
 
 
+def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
+    """What ``run`` costs by this step; None where that is not known."""
+    if step.total_step_s is None:
+        return None
+    time_s = step.total_step_s.scaled(run.samples / step.question.samples)
+    return cost_of(run, time_s, step.shape.world_size, step.shape.nodes, prices, step.joules_per_sample)
+
+
 def _ways(
-    measured: Sequence[Expected], predicted: Sequence[Expected], run: Work, prices: Prices
+    measured: Sequence[Measurement], predicted: Sequence[Expected], run: Work, prices: Prices
 ) -> tuple[Way, ...]:
     """Measured steps, and predicted ones where nothing was measured."""
     known = {(each.batch_size, each.shape) for each in measured}
     new = [each for each in predicted if (each.batch_size, each.shape) not in known]
     every = sorted((*measured, *new), key=lambda each: (each.batch_size, each.shape.world_size, each.shape))
-    ways = list[Way]()
-    for each in every:
-        step_s, size, nodes = each.total_step_s, each.shape.world_size, each.shape.nodes
-        if step_s is not None:
-            time_s = step_s.scaled(run.samples / each.question.samples)
-            ways.append(Way(each, cost_of(run, time_s, size, nodes, prices, each.joules_per_sample)))
+    ways = [Way(each, cost) for each in every if (cost := cost_of_run(run, each, prices)) is not None]
     front = on_front([(way.run.time_s, way.spent) for way in ways])
     return tuple(replace(way, on_front=best) for way, best in zip(ways, front, strict=True))
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import mean
 
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import label
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.reference import one_of_each, same_devices, without_batch
-from raybench.analysis.resolve import Facts
+from raybench.analysis.resolve import ALIKE, Facts
 from raybench.analysis.scaling import one_device
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
 from raybench.analysis.simulate.steps import MeasuredGroup, Measurement, Question, ScalingMode, Shape
@@ -26,13 +28,15 @@ from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.user_input import received
+from raybench.spec.workloads import ScriptSpec
 
 
 def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
     """The headline's setting, or that of ``chosen`` knobs, whatever the batch, placement and world size.
 
     Devices of another kind than the headline's are left out, where it is known, and so are oversubscribed
-    trials. None where nothing that may be fitted was measured.
+    trials. None where nothing that may be fitted was measured, or a script has neither as many samples for
+    each device nor in all.
     """
     usable = [record for record in results.references if not record.config.oversubscribed]
     headline = results.headline
@@ -45,16 +49,39 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     alike = [record for record in usable if without_batch(record.config).same_question(asked)]
     fitted = [record for record in alike if same_devices(record, headline)]
     trials = one_of_each(fitted, lambda each: (each.setting.batch_size, each.world_size, each.placement))
-    others = len(usable) - len(alike)
-    measurements = [_record_measurement(results, record) for record in trials]
+    others, counted = len(usable) - len(alike), _counted(trials)
+    if counted is None:
+        return None
+    mode, ratio = counted
     return MeasuredGroup(
         model=model_name(headline.config.workload),
         setting=label(results.study, headline.config, ["batch_size", "placement"]) if others else "",
-        scaling=headline.config.scaling,
+        scaling=mode,
         passes=headline.config.setting.gradient_accumulation,
-        measurements=(*_one_device(results, trials), *measurements),
+        measurements=(
+            *_one_device(results, trials, mode),
+            *(_record_measurement(results, record, mode, ratio) for record in trials),
+        ),
+        counted=ratio,
         notes=tuple(_notes(results, usable, alike, headline)),
     )
+
+
+def _counted(trials: Sequence[TrialRecord]) -> tuple[ScalingMode, float] | None:
+    """As which scaling the trials are fitted, and how many samples a step has for each of a batch.
+
+    What a study asks for; of a script, which decides itself, by the samples that its steps had.
+    """
+    config = trials[0].config
+    if not isinstance(config.workload, ScriptSpec):
+        return config.scaling, 1.0
+    modes: tuple[ScalingMode, ...] = ("weak", "strong")
+    for mode in modes:
+        found = [(each.steps, _question(each.config, shape_of(each), mode).samples) for each in trials]
+        ratios = [steps.samples_per_step / samples for steps, samples in found if steps is not None]
+        if max(ratios) - min(ratios) <= ALIKE * max(ratios):
+            return mode, mean(ratios)
+    return None
 
 
 def outlook_of_study(results: Facts, run: Work, devices_per_node: int) -> Outlook | None:
@@ -73,18 +100,6 @@ def devices_of_node(environment: Environment, study: Study) -> int:
     return len(environment.gpus)
 
 
-def settings_of(results: Facts) -> tuple[str, ...]:
-    """The values of knobs that were tried, as ``--setting`` takes them."""
-    explored = [name for name in results.study.knobs.explored() if name != "batch_size"]
-    found = {
-        f"{name}={_text(getattr(record.config.setting, name))}"
-        for record in results.references
-        for name in explored
-        if name not in record.config.setting.indifferent(record.config.world_size)
-    }
-    return tuple(sorted(found))
-
-
 def _record_has(config: Configuration, chosen: Mapping[str, str]) -> bool:
     """On one device what has no effect there is whatever is chosen."""
     indifferent = config.setting.indifferent(config.world_size)
@@ -99,7 +114,9 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _record_measurement(results: Facts, record: TrialRecord) -> Measurement:
+def _record_measurement(
+    results: Facts, record: TrialRecord, mode: ScalingMode, counted: float
+) -> Measurement:
     found, config = results.scalings[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
     together, compute_s = level_unit(config, results.buckets, "concurrent"), None
@@ -110,9 +127,9 @@ def _record_measurement(results: Facts, record: TrialRecord) -> Measurement:
     assert record.steps is not None
     joules = record.steps.energy_joules
     return Measurement(
-        _question(config, shape_of(record)),
-        found.step_time_s,
-        compute_s,
+        question=replace(_question(config, shape_of(record), mode), counted=counted),
+        step_time_s=found.step_time_s,
+        compute_s=compute_s,
         efficiency=found.efficiency if over_one else None,
         joules_per_sample=joules / record.steps.samples_per_step if joules else None,
         is_reference=config.placement == choice.default_placement(results.study, config.world_size),
@@ -129,13 +146,13 @@ def shape_of(record: TrialRecord) -> Shape:
     return Shape.even(size, nodes)
 
 
-def _question(config: Configuration, shape: Shape) -> Question:
+def _question(config: Configuration, shape: Shape, mode: ScalingMode) -> Question:
     """What a configuration asks, on ``shape``."""
     setting = config.setting
-    return Question.of(shape, int(setting.batch_size), config.scaling, setting.gradient_accumulation)
+    return Question.of(shape, setting.batch_size, mode, setting.gradient_accumulation)
 
 
-def _one_device(results: Facts, trials: Sequence[TrialRecord]) -> list[Measurement]:
+def _one_device(results: Facts, trials: Sequence[TrialRecord], mode: ScalingMode) -> list[Measurement]:
     """One device where it has no trial of its own: in the rounds of the most devices, as costs have it."""
     known = {record.config.setting.batch_size for record in trials if record.config.world_size == 1}
     found = list[Measurement]()
@@ -144,8 +161,14 @@ def _one_device(results: Facts, trials: Sequence[TrialRecord]) -> list[Measureme
         if batch in known or one is None or one.baseline is None or not one.baseline.paired:
             continue
         known.add(batch)
-        alone, step_s = _question(record.config, Shape((1,))), one.step_time_s
-        found.append(Measurement(alone, step_s, step_s.value, mean_step_s=one.mean_step_s))
+        found.append(
+            Measurement(
+                question=_question(record.config, Shape((1,)), mode),
+                step_time_s=one.step_time_s,
+                compute_s=one.step_time_s.value,
+                mean_step_s=one.mean_step_s,
+            )
+        )
     return found
 
 
@@ -192,8 +215,12 @@ def groups_of_table(
             f"--scaling: {said[0]}, as the column scaling of {table.path} says (received {asked})"
         )
     families = _grouped(table.rows, lambda row: (row.model, row.context, row.scaling or scaling))
-    groups = [_group(table, rows, scaling, chosen or {}, len(families)) for rows in families.values()]
-    return [group for group in groups if group is not None] or _refuse(table, chosen or {})
+    groups = [_group(table, rows, scaling, chosen or {}) for rows in families.values()]
+    found = [group for group in groups if group is not None]
+    if not found:
+        asked_for = received(knobs_words(chosen or {}))
+        raise RequestError(f"--setting: values of one setting that {table.path} has (received {asked_for})")
+    return found
 
 
 def _grouped(
@@ -228,7 +255,6 @@ def _group(
     family: Sequence[MeasuredRow],
     scaling: ScalingMode,
     chosen: Mapping[str, str],
-    num_models: int,
 ) -> MeasuredGroup | None:
     settings = _by_setting(family)
     every = [dict(_knobs(rows[-1])) for rows in settings]
@@ -244,7 +270,7 @@ def _group(
         others = plural(len(settings) - 1, "other setting")
         notes.append(f"fitted: {words}; {others} left out (--setting KNOB=VALUE chooses)")
     return MeasuredGroup(
-        model=_name(table, rows[0], num_models),
+        model=_name(table, rows[0]),
         setting=words,
         scaling=mode,
         passes=passes,
@@ -253,27 +279,20 @@ def _group(
     )
 
 
-def _refuse(table: MeasuredTable, chosen: Mapping[str, str]) -> list[MeasuredGroup]:
-    words = ", ".join(f"{name}={value}" for name, value in chosen.items())
-    values: dict[str, set[str]] = {}
-    for name, value in (each for row in table.rows if row.world_size > 1 for each in _knobs(row)):
-        values.setdefault(name, set()).add(value)
-    there = [f"{name}={each}" for name, known in values.items() if len(known) > 1 for each in sorted(known)]
-    known = ", ".join(there) or "one setting alone"
-    raise RequestError(f"--setting: one that {table.path} has: {known} (received {received(words)})")
+def knobs_words(chosen: Mapping[str, str]) -> str:
+    """Values of knobs, as ``--setting`` takes them."""
+    return ",".join(f"{name}={value}" for name, value in chosen.items())
 
 
-def _name(table: MeasuredTable, row: MeasuredRow, num_models: int) -> str:
+def _name(table: MeasuredTable, row: MeasuredRow) -> str:
     """The model, and what distinguishes it from others of its name."""
     models = {each.context for each in table.rows if each.model == row.model}
-    if num_models == 1 or len(models) == 1:
-        return row.model
     differing = [
         value
         for place, (_, value) in enumerate(row.context)
         if value and len({context[place] for context in models}) > 1
     ]
-    return f"{row.model} ({', '.join(differing)})"
+    return f"{row.model} ({', '.join(differing)})" if differing else row.model
 
 
 def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: int) -> Measurement:
@@ -286,9 +305,9 @@ def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_no
         compute_s = row.step_time_s - row.communication_s
     samples = row.global_batch_size or asked.samples
     return Measurement(
-        asked,
-        step_s,
-        compute_s,
+        question=asked,
+        step_time_s=step_s,
+        compute_s=compute_s,
         joules_per_sample=row.energy_joules / samples if row.energy_joules else None,
         mean_step_s=step_s.scaled(row.mean_step_time_s / row.step_time_s) if row.mean_step_time_s else None,
     )

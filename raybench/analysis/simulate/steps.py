@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -49,24 +49,6 @@ class Shape:
         return Shape((per_node,) * full + ((rest,) if rest else ()))
 
 
-@dataclass(frozen=True)
-class MeasuredPoint:
-    """One measured step: the mean over steps of the slowest rank.
-
-    ``compute_s`` is that of the bare step on all devices at once, where that was measured (``concurrent``, or
-    the step less its communication); ``log_error`` is the standard error of the logarithm of
-    ``step_time_s``, None where it is not known. ``global_batch_size``: that of strong scaling as it was asked
-    for, which devices may divide unevenly.
-    """
-
-    shape: Shape
-    batch_size: int  # per device
-    step_time_s: float
-    compute_s: float | None = None
-    log_error: float | None = None
-    global_batch_size: int | None = None
-
-
 ScalingMode = Literal["weak", "strong"]
 
 
@@ -81,6 +63,7 @@ class Question:
     batch_size: int
     global_batch_size: int | None = None
     passes: int = 1
+    counted: float = 1.0  # samples that the workload counts for each of a batch
 
     @classmethod
     def of(cls, shape: Shape, batch_size: int, scaling: ScalingMode, passes: int) -> Question:
@@ -98,22 +81,28 @@ class Question:
         return self.global_batch_size or self.batch_size
 
     @property
-    def samples(self) -> int:
+    def batch_of_all(self) -> int:
         """Of all devices in one step."""
         return self.global_batch_size or self.batch_size * self.passes * self.shape.world_size
 
-
-# why a question has no answer
-Refusal = Literal[
-    "too few world sizes", "too many devices", "network not crossed", "no sample for each device"
-]
+    @property
+    def samples(self) -> float:
+        """Of all devices in one step, as the workload counts them."""
+        return self.counted * self.batch_of_all
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A question, and in classes below what is known of it."""
+class Step:
+    """A question, and what is known of its step; None where that is nothing.
+
+    ``efficiency`` is over one device: of the throughput for each device (weak), of the step time (strong).
+    """
 
     question: Question
+    step_time_s: Estimate | None = None
+    efficiency: Estimate | None = None
+    mean_step_s: Estimate | None = None  # over all rounds; None: as ``step_time_s``
+    joules_per_sample: float | None = None
 
     @property
     def shape(self) -> Shape:
@@ -125,52 +114,61 @@ class Answer:
         """As it is asked for."""
         return self.question.asked_batch
 
-
-@dataclass(frozen=True)
-class Expected(Answer):
-    """A step, measured or predicted; or why there is no prediction.
-
-    ``step_time_s`` and ``efficiency`` have 95% intervals, of a prediction for a new measurement; efficiency
-    is over one device: of the throughput for each device (weak), of the step time (strong).
-    ``naive_step_time_s`` says that the step stays as at the largest measured world size;
-    ``amdahl_step_time_s`` follows Amdahl's law, under strong scaling. Where ``refused`` holds a reason the
-    predicted values are None.
-    """
-
-    step_time_s: Estimate | None = None
-    efficiency: Estimate | None = None
-    naive_step_time_s: float | None = None
-    amdahl_step_time_s: float | None = None
-    refused: Refusal | None = None
-    mean_step_s: Estimate | None = None  # over all rounds; None: as ``step_time_s``
-    joules_per_sample: float | None = None
-    is_measured: bool = False
-
     @property
     def total_step_s(self) -> Estimate | None:
         """The mean step, of which totals are made."""
         return self.mean_step_s or self.step_time_s
 
 
-@dataclass(frozen=True)
-class Measurement(Answer):
-    """One measured step. The interval of ``step_time_s`` has no width where nobody said (n is 1 then)."""
+# why a question has no answer
+Refusal = Literal[
+    "too few world sizes", "too many devices", "network not crossed", "no sample for each device"
+]
+How = Literal["as if", "simulated", "fit", "law"]
+# the steps here, the network's, the wait for the slowest, and how a step is simulated
+Input = Literal["rounds", "latency", "bandwidth", "stragglers", "model"]
 
-    step_time_s: Estimate
-    compute_s: float | None = None  # as of a ``MeasuredPoint``
-    efficiency: Estimate | None = None  # over one device, where it was measured in the same rounds
-    joules_per_sample: float | None = None
-    is_reference: bool = False  # of its batch and shape: the figure that reports have
-    mean_step_s: Estimate | None = None  # over all rounds, of which totals are made; None: as ``step_time_s``
+
+@dataclass(frozen=True)
+class Expected(Step):
+    """A step that was not measured so; or why there is no prediction.
+
+    Intervals are those of a new measurement. ``naive_step_time_s`` says that the step stays as at the largest
+    measured world size; ``amdahl_step_time_s`` follows Amdahl's law, under strong scaling. Where ``refused``
+    holds a reason the predicted values are None.
+    """
+
+    how: How = "fit"
+    naive_step_time_s: float | None = None
+    amdahl_step_time_s: float | None = None
+    refused: Refusal | None = None
+    network: str | None = None  # that joins the devices; None: as they are joined here
+    shares: tuple[tuple[Input, float], ...] = ()  # of the variance behind the interval, by what has it
+    held_s: float | None = None  # by which a step's collectives were held longer
+    waited_s: float | None = None  # for the slowest device, in a step
 
     @property
-    def point(self) -> MeasuredPoint:
-        """What a model is fitted to."""
-        step_s, half, asked = self.step_time_s, self.step_time_s.log_half_width, self.question
-        error = half / NORMAL_95 if half > 0 and math.isfinite(half) else None
-        return MeasuredPoint(
-            asked.shape, asked.batch_size, step_s.value, self.compute_s, error, asked.global_batch_size
-        )
+    def speedup(self) -> Estimate | None:
+        """Over one device."""
+        return self.efficiency and self.efficiency.scaled(self.shape.world_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(Step):
+    """One measured step. The interval of ``step_time_s`` has no width where nobody said (n is 1 then).
+
+    ``efficiency`` where it was measured in the same rounds.
+    """
+
+    step_time_s: Estimate
+    compute_s: float | None = None  # of the bare step on all devices at once: measured, or less communication
+    is_reference: bool = False  # of its batch and shape: the figure that reports have
+
+    @property
+    def log_error(self) -> float:
+        """The standard error of the step's logarithm; 0 where nobody said."""
+        half = self.step_time_s.log_half_width
+        return half / NORMAL_95 if math.isfinite(half) else 0.0
 
 
 @dataclass(frozen=True)
@@ -182,12 +180,12 @@ class MeasuredGroup:
     scaling: ScalingMode
     passes: int  # micro-batches of a step: gradient accumulation
     measurements: tuple[Measurement, ...]
+    counted: float = 1.0  # as of a ``Question``
     notes: tuple[str, ...] = ()
 
-    @property
-    def points(self) -> tuple[MeasuredPoint, ...]:
-        """What a model is fitted to."""
-        return tuple(each.point for each in self.measurements)
+    def question(self, shape: Shape, batch_size: int, scaling: ScalingMode) -> Question:
+        """A batch, as it is asked for, on ``shape``."""
+        return replace(Question.of(shape, batch_size, scaling, self.passes), counted=self.counted)
 
     @property
     def world_sizes(self) -> tuple[int, ...]:
@@ -222,8 +220,8 @@ def _mean(repeats: Sequence[Measurement]) -> Measurement:
         return first
     means_s = [each.mean_step_s or each.step_time_s for each in repeats]
     return Measurement(
-        first.question,
-        _over_repeats([each.step_time_s for each in repeats]),
+        question=first.question,
+        step_time_s=_over_repeats([each.step_time_s for each in repeats]),
         mean_step_s=_over_repeats(means_s) if any(each.mean_step_s for each in repeats) else None,
     )
 
@@ -236,8 +234,8 @@ def _over_repeats(times_s: Sequence[Estimate]) -> Estimate:
     return of_log(sum(logs) / len(logs), half, sum(each.n for each in times_s), len(times_s))
 
 
-@dataclass(frozen=True)
-class MeasuredScaling(Answer):
+@dataclass(frozen=True, kw_only=True)
+class MeasuredScaling(Step):
     """How one batch scales on one shape; None where no smaller world size was measured with it.
 
     The baseline itself, and other shapes of as many devices, have no status: nothing was scaled.
@@ -250,7 +248,6 @@ class MeasuredScaling(Answer):
     throughput_samples_per_s: Estimate
     baseline_world_size: int | None
     speedup: Estimate | None
-    efficiency: Estimate | None
     status: Status | None
 
 

@@ -256,26 +256,23 @@ def as_slower_computing(model: StepModel, cap: BucketCap, measured_s: float) -> 
     def slowed(slowdown: float) -> StepModel:
         return replace(model, wire=replace(model.wire, slowdown=slowdown))
 
-    return as_constant(_until(slowed, 0.0, model.most_slowdown, cap, measured_s), cap, measured_s)
+    return _as_far(slowed, 0.0, model.most_slowdown, cap, measured_s)
 
 
 def as_slower_transfers(model: StepModel, cap: BucketCap, measured_s: float) -> StepModel:
     """Transfers are slower, or faster, than alone, as far as that explains it; the rest is a constant."""
-
-    def slower(factor: float) -> StepModel:
-        return replace(model, wire=model.wire.scaled(factor))
-
-    return as_constant(_until(slower, 0.25, 4.0, cap, measured_s), cap, measured_s)
+    return _as_far(lambda factor: replace(model, wire=model.wire.scaled(factor)), 0.25, 4.0, cap, measured_s)
 
 
 WAYS: tuple[Way, ...] = (as_slower_computing, as_constant, as_slower_transfers)
 
 
-def _until(
+def _as_far(
     changed: Callable[[float], StepModel], low: float, high: float, cap: BucketCap, measured_s: float
 ) -> StepModel:
     """``changed`` by as much, within the bounds, that the step, which grows with it, is the measured one."""
-    return changed(crossing(lambda amount: changed(amount).simulated_s(cap) - measured_s, low, high))
+    amount = crossing(lambda tried: changed(tried).simulated_s(cap) - measured_s, low, high)
+    return as_constant(changed(amount), cap, measured_s)
 
 
 def crossing(rising: Callable[[float], float], low: float, high: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,20 +69,12 @@ class Change:
 
 
 @dataclass(frozen=True)
-class ComputeOfBatch:
-    """What the passes of a micro-batch take at another batch, over what they take at the trial's own."""
-
-    factor: float
-    half: float  # of an interval of either, relative
-
-
-@dataclass(frozen=True)
 class Rates:
     """What a change is taken to do besides the schedule; alternatives of it make an interval."""
 
-    passes: float = 1.0  # forward and backward pass, by the batch
-    cast: float = 1.0  # of the copies that compression makes, over a copy of the gradients
-    s_per_byte: float | None = None  # of another link; None: the model's own
+    passes: float  # forward and backward pass, by the batch
+    s_per_byte: float | None  # of another link; None: the model's own
+    cast: float  # of the copies that compression makes, over a copy of the gradients
 
 
 def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> list[float]:
@@ -102,28 +94,28 @@ FIXED_SHARE = 0.2  # of computing, that may not grow with the batch where one ba
 ANY_BATCH = ("batch_size", "scaling", "world_size", "placement", "oversubscribed", "seed")
 
 
-def compute_of_batch(
+def _passes_of_batch(
     record: TrialRecord, micro_batch: int, fixed_s: float, others: Iterable[TrialRecord] = ()
-) -> ComputeOfBatch:
-    """Forward and backward pass at ``micro_batch`` samples, over those of ``record``'s own.
+) -> list[float]:
+    """Forward and backward pass at ``micro_batch`` samples, over those of ``record``'s own; then its ends.
 
     From the steps of one device alone, of which ``fixed_s`` (the optimizer) are none of it, where
     ``others`` have them at a second batch; else in proportion.
     """
     own = record.config.batch_size
     if micro_batch == own:
-        return ComputeOfBatch(1.0, 0.0)
+        return [1.0]
     alone = _alone([record, *others], record.config)
     times = {batch: max(each.value - fixed_s, 0.1 * each.value) for batch, each in alone.items()}
     if own not in times or len(times) == 1:
-        ratio = micro_batch / own
-        fixed = FIXED_SHARE + (1 - FIXED_SHARE) * ratio
-        return ComputeOfBatch(ratio, abs(fixed / ratio - 1))
-    noise = max(each.relative_half_width for each in alone.values())
-    if micro_batch in times:
-        return ComputeOfBatch(times[micro_batch] / times[own], noise)
-    outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
-    return ComputeOfBatch(_line(times, own, micro_batch), noise * outside)
+        factor = micro_batch / own
+        half = abs((FIXED_SHARE + (1 - FIXED_SHARE) * factor) / factor - 1)
+    else:
+        factor = times[micro_batch] / times[own] if micro_batch in times else _line(times, own, micro_batch)
+        # what is measured, or between, is known as well as that
+        outside = max(min(times) / micro_batch, micro_batch / max(times), 1.0)
+        half = outside * max(each.relative_half_width for each in alone.values())
+    return [factor, factor * (1 + half), factor * (1 - min(half, 0.9))]
 
 
 def _line(times: Mapping[int, float], own: int, micro_batch: int) -> float:
@@ -152,7 +144,7 @@ def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, E
 # of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
 LINK_WITHIN = 0.05  # half the interval of the logarithm of a link's rate
-CASTS = (0.0, 3.0)  # copies, in place of one, that compressing a bucket may take
+CASTS = (1.0, 0.0, 3.0)  # copies that compressing a bucket takes, and may take instead
 
 
 @dataclass(frozen=True)
@@ -228,28 +220,27 @@ def what_if(
     steps, by default of these records: its own, and those that are only compared with predicted ones. Raises
     ``RequestError`` for a global batch that devices and micro-batches do not divide.
     """
-    fit = fit or Measured([record, *others])
-    trial = _Trial.of(record, others, links, fit)
+    trial = _Trial.of(record, others, links, fit or Measured([record, *others]))
     if trial is None:
         return None
-    listed = trial.listed(fit) if with_list else None
+    listed = trial.listed() if with_list else None
     if listed is not None and listed.is_proposed:
         changes = list(dict.fromkeys([*changes, listed.point.change]))
     return WhatIf(
         record=record,
         step_time_s=trial.step_s,
         simulated_s=trial.bare.simulated_s(record.config.setting.bucket_cap_mb),
-        points=tuple(trial.predict(change, others, fit) for change in changes),
+        points=tuple(trial.predict(change) for change in changes),
         listed=listed,
     )
 
 
-def step_models(record: TrialRecord, others: Sequence[TrialRecord], fit: Measured) -> tuple[StepModel, ...]:
+def step_models(record: TrialRecord, fit: Measured) -> tuple[StepModel, ...]:
     """Models of the step of ``record``, by its trial and the wire that others show, the reported one first.
 
     All say of it what was measured. Empty without a timeline.
     """
-    trial = _Trial.of(record, others, None, fit)
+    trial = _Trial.of(record, fit.records, None, fit)
     return () if trial is None else trial.models
 
 
@@ -264,6 +255,8 @@ class _Trial:
     """A measured trial, and the models that all say of it what was measured."""
 
     record: TrialRecord
+    others: Sequence[TrialRecord]
+    fit: Measured
     timeline: GradientTimeline
     step_s: Estimate
     bare: StepModel  # as simulated
@@ -297,25 +290,28 @@ class _Trial:
         models = [way(bare, cap, step_s.value) for way in WAYS]
         models += [WAYS[0](model, cap, step_s.value) for model in bent]
         drifted = [replace(models[0], compute=alone.compute.scaled(each)) for each in factors(alone.drift)]
-        return cls(record, timeline, step_s, bare, known, tuple(models), tuple(drifted))
+        return cls(record, others, fit, timeline, step_s, bare, known, tuple(models), tuple(drifted))
 
-    def predict(self, change: Change, others: Sequence[TrialRecord], fit: Measured) -> Predicted:
+    def predict(self, change: Change) -> Predicted:
         config, first, is_own_link = self.record.config, self.models[0], change.link_bits_per_s is None
         setting = change.setting(config.setting)
         self._check(setting)
-        changes = set(setting.differences(config.setting))
-        at_batch = compute_of_batch(self.record, config.micro_batch(setting), first.compute.after_s, others)
-        s_per_byte, *bent = self._link(change)
-        rates = Rates(at_batch.factor, s_per_byte=s_per_byte)
+        changes, micro_batch = set(setting.differences(config.setting)), config.micro_batch(setting)
+        # of each the value taken, then what else it may be
+        passes = _passes_of_batch(self.record, micro_batch, first.compute.after_s, self.others)
+        links, casts = self._link(change), CASTS if "gradient_compression" in changes else CASTS[:1]
+        rates = Rates(passes[0], links[0], casts[0])
         best_s = first_s = self._step_s(first, setting, rates)
         of_model, missed = 0.0, 0.0
         if is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting):
             # nothing changes but a cap that no bucket reaches: what was measured is no guess
             best_s = self.step_s.value
         else:
-            casts = CASTS if "gradient_compression" in changes else ()
+            may_be = [replace(rates, passes=each) for each in passes[1:]]
+            may_be += [replace(rates, s_per_byte=each) for each in links[1:]]
+            may_be += [replace(rates, cast=each) for each in casts[1:]]
             ends = [self._step_s(model, setting, rates) for model in self.models[1:]]
-            ends += [self._step_s(first, setting, each) for each in _ends(rates, at_batch, bent, casts)]
+            ends += [self._step_s(first, setting, each) for each in may_be]
             of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
             # what the simulation misses may be of this one trial, so that there is nothing of it in another
             missed = math.log(self._step_s(self.bare, setting, rates) / best_s)
@@ -333,11 +329,11 @@ class _Trial:
             step_time_s=step_s,
             exposed_s=max(best_s - self._changed(first, setting, rates).compute.step_s, 0.0),
             throughput_samples_per_s=inverse(step_s).scaled(samples),
-            gain=Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
-            measured_s=self._measured(setting, fit) if is_own_link else None,
+            gain=gain.plus(-1),
+            measured_s=self._measured(setting) if is_own_link else None,
         )
 
-    def listed(self, fit: Measured) -> ListedSizes | None:
+    def listed(self) -> ListedSizes | None:
         """The best list of bucket sizes; one that was tested before any other.
 
         None where DDP does not fill its buckets in the order of a list, or the compiler splits the backward
@@ -347,20 +343,16 @@ class _Trial:
         if own.find_unused_parameters or own.static_graph or own.compile or not self._as_of_ddp:
             return None
         single, found = best_caps(self.models[0])
-        cap = self._tested(fit) or found
+        cap = self._tested() or found
         logs = [math.log(model.step_s(single) / model.step_s(cap)) for model in self.models]
         of_model = math.hypot(MODEL_ERROR, *(each - logs[0] for each in logs[1:]))
         gain = _within(math.exp(logs[0]), of_model, self.step_s.n)
-        return ListedSizes(
-            self.predict(Change(bucket_cap_mb=cap), (), fit),
-            single,
-            Estimate(gain.value - 1, gain.low - 1, gain.high - 1, gain.n),
-        )
+        return ListedSizes(self.predict(Change(bucket_cap_mb=cap)), single, gain.plus(-1))
 
-    def _tested(self, fit: Measured) -> BucketCap | None:
+    def _tested(self) -> BucketCap | None:
         """Bucket sizes that were tested in the place of the trial's own, and no other change with them."""
         config = self.record.config
-        tests = (each.config for each in fit.records if each.request.role == "verification")
+        tests = (each.config for each in self.fit.records if each.request.role == "verification")
         return next(
             (
                 each.setting.bucket_cap_mb
@@ -450,26 +442,15 @@ class _Trial:
         config = self.record.config
         return config.micro_batch(setting) * config.world_size * setting.gradient_accumulation
 
-    def _measured(self, setting: Setting, fit: Measured) -> Estimate | None:
+    def _measured(self, setting: Setting) -> Estimate | None:
         """The step of ``setting`` at the trial's place, as measured."""
         config = self.record.config
         if setting == config.setting:
             return self.step_s
         place = config.world_size, config.ANY_WORKERS
         asked = config.model_copy(update={"setting": setting}).key(*place)
-        found = next((each for each in fit.records if each.config.key(*place) == asked), None)
-        return None if found is None else fit.scaling(found).step_time_s
-
-
-def _ends(
-    rates: Rates, at_batch: ComputeOfBatch, s_per_byte: Sequence[float | None], casts: Sequence[float]
-) -> Iterator[Rates]:
-    """What else the passes at another batch, another link, and the copies of compression may take."""
-    if at_batch.half:
-        for factor in (1 + at_batch.half, 1 - min(at_batch.half, 0.9)):
-            yield replace(rates, passes=rates.passes * factor)
-    yield from (replace(rates, s_per_byte=each) for each in s_per_byte)
-    yield from (replace(rates, cast=each) for each in casts)
+        found = next((each for each in self.fit.records if each.config.key(*place) == asked), None)
+        return None if found is None else self.fit.scaling(found).step_time_s
 
 
 def _share(setting: Setting, timeline: GradientTimeline) -> float:

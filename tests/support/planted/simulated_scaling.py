@@ -7,12 +7,14 @@ noise.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
+from raybench.analysis.simulate.steps import Measurement, Question, Shape
+from raybench.analysis.stats.statistics import NORMAL_95, Estimate
 
 LawName = Literal["ring", "tree", "hierarchical", "adaptdl", "ernest", "usl"]
 LAWS: tuple[LawName, ...] = get_args(LawName)
@@ -127,6 +129,18 @@ class Universal:
         return (self.fixed_s + self.sample_s * batch_size) * lost
 
 
+def measured_step(
+    shape: Shape, batch_size: int, step_s: float, log_error: float = 0.0, **fields: Any
+) -> Measurement:
+    """A measurement of a batch per device; ``fields`` of its question, and ``compute_s``."""
+    compute_s, factor = fields.pop("compute_s", None), math.exp(NORMAL_95 * log_error)
+    return Measurement(
+        question=Question(shape, batch_size, **fields),
+        step_time_s=Estimate(step_s, step_s / factor, step_s * factor, 1),
+        compute_s=compute_s,
+    )
+
+
 @dataclass(frozen=True)
 class SimulatedStudy:
     """A law with its noise: what is measured, and what another measurement would bring."""
@@ -136,7 +150,7 @@ class SimulatedStudy:
     placed: float  # of a shape's logarithm: what one start has and another has not
     seed: int
 
-    def measure(self, question: Question) -> MeasuredPoint:
+    def measure(self, question: Question) -> Measurement:
         """One measurement of a shape and batch: always the same one."""
         workers = question.shape.workers
         start = np.random.default_rng((self.seed, 2, *workers)).normal(0, self.placed)
@@ -144,7 +158,7 @@ class SimulatedStudy:
         disturbed = OUTLIER if rng.random() < OUTLIERS else 1.0
         step_s = self.law.step_time_s(question.shape, question.batch_size)
         noise = float(np.exp(start * (len(workers) > 1) + rng.normal(0, self.repeat)))
-        return MeasuredPoint(question.shape, question.batch_size, step_s * noise * disturbed)
+        return measured_step(question.shape, question.batch_size, step_s * noise * disturbed)
 
 
 def draw(law: LawName, seed: int, unit_batch: int = 32) -> SimulatedStudy:

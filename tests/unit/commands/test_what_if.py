@@ -12,6 +12,7 @@ from raybench import study as command_line
 from raybench.analysis import analyse
 from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import make_console
+from raybench.commands.predict import PredictOptions
 from raybench.commands.predict_run import parse_changes, run_what_if
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
@@ -35,7 +36,8 @@ def directory(folder: Path, *records: TrialRecord) -> Path:
 def printed(results: Path, text: str, **options: object) -> str:
     console = make_console(io.StringIO())
     console.width = 200
-    assert run_what_if(results, parse_changes(text), console, **options) == 0  # type: ignore[arg-type]
+    asked = PredictOptions([results], what_if=text, **options)  # type: ignore[arg-type]
+    assert run_what_if(asked, console) == 0
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -91,8 +93,9 @@ def test_a_directory_that_cannot_say_is_refused(tmp_path: Path) -> None:
         printed(results, "bucket_cap_mb=1")
     with pytest.raises(RequestError, match="a results directory"):
         printed(tmp_path / "nothing", "bucket_cap_mb=1")
+    able = directory(tmp_path / "able", trial())
     with pytest.raises(RequestError, match="a study, not a sweep"):
-        printed(results, "bucket_cap_mb=1", communication=results)
+        printed(able, "bucket_cap_mb=1", communication=able)
 
 
 def test_options_that_go_elsewhere_are_refused(tmp_path: Path) -> None:

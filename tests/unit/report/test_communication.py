@@ -13,8 +13,8 @@ from rich.console import Console
 from raybench.analysis.collectives import SweepResults, analyse_sweep
 from raybench.report.communication import (
     answer_of_sweep,
+    draw_messages,
     links_table,
-    messages_plot,
     not_measured_table,
     print_sweep,
     sweep_answer,
@@ -89,11 +89,11 @@ def test_a_part_that_failed_is_named() -> None:
     assert answers(found)["Failed"] == "1 crashed (planted)."
 
 
-def test_the_plot_shows_the_headline(results: SweepResults) -> None:
-    plot = messages_plot(results)
-    assert plot is not None
-    assert plot.title.startswith("4 devices")
-    assert [line.label for line in plot.times] == ["all_reduce", "reduce_scatter", "all_gather"]
+def test_the_plot_shows_a_place(results: SweepResults) -> None:
+    assert results.headline is not None
+    left, right = draw_messages(results, results.headline).axes
+    assert [axes.get_ylabel() for axes in (left, right)] == ["time (µs)", "bus bandwidth (GB/s)"]
+    assert len(right.containers) == 3  # a line with error bars for each collective
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -12,8 +12,9 @@ from raybench.analysis.objectives import Prices
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
-from raybench.report.more_devices import more_sentences, more_table
 from raybench.report.prediction import (
+    more_sentences,
+    more_table,
     outlook_sentences,
     prediction_table,
     refusals_words,
@@ -77,7 +78,7 @@ def test_a_fit_has_a_row_for_each_number_of_devices() -> None:
     table = more_table(results.more_devices, run_of(), Prices())
     assert [row[:3] for row in table.rows] == [(size, "fit", "128") for size in ("8", "16", "32")]
     assert table.caption.startswith("Fit: a model of the step")
-    runs = [way.run.time_s.value for way in results.outlook.ways if not way.expected.is_measured]
+    runs = [way.run.time_s.value for way in results.outlook.ways if way.kind == "predicted"]
     assert len(runs) == 6  # of both batches
     gustafson = [each.heading for each in table.columns].index("by Gustafson's law")
     assert all(row[gustafson] != NONE for row in table.rows)
@@ -93,7 +94,7 @@ def test_two_numbers_of_devices_have_a_table_by_a_law() -> None:
     assert all(" [" in row[-1] for row in table.rows)  # the time of a run
     assert [row[4].split("x")[0] for row in table.rows] == ["2.29", "2.91", "3.37"]
     assert table.caption.startswith("By Amdahl's law, not predicted: f = 25%")
-    assert "more than 4.00 (1/f)" in table.caption
+    assert "at most 4.00x (1/f)" in table.caption
     table = by_law(planted({(32,): exactly(0.8)}, "batch_size"))
     assert [row[4].split("x")[0] for row in table.rows] == ["2.80", "5.20", "10.0"]
     assert [row[2] for row in table.rows] == ["32"] * 3

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.simulate.as_if import Array, MoreDevices, as_if_on, more_devices
+from raybench.analysis.simulate.as_if import MoreDevices, as_if_on, more_devices
+from raybench.analysis.stats.pool import Array
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf
 from raybench.records.results import Block, HeldSteps
@@ -104,9 +105,9 @@ def test_a_law_stands_next_to_what_was_measured() -> None:
     """Gustafson's, under weak scaling: n - f (n - 1), with f by the speed-up of two devices."""
     more = found(with_as_if(trial(), AsIf(world_size=8)))
     f = 2 - 2 * LOCAL_S / (LOCAL_S + exposed_s("default"))
-    assert more.law is None
-    assert more.by_law is not None
-    ((size, speedup),) = more.by_law.speedups
+    assert [each.how for each in more.points] == ["as if"]
+    assert more.law is not None
+    ((size, speedup),) = more.law.speedups
     assert (size, speedup.value) == (8, pytest.approx(8 - 7 * f, rel=1e-3))
 
 

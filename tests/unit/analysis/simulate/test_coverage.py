@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from raybench.analysis.simulate.predict import fit
-from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
-from tests.support.planted.simulated_scaling import LAWS, draw
+from raybench.analysis.simulate.fit import fit
+from raybench.analysis.simulate.steps import Measurement, Question, Shape
+from tests.support.planted.simulated_scaling import LAWS, draw, measured_step
 
 MEASURED = [(Shape.even(n, -(-n // 4)), batch) for n in (1, 2, 4, 8, 16) for batch in (32, 128)]
 ASKED = [Question(Shape((4,) * m), batch) for m in (8, 16) for batch in (32, 128)]
@@ -29,7 +29,7 @@ def check_laws(studies: int) -> None:
             study = draw(law, seed)
             found = fit([study.measure(Question(*each)) for each in MEASURED])
             for answer in found.predict(ASKED):
-                truth_s = study.measure(answer.question).step_time_s
+                truth_s = study.measure(answer.question).step_time_s.value
                 assert answer.step_time_s is not None
                 assert answer.naive_step_time_s is not None
                 held.append(not answer.step_time_s.excludes(truth_s))
@@ -54,17 +54,17 @@ def check_traces(data_dir: Path, model: str) -> None:
     answers = found.predict([Question(each.shape, each.batch_size) for each in held])
     steps = [answer.step_time_s for answer in answers if answer.step_time_s]
     assert len(steps) == len(held)  # nothing is refused
-    errors = [abs(step.value / each.step_time_s - 1) for step, each in zip(steps, held, strict=True)]
-    holds = [not step.excludes(each.step_time_s) for step, each in zip(steps, held, strict=True)]
+    errors = [abs(step.value / each.step_time_s.value - 1) for step, each in zip(steps, held, strict=True)]
+    holds = [not step.excludes(each.step_time_s.value) for step, each in zip(steps, held, strict=True)]
     assert np.mean(errors) < 0.15
     assert np.mean(holds) >= 0.80
     assert np.mean([step.relative_half_width for step in steps]) < 0.30
 
 
-def read(directory: Path, model: str) -> list[MeasuredPoint]:
+def read(directory: Path, model: str) -> list[Measurement]:
     points = []
     with (directory / f"{model}-placements.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             shape = Shape(tuple(map(int, row["placement"])))
-            points.append(MeasuredPoint(shape, int(row["local_bsz"]), float(row["step_time"])))
+            points.append(measured_step(shape, int(row["local_bsz"]), float(row["step_time"])))
     return points

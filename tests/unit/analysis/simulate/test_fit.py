@@ -17,13 +17,12 @@ from raybench.analysis.simulate.fit import (
     Places,
     Sweep,
     expected_maximum,
-    fitted,
+    fit,
     without_pairs,
 )
-from raybench.analysis.simulate.predict import fit
-from raybench.analysis.simulate.steps import MeasuredPoint, Question, Shape
+from raybench.analysis.simulate.steps import Measurement, Question, Shape
 from raybench.analysis.stats.statistics import of_log
-from tests.support.planted.simulated_scaling import AdaptDL, Ernest, Law
+from tests.support.planted.simulated_scaling import AdaptDL, Ernest, Law, measured_step
 
 SHAPES = [Shape((w,) * m) for m in (1, 2, 3, 4) for w in (1, 2, 4)]
 BATCHES = (16, 32, 64, 128)
@@ -37,17 +36,19 @@ def steps_s(asked: list[Question]) -> np.ndarray:
     return np.exp(MODEL.log_step(PLANTED, Places.of(asked)))
 
 
-def measured(noise: float = 0.0, seed: int = 3) -> list[MeasuredPoint]:
+def measured(noise: float = 0.0, seed: int = 3) -> list[Measurement]:
     asked = [Question(shape, batch) for shape in SHAPES for batch in BATCHES]
     times_s = steps_s(asked) * np.exp(np.random.default_rng(seed).normal(0, noise, len(asked)))
     return [
-        MeasuredPoint(each.shape, each.batch_size, float(time_s))
+        measured_step(each.shape, each.batch_size, float(time_s))
         for each, time_s in zip(asked, times_s, strict=True)
     ]
 
 
-def ratio(points: list[MeasuredPoint], asked: list[Question], sweep: Sweep | None = None) -> np.ndarray:
-    return np.exp(fitted(points, sweep).log_step(Places.of(asked))[0]) / steps_s(asked)
+def ratio(
+    points: list[Measurement], asked: list[Question], sweep: dict[LinkKey, Link] | None = None
+) -> np.ndarray:
+    return np.exp(fit(points, sweep).log_step(Places.of(asked))[0]) / steps_s(asked)
 
 
 def test_the_planted_law_is_found_again_at_four_times_the_devices() -> None:
@@ -64,34 +65,33 @@ def test_intervals_hold_the_planted_law() -> None:
 
 def test_outliers_count_little() -> None:
     disturbed = [
-        replace(each, step_time_s=each.step_time_s * (3.0 if index % 12 == 5 else 1.0))
+        replace(each, step_time_s=each.step_time_s.scaled(3.0 if index % 12 == 5 else 1.0))
         for index, each in enumerate(measured(0.01))
     ]
     assert ratio(disturbed, FAR) == pytest.approx(1.0, abs=0.15)
 
 
 def test_the_same_points_give_the_same_numbers() -> None:
-    one, other = (fitted(measured(0.05)) for _ in range(2))
+    one, other = (fit(measured(0.05)).posterior for _ in range(2))
     assert (one.values == other.values).all()
 
 
 def test_another_unit_of_time_changes_nothing_else() -> None:
     points = measured(0.02)
-    scaled = [replace(each, step_time_s=each.step_time_s * 1e3) for each in points]
+    scaled = [replace(each, step_time_s=each.step_time_s.scaled(1e3)) for each in points]
     assert ratio(scaled, FAR) == pytest.approx(1e3 * ratio(points, FAR), rel=1e-4)
 
 
 def test_the_noise_of_a_repeat_is_learned() -> None:
-    assert fitted(measured(0.01)).noise < 0.035
-    assert fitted(measured(0.10)).noise > 0.07
+    assert fit(measured(0.01)).posterior.noise < 0.035
+    assert fit(measured(0.10)).posterior.noise > 0.07
 
 
 def test_points_with_a_large_error_count_less() -> None:
     worse = [
-        replace(each, step_time_s=each.step_time_s * 1.4, log_error=0.5)
-        if each.shape.nodes == 4
-        else replace(each, log_error=0.01)
+        measured_step(each.shape, each.batch_size, each.step_time_s.value * factor, log_error)
         for each in measured()
+        for factor, log_error in [(1.4, 0.5) if each.shape.nodes == 4 else (1.0, 0.01)]
     ]
     assert ratio(worse, FAR) == pytest.approx(1.0, abs=0.2)
 
@@ -105,7 +105,7 @@ def test_compute_that_was_measured_separately_helps() -> None:
 
 
 def test_two_nodes_are_left_out_where_three_larger_numbers_are_known() -> None:
-    points = [MeasuredPoint(Shape((1,) * m), 32, 0.1) for m in (1, 2, 3, 4, 6)]
+    points = [measured_step(Shape((1,) * m), 32, 0.1) for m in (1, 2, 3, 4, 6)]
     assert [each.shape.nodes for each in without_pairs(points)] == [1, 3, 4, 6]
     assert without_pairs(points[:-1]) == points[:-1]
 
@@ -144,7 +144,7 @@ NETWORK = [(2, 1), (4, 1), (2, 2), (8, 2), (4, 4), (16, 4)]
 def test_one_node_and_a_sweep_predict_several() -> None:
     points = [each for each in measured(0.01) if each.shape.nodes == 1]
     asked = [Question(Shape((4, 4, 4, 4)), 16)]
-    with_sweep, without = (ratio(points, asked, each) for each in (Sweep.of(swept(NETWORK)), None))
+    with_sweep, without = (ratio(points, asked, each) for each in (swept(NETWORK), None))
     assert with_sweep == pytest.approx(1.0, abs=0.35)
     assert abs(np.log(with_sweep)) < abs(np.log(without))
 
@@ -169,7 +169,7 @@ def test_without_an_all_reduce_there_is_no_sweep() -> None:
 )
 def test_the_laws_of_others_are_predicted(law: Law) -> None:
     points = [
-        MeasuredPoint(Shape((1,) * n), batch, law.step_time_s(Shape((1,) * n), batch))
+        measured_step(Shape((1,) * n), batch, law.step_time_s(Shape((1,) * n), batch))
         for n in (1, 2, 4, 8, 16)
         for batch in (32, 128)
     ]
