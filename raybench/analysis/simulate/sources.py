@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 
@@ -49,13 +49,13 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     alike = [record for record in usable if without_batch(record.config).same_question(asked)]
     fitted = [record for record in alike if same_devices(record, headline)]
     trials = one_of_each(fitted, lambda each: (each.setting.batch_size, each.world_size, each.placement))
-    others, counted = len(usable) - len(alike), _counted(trials)
+    counted = _counted(trials)
     if counted is None:
         return None
     mode, ratio = counted
     return MeasuredGroup(
         model=model_name(headline.config.workload),
-        setting=label(results.study, headline.config, ["batch_size", "placement"]) if others else "",
+        setting=_setting_words(results, headline) if len(usable) > len(alike) else "",
         scaling=mode,
         passes=headline.config.setting.gradient_accumulation,
         measurements=(
@@ -173,27 +173,22 @@ def _one_device(results: Facts, trials: Sequence[TrialRecord], mode: ScalingMode
 
 
 def _notes(
-    results: Facts,
-    usable: Sequence[TrialRecord],
-    alike: Sequence[TrialRecord],
-    headline: TrialRecord,
-) -> list[str]:
-    notes = []
-    oversubscribed = len(results.references) - len(usable)
-    if oversubscribed:
-        trials = plural(oversubscribed, "oversubscribed trial")
-        notes.append(f"{trials} left out: more workers than cores")
-    foreign = [record for record in alike if not same_devices(record, headline)]
-    if foreign:
+    results: Facts, usable: Sequence[TrialRecord], alike: Sequence[TrialRecord], headline: TrialRecord
+) -> Iterator[str]:
+    """What is left out, and of what: of all trials the ``usable`` ones, of these those ``alike``."""
+    if oversubscribed := len(results.references) - len(usable):
+        yield f"{plural(oversubscribed, 'oversubscribed trial')} left out: more workers than cores"
+    if foreign := [record for record in alike if not same_devices(record, headline)]:
         names = ", ".join(sorted({record.device_name for record in foreign if record.device_name}))
         trials = plural(len(foreign), "trial")
-        notes.append(f"fitted: {headline.device_name}; {trials} on other devices left out: {names}")
-    others = len(usable) - len(alike)
-    if others:
-        words = label(results.study, headline.config, ["batch_size", "placement"])
-        trials = plural(others, "trial")
-        notes.append(f"fitted: {words}; {trials} of other settings left out (--setting KNOB=VALUE chooses)")
-    return notes
+        yield f"fitted: {headline.device_name}; {trials} on other devices left out: {names}"
+    if others := len(usable) - len(alike):
+        words, trials = _setting_words(results, headline), plural(others, "trial")
+        yield f"fitted: {words}; {trials} of other settings left out (--setting KNOB=VALUE chooses)"
+
+
+def _setting_words(results: Facts, headline: TrialRecord) -> str:
+    return label(results.study, headline.config, ["batch_size", "placement"])
 
 
 def groups_of_table(
