@@ -20,7 +20,7 @@ from raybench.records.requests import (
     TrialRequest,
 )
 from raybench.spec.workloads import ScriptSpec
-from raybench.worker.collectives.collectives_trial import CollectivesTrial
+from raybench.worker.collectives_trial import CollectivesTrial
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import drop_frames, failure_result

@@ -17,7 +17,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.records.results import CollectivesResult
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
-from raybench.worker.collectives import cases
+from raybench.worker import collectives_trial
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.devices.device import Device
@@ -101,13 +101,13 @@ def _plant(name: str, patch: pytest.MonkeyPatch) -> Device:
         patch.setattr(dist, "all_reduce", slow)
         return device
     if name == "wrong":
-        patch.setattr(cases, "_all_gather", wrong)
+        patch.setattr(collectives_trial, "_all_gather", wrong)
     elif name == "unsupported":
-        patch.setattr(cases, "_reduce_scatter", unsupported)
+        patch.setattr(collectives_trial, "_reduce_scatter", unsupported)
     elif name == "memory":
         patch.setattr(host, "available_memory_bytes", lambda: 256 * MIB)
     elif name == "fails" and dist.get_rank() == 1:
-        patch.setattr(cases, "_reduce_scatter", fails)
+        patch.setattr(collectives_trial, "_reduce_scatter", fails)
     return CPU
 
 

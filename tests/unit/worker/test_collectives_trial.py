@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from raybench.records.results import MessageRound, StopReason
-from raybench.worker.collectives.cases import Case, Operation
-from raybench.worker.collectives.collectives_trial import CollectivesTrial
+from raybench.worker.collectives_trial import Case, CollectivesTrial, Operation
 from raybench.worker.communicators import Team
 from raybench.worker.devices.cpu import CPUDevice
 
