@@ -148,11 +148,6 @@ class Session:
         # a runner counts its own groups: what is resumed goes on where the session before it ended
         self._groups_before = max((record.group for record in served), default=0)
 
-    @property
-    def study(self) -> Study:
-        """The study, with what is known in the place of "max"."""
-        return self.ledger.study
-
     # --- what there is to say
 
     def enter(self, stage: Stage) -> None:
@@ -208,7 +203,7 @@ class Session:
         if outcome.group:  # 0: no group served it
             outcome = replace(outcome, group=self._groups_before + outcome.group)
         record = outcome.to_record(
-            request, study=self.study.name, suggestion=trial.suggestion, started_at=started_at
+            request, study=self.ledger.study.name, suggestion=trial.suggestion, started_at=started_at
         )
         if was_cut:
             return self._not_reached_in_time(record)
@@ -219,7 +214,7 @@ class Session:
             self.ledger.store.add_traces(record.trial_id, outcome.files)
         if request.kind == "steps" and record.steps is not None:
             # without the start of its processes
-            longest_s = self.study.measure.max_seconds
+            longest_s = self.ledger.study.measure.max_seconds
             self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.ledger.records()) if record.steps else None)
         if self._default_fails:

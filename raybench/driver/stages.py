@@ -104,7 +104,8 @@ def search(session: Session) -> None:
     """
     from raybench.plan.search import Search  # brings Optuna
 
-    ledger, plan, trials = session.ledger, session.ledger.plan, session.study.search.trials
+    ledger, plan = session.ledger, session.ledger.plan
+    trials = plan.study.search.trials
     session.enter(Stage.SEARCH)
     session.announce(trials)
     optimizer, known, again = Search(plan, session.journal), list[TrialRecord](), list[TrialRecord]()
@@ -229,7 +230,7 @@ def verify(session: Session) -> None:
 
 def _verifications(session: Session) -> list[tuple[Proposal, StepsRequest]]:
     """Those that can be tested and are not, by the worker group that they need."""
-    base = resolve(session.study, session.ledger.records())
+    base = resolve(session.ledger.study, session.ledger.records())
     headline = base.headline
     if headline is None:
         session.note(NoteKind.NO_DIAGNOSIS)
