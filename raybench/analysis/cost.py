@@ -37,7 +37,6 @@ class Work:
 class Cost:
     """What one piece of work takes in one trial; None where a price or a measurement is missing."""
 
-    work: Work
     time_s: Estimate
     device_s: Estimate  # time x devices
     money: Estimate | None
@@ -218,7 +217,6 @@ def cost_of(
     """What a piece of work costs that takes ``time_s`` there, measured or predicted."""
     price = prices.of_second(devices, nodes)
     return Cost(
-        work=work,
         time_s=time_s,
         device_s=time_s.scaled(devices),
         money=time_s.scaled(price) if price is not None else None,

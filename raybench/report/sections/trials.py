@@ -14,7 +14,6 @@ from raybench.report.format import interval, milliseconds, percent
 from raybench.report.table import Column, Table, devices, known, make_table
 
 LONGEST_REASON = 300  # characters
-MOST_TRIALS = 2000  # in a document; all are in summary.csv
 
 
 def failures_words(records: Sequence[TrialRecord]) -> str:
@@ -52,15 +51,11 @@ def _first_line(reason: str | None) -> str:
 
 def every_trial_table(results: StudyResults) -> Table:
     """Every record of the study, those of the curve first, else in the order of measuring."""
-    shown = sorted(results.records, key=lambda each: each.request.role == "search")[:MOST_TRIALS]
-    total = len(results.records)
+    shown = sorted(results.records, key=lambda each: each.request.role == "search")
     caption = (
         "Times and rates of one step by each trial's own rounds, with 95% intervals; the other tables have a "
         "setting's, over all of its visits. How long a trial took is in trials.csv."
     )
-    if total > len(shown):
-        caption += f" The first {len(shown):,} of {total:,} trials; all are in trials.csv."
-
     own = {each.trial_id: each.scaled for each in results.trials}
 
     def of_own(words: Callable[[Scaling], str]) -> Callable[[TrialRecord], str]:
@@ -72,17 +67,12 @@ def every_trial_table(results: StudyResults) -> Table:
         Column("role", lambda record: record.request.role),
         Column("state", lambda record: record.state),
         Column("devices", devices, right=True),
-        Column("setting", lambda record: label_and_mark(results, record)),
+        Column("setting", lambda record: results.label(record) + mark(record.config)),
         Column("step time, ms", of_own(lambda found: milliseconds(found.step_time_s)), right=True),
         Column("samples/s", of_own(lambda found: interval(found.throughput_samples_per_s)), right=True),
         Column("efficiency", efficiency, right=True),
     ]
     return make_table("Every trial", caption, columns, shown)
-
-
-def label_and_mark(results: StudyResults, record: TrialRecord) -> str:
-    """The record's setting with its mark."""
-    return results.label(record) + mark(record.config)
 
 
 def mark(config: Configuration) -> str:
