@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.scaling import Scaling, scaling
+from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.rounds import level, mean_rank_s, series
 from raybench.analysis.stats.statistics import (
     POSITIVE,
@@ -79,7 +79,8 @@ def phase_table(
     if exposed is None or skew is None or ideal is None:
         return None
     one = {name: _times(share, ideal) for name, share in _shares(one_blocks).items()}
-    many, step_s = phase_times(record, found), found.step_time_s
+    step_s = found.step_time_s
+    many = phase_times(record, step_s, found)
     gain = _gain(scaled.speedup, step_s)
 
     def row(name: str, one_s: Estimate | None, many_s: Estimate | None) -> PhaseRow:
@@ -99,7 +100,7 @@ def phase_table(
     )
 
 
-def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Estimate]:
+def phase_times(record: TrialRecord, step_s: Estimate, found: Waterfall | None) -> dict[Phase, Estimate]:
     """Each phase of a step of a complete record, in s; ``found`` is its waterfall. Empty where unknown.
 
     On one device they add up to the step time, on several to the level without transfers; where that was not
@@ -108,7 +109,6 @@ def phase_times(record: TrialRecord, found: Waterfall | None) -> dict[Phase, Est
     assert record.steps is not None
     local, ddp, plain = (_blocks(record.steps, name) for name in ("local", "ddp", "plain"))
     without_transfers_s = _without_transfers(record.steps, found)
-    step_s = found.step_time_s if found else scaling(record).step_time_s
     if record.config.world_size == 1:
         blocks, whole_s = plain, step_s
     elif without_transfers_s is not None and len(local) > 1:

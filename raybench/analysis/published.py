@@ -245,7 +245,7 @@ def _by_steps(
     """The figure's quantity in a trial of steps, and whether it is the time of a training."""
     scaling, quantity = results.scaling(record), figure.quantity
     if quantity == "phase_share":  # of the step
-        phases = phase_times(record, results.waterfalls[record.trial_id])
+        phases = phase_times(record, scaling.step_time_s, results.waterfalls[record.trial_id])
         time_s = next((time_s for name, time_s in phases.items() if name == figure.of), None)
         return time_s.scaled(1 / scaling.step_time_s.value) if time_s else None, False
     if quantity in ("epoch_time", "total_time"):

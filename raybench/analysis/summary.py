@@ -275,7 +275,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
         return _of_memory(record.probe)
     if record.steps is None or scaled is None:
         return {}
-    phases = phase_times(record, divided) if record.steps.phases else {}
+    phases = phase_times(record, scaled.step_time_s, divided)
     return {
         **_of_speed(record, scaled),
         **_of_memory(record.steps),

@@ -349,7 +349,7 @@ def _costs(drawn: Drawn) -> Iterator[str]:
         cost = point.cost
         paid = [cost.device_s.value * (prices.price_per_device_hour or 0) / 3600]
         paid.append(cost.time_s.value * (nodes or 1) * (prices.price_per_node_hour or 0) / 3600)
-        where = f"{point.label} on {point.world_size}"
+        where = f"{drawn.results.run.name} with {point.label} on {point.world_size}"
         if not math.isclose(cost.device_s.value, cost.time_s.value * point.world_size, rel_tol=CLOSE):
             yield f"{where}: device time is not time x devices"
         if cost.money is not None and not math.isclose(cost.money.value, sum(paid), rel_tol=CLOSE):

@@ -209,7 +209,7 @@ class Case:
 
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""
-        return phase_times(self.record, self.waterfall)
+        return phase_times(self.record, self.scaling.step_time_s, self.waterfall)
 
     def is_notable(self, part_s: Estimate | None, least_share: float = LEAST_SHARE) -> bool:
         """Whether a part of the step is a finding: ``least_share`` of it, and certainly more than 0.

@@ -203,24 +203,17 @@ def ratio_of_runs(numerator: Estimate, denominator: Estimate) -> Estimate:
 
 
 def simultaneous(estimate: Estimate, among: int) -> Estimate:
-    """An estimate whose interval lies around its value, such as a part of a step, as one of so many."""
-    degrees = degrees_of(estimate)
+    """An estimate whose interval lies around its value, such as a part of a step, as one of so many.
+
+    By the degrees of freedom of the rounds' trimmed mean; a pooled figure has as many as make it normal.
+    """
+    is_pooled = estimate.again is not None
+    degrees = MANY if is_pooled else estimate.n - 2 * num_trimmed(estimate.n) - 1
     if among <= 1 or degrees < 1 or estimate.half_width == 0 or not math.isfinite(estimate.half_width):
         return estimate
-    half = estimate.half_width * widening(degrees, among)
+    wider = t_quantile(degrees, CONFIDENCE ** (1 / among)) / t_quantile(degrees)
+    half = estimate.half_width * wider
     return Estimate(estimate.value, estimate.value - half, estimate.value + half, estimate.n, estimate.starts)
-
-
-def degrees_of(estimate: Estimate) -> int:
-    """The degrees of freedom of the rounds' trimmed mean; of a pooled figure as many as make it normal."""
-    if estimate.again is not None:
-        return MANY
-    return estimate.n - 2 * num_trimmed(estimate.n) - 1
-
-
-def widening(degrees: float, among: int) -> float:
-    """By what an interval is wider for being one of so many."""
-    return t_quantile(degrees, CONFIDENCE ** (1 / among)) / t_quantile(degrees)
 
 
 NORMAL_95 = 1.96  # standard errors in half of a 95% interval of many values

@@ -141,7 +141,8 @@ DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gatherin
 
 def _data_parallel_words(results: StudyResults, rows: Sequence[TrialRecord]) -> str:
     """What DataParallel does in a step, and how long that takes next to DDP; empty without both."""
-    last = {record.config.setting.strategy: record for record in rows}  # on the most devices
+    plain = (record for record in rows if record.config.setting.gradient_compression == "none")
+    last = {record.config.setting.strategy: record for record in plain}  # on the most devices
     dp, ddp = last.get("dp"), last.get("ddp")
     if dp is None or ddp is None or dp.config.world_size != ddp.config.world_size:
         return ""

@@ -10,6 +10,7 @@ import pytest
 from raybench.analysis import analyse, to_pandas
 from raybench.analysis.labels import label
 from raybench.analysis.phases import PHASES, phase_times
+from raybench.analysis.scaling import scaling
 from raybench.analysis.summary import datasheet_flops_per_s
 from raybench.records.record import TrialRecord
 from raybench.records.results import PhaseBlock
@@ -105,7 +106,7 @@ def test_without_a_level_without_transfers_phases_add_up_to_the_step() -> None:
     fields: dict[str, Any] = {"setting": Setting(strategy="fsdp"), "variants": ("plain", "ddp")}
     record = measured(SIXTEEN_TENTHS, QUIET, **fields)
     assert record.steps is not None
-    assert phase_times(record, None) == {}
+    assert phase_times(record, scaling(record).step_time_s, None) == {}
     timed = with_phases(record, "ddp", 0.3, 0.3, 0.3)
     (row,) = analyse(study(knobs={"strategy": ["fsdp"]}), [timed]).summaries
     assert row.forward_s == pytest.approx(0.3 * 0.0125)
