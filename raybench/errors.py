@@ -95,10 +95,6 @@ class InvalidTrialError(RaybenchError):
     """
 
 
-class LateTrialError(InvalidTrialError):
-    """The same: what it measures takes longer than a trial may. It ends ``timeout``."""
-
-
 class InvalidBatchError(RaybenchError):
     """The same, found by a batch of one rank: others may wait for it in a collective."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.errors import InvalidBatchError, InvalidTrialError, LateTrialError, printable, text_of
+from raybench.errors import InvalidBatchError, InvalidTrialError, printable, text_of
 from raybench.records.messages import Outcome
 from raybench.records.record import State
 from raybench.workloads.user_code import frames_of
@@ -55,6 +55,10 @@ class RankFailure:
         invalid = isinstance(error, INVALID) or type(error).__name__ == GAVE_UP
         memory, ends_group = is_out_of_memory(error), ends_the_group(error)
         return cls(rank, describe(error), memory, invalid, frames_of(error), ends_group)
+
+
+class LateTrialError(InvalidTrialError):
+    """What a trial measures takes longer than a trial may: it ends ``timeout``."""
 
 
 class AgreedFailure(Exception):

@@ -25,7 +25,7 @@ import numpy as np
 import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, decide
-from raybench.errors import InvalidTrialError, LateTrialError, printable
+from raybench.errors import InvalidTrialError, printable
 from raybench.machine.child import Child
 from raybench.machine.host import family_of, free_port, host_id
 from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
@@ -34,7 +34,7 @@ from raybench.records.results import Beside, Block, PhaseBlock, Round, StepsResu
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import AgreedFailure, RankFailure, is_echo
+from raybench.worker.failures import AgreedFailure, LateTrialError, RankFailure, is_echo
 from raybench.worker.memory import all_known
 from raybench.worker.scripts.stopwatch import (
     About,

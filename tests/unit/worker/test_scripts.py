@@ -14,10 +14,11 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from raybench.errors import InvalidTrialError, LateTrialError
+from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import ScriptSpec
+from raybench.worker.failures import LateTrialError
 from raybench.worker.scripts import script_trial
 from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds
 from raybench.worker.scripts.stopwatch import About, BlockDone, Launch, Order, Stopwatch
