@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from raybench.analysis.cost import CostPoint, Work, costs, run_of
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.diagnose import diagnose_study
-from raybench.analysis.findings.finding import Finding, ranked
+from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
 from raybench.analysis.findings.of_study import not_reached
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
@@ -36,6 +36,7 @@ class StudyResults(Facts):
     recommendation: Recommendation | None  # what to use
     findings: tuple[Finding, ...]  # of every setting
     diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    not_examined: tuple[tuple[FindingName, Need], ...]  # what the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
     phases: PhaseTable | None  # of the headline
@@ -87,6 +88,7 @@ def analyse(
         recommendation=use,
         findings=diagnosis.findings,
         diagnosis=diagnosis.first,
+        not_examined=diagnosis.not_examined,
         verifications=verified,
         settings=shown_settings(base, use.config if use else None),
         phases=phases,

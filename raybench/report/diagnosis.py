@@ -9,7 +9,7 @@ from raybench.analysis.findings.verifications import verification_of
 from raybench.analysis.labels import devices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
-from raybench.report.finding_texts import cost, evidence, next_step
+from raybench.report.finding_texts import cost, evidence, evidence_among, next_step
 from raybench.report.format import sentence, times
 from raybench.report.render import markdown_code
 from raybench.report.render import markdown_text as _text
@@ -40,10 +40,11 @@ def _first_lines(results: StudyResults) -> list[str]:
     if results.headline is not None:
         of = f": {results.headline_label} on {devices_of(results.headline.config)}"
     lines, verified = [f"## What to do first{of}", ""], results.verifications
+    words = evidence_among(results.diagnosis)
     for number, each in enumerate(results.diagnosis, 1):
         fix = sentence(str(advice_of(each, verified)))
         typed = f" `{each.command}`" if each.command else ""
-        found = f"{number}. **{sentence(each.name)}** ({cost(each)}): {_text(evidence(each))}."
+        found = f"{number}. **{sentence(each.name)}** ({cost(each)}): {_text(words(each))}."
         lines.append(f"{found} {_text(fix)}.{typed}")
         lines += [f"    - {markdown_code(frame)}" for frame in each.frames]
         test = verification_of(each, verified)

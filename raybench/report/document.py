@@ -16,7 +16,7 @@ from raybench.report import render
 from raybench.report.answer import Clause, answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.diagnosis import diagnosis_markdown
-from raybench.report.finding_texts import cost, evidence
+from raybench.report.finding_texts import cost, evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, write_files
 from raybench.report.plot import drawn
@@ -117,8 +117,9 @@ def _first_screen(
         "causes": [each for each in results.diagnosis if each.reason is not Reason.OURS],
         "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
-        "evidence": evidence,
+        "evidence": evidence_among(results.diagnosis),
         "no_causes": NO_CAUSES if results.waterfall else "",
+        "not_examined": not_examined_words(results.not_examined),
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from raybench.analysis.findings.finding import Finding, FindingName, Reason
+from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
 from raybench.analysis.labels import changes_words
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
@@ -210,6 +211,17 @@ def _little_compute(finding: Finding) -> str:
     return f". Each byte of gradient has {per_byte} FLOP of compute, and {enough} would hide it: {small}"
 
 
+def evidence_among(findings: Sequence[Finding]) -> Callable[[Finding], str]:
+    """The same of ranked ``findings``, and where one explains about as much as that before it."""
+    ties = {id(each): other for other, each in itertools.pairwise(findings) if is_tie(other, each)}
+
+    def words(finding: Finding) -> str:
+        tied = f". It costs about as much as {ties[id(finding)].name}" if id(finding) in ties else ""
+        return evidence(finding) + tied
+
+    return words
+
+
 def cost(finding: Finding) -> str:
     """The time that the finding explains, "2.1 ms, 14% of a step"; else its severity."""
     if finding.explains is None or finding.step_s is None:
@@ -274,3 +286,22 @@ def _value(name: str, value: float) -> str:
     if name.endswith("_bytes"):
         return f"{value / 2**20:.1f} MiB" if value >= 2**19 else f"{value / 2**10:.1f} KiB"
     return f"{value:.0f}" if float(value).is_integer() else figures(value)
+
+
+NEEDS = {
+    Need.VARIANTS: "{names} (the trial has not all variants)",
+    Need.PHASES: "{names} (the phases of a step were not timed)",
+    Need.BATCHES: "whether the batch is too small (no larger one was measured)",
+    Need.CLOCKS: "{names} (the devices' clocks are not known)",
+    Need.LOAD: "{names} (the load by other programs is not known)",
+}
+
+
+def not_examined_words(missing: Sequence[tuple[FindingName, Need]]) -> str:
+    """What could not be looked at, and why; empty where all was."""
+    by_need = dict[Need, list[str]]()
+    for name, need in missing:
+        by_need.setdefault(need, []).append(name)
+    return " ".join(
+        f"Not examined: {NEEDS[need].format(names=', '.join(names))}." for need, names in by_need.items()
+    )

@@ -96,6 +96,7 @@ _DEFAULTS: dict[str, Any] = {
     "about": "",
     "causes": (),
     "no_causes": "",
+    "not_examined": "",
     "most_causes": MOST_CAUSES,
     "is_page": True,
 }

@@ -13,7 +13,7 @@ FIXED_LEAST = 0.10
 
 def batch_too_small(case: Case) -> Finding | None:
     """A tenth of the step stays whatever the batch: by strong scaling or by batches, the larger one."""
-    small, fixed = case.parts.small_batch, _fixed_by_batches(case)
+    small, fixed = case.parts.small_batch, fixed_by_batches(case)
     ways = [(each, each is small) for each in (small, fixed) if each is not None]
     known = [way for way in ways if case.is_notable(way[0], FIXED_LEAST)]
     if not known:
@@ -28,7 +28,7 @@ def batch_too_small(case: Case) -> Finding | None:
     return case.part(FindingName.BATCH_TOO_SMALL, part_s, values, reason=reason)
 
 
-def _fixed_by_batches(case: Case) -> Estimate | None:
+def fixed_by_batches(case: Case) -> Estimate | None:
     """Where the line through the smallest two batches of one device meets no samples, in s.
 
     From the trial's own batch and the next larger one: c_1 - (c_2 - c_1) / (b_2 - b_1) b_1. A step that grows

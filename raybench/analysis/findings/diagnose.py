@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from raybench.analysis.findings.batch import batch_too_small, twice_the_batch
+from raybench.analysis.findings.batch import batch_too_small, fixed_by_batches, twice_the_batch
 from raybench.analysis.findings.case import Around, Case, Peers, Rule
 from raybench.analysis.findings.communication import communication_bound, interference, unattributed_loss
 from raybench.analysis.findings.compute import contention, costly_wrapper, data_bound, other_processes
@@ -23,8 +23,9 @@ from raybench.analysis.findings.evenness import (
     throttling,
     too_few_cores,
 )
-from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Severity, ranked
+from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
 from raybench.analysis.findings.of_study import failed
+from raybench.analysis.load import load_of
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import Estimate
@@ -66,6 +67,7 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]  # of every trial
     first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    not_examined: tuple[tuple[FindingName, Need], ...]  # what the headline has no data for
 
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
@@ -83,12 +85,33 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     return Diagnosis(
         findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
         first=ranked([*(of_trial[headline.trial_id] if headline else ()), *of_study]),
+        not_examined=not_examined(cases[headline.trial_id]) if headline else (),
     )
 
 
 def diagnose(case: Case) -> tuple[Finding, ...]:
     """The findings on a trial, what explains the most time first; no time is explained by two of them."""
     return ranked(found for rule in RULES.values() if (found := case.finding(rule)) is not None)
+
+
+def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
+    """The findings that nobody could look for in a trial, and what each needs."""
+    parts, has_parts = case.parts, case.config.setting.strategy != "dp" and case.config.world_size > 1
+    has_clocks = any(clock for each in case.steps.rounds for clock in each.clock_mhz)
+    missing = {
+        FindingName.COMMUNICATION_BOUND: (Need.VARIANTS, has_parts and parts.exposed_communication is None),
+        FindingName.JITTER: (Need.VARIANTS, has_parts and parts.skew is None),
+        FindingName.COSTLY_WRAPPER: (Need.VARIANTS, has_parts and parts.wrapper is None),
+        FindingName.CONTENTION: (Need.VARIANTS, has_parts and parts.contention is None),
+        FindingName.DATA_BOUND: (Need.PHASES, not case.phases()),
+        FindingName.BATCH_TOO_SMALL: (
+            Need.BATCHES,
+            parts.small_batch is None and fixed_by_batches(case) is None,
+        ),
+        FindingName.THROTTLING: (Need.CLOCKS, case.is_cuda and not has_clocks),
+        FindingName.OTHER_PROCESSES: (Need.LOAD, load_of(case.record) is None),
+    }
+    return tuple((name, need) for name, (need, is_missing) in missing.items() if is_missing)
 
 
 def _where(record: TrialRecord) -> _Where:

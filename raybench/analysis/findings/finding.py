@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
@@ -153,6 +154,21 @@ SLOW_WAYS = frozenset(
 )
 
 
+class Need(StrEnum):
+    """What was not measured, and is needed to look for a finding."""
+
+    #: a trial with all variants
+    VARIANTS = "variants"
+    #: phases of the step: of trials of a curve
+    PHASES = "phases"
+    #: a further batch
+    BATCHES = "batches"
+    #: clocks of the devices
+    CLOCKS = "clocks"
+    #: what other processes take of the cores
+    LOAD = "load"
+
+
 class Severity(StrEnum):
     """How much a finding matters to whoever reads the numbers."""
 
@@ -195,6 +211,14 @@ class Finding:
         if self.predicted is None or self.step_s is None:
             return self.explains.value / 2
         return min(self.step_s * (1 - 1 / self.predicted.value), self.explains.value)
+
+
+def is_tie(one: Finding, other: Finding) -> bool:
+    """Whether two findings, one right behind the other, explain about the same time."""
+    if one.explains is None or other.explains is None:
+        return False
+    difference_s = abs(one.explains.value - other.explains.value)
+    return difference_s < math.hypot(one.explains.half_width, other.explains.half_width)
 
 
 _GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}
