@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from raybench.records.messages import Outcome
+from tests.ranks.own_scripts import served_in_turn
 from tests.ranks.ranks import Ranks
 
 
@@ -23,3 +25,9 @@ def four() -> Iterator[Ranks]:
     ranks = Ranks(4)
     yield ranks
     ranks.close()
+
+
+@pytest.fixture(scope="module")
+def of_scripts(request: pytest.FixtureRequest, pair: Ranks) -> dict[str, Outcome]:
+    """How each script ended that a module has ASKED for."""
+    return served_in_turn(pair, request.module.ASKED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import psutil
+import pytest
 
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
@@ -13,9 +13,12 @@ from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
+from raybench.worker.scripts import script_trial
 from tests.conftest import ROOT
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, serve_trial
+from tests.support.forked_child import ForkedChild
+from tests.support.forkserver import SERVER_OF_ALL
 from tests.unit import studies
 
 FOLDER = ROOT / "tests" / "support" / "scripts"
@@ -36,17 +39,19 @@ def request(name: str, args: str, **fields: Any) -> StepsRequest:
 
 
 def _serve(asked: list[StepsRequest]) -> tuple[list[Outcome], int]:
-    """On each rank: serve the trials in one group; what is left running of them."""
-    before = {*psutil.Process().children(recursive=True)}  # a loader's server, of another module's trials
+    """On each rank: serve the trials in one group; how many processes are left of them."""
     communicators, cache, outcomes = Communicators("gloo"), GroupCache(), list[Outcome]()
-    for request in asked:
-        outcomes += serve_trial(request, BOTH[: request.config.world_size], communicators, cache)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*SERVER_OF_ALL)
+        patch.setattr(script_trial, "Child", ForkedChild)
+        for request in asked:
+            outcomes += serve_trial(request, BOTH[: request.config.world_size], communicators, cache)
     communicators.drop_team()
-    return outcomes, len({*psutil.Process().children(recursive=True)} - before)
+    return outcomes, sum(each.poll() is None for each in ForkedChild.started)
 
 
 def served_in_turn(ranks: Ranks, asked: dict[str, StepsRequest]) -> dict[str, Outcome]:
-    """How each ended; nothing of any of them is left running."""
+    """How each ended; none of them is left running."""
     (outcomes, left), (_, left_of_other) = ranks.call(_serve, list(asked.values()), timeout_s=280)
     assert left == left_of_other == 0
     return dict(zip(asked, outcomes, strict=True))

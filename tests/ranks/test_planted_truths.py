@@ -56,11 +56,11 @@ BUCKET_MB = 0.0005  # one bucket for each parameter
 
 PLANTS = {
     "null": Plant(),
-    "straggler": Plant(straggler_s=0.006, straggler_rank=1),
     "congested": Plant(link_s=0.008),  # the link falls behind the backward pass
     "all": Plant(contention_s=0.005, wrapper_s=0.004, straggler_s=0.006, straggler_rank=1, link_s=0.007),
 }
 ALONE = {  # each is in "all" too, or is rare
+    "straggler": Plant(straggler_s=0.006, straggler_rank=1),
     "hidden": Plant(link_s=0.004),  # only the last bucket's transfer is exposed
     "contention": Plant(contention_s=0.005),
     "wrapper": Plant(wrapper_s=0.005),
@@ -71,7 +71,13 @@ STRONG = Plant(forward_s=0.006, per_sample_s=0.024 / GLOBAL_BATCH, backward_s=(0
 STEP_S = 0.024  # of the gains
 # throughput over that of the anchor: whose batch is one less, or whose gradients lie elsewhere
 GAINS = {"gain": 1.05, "no_gain": 1.0}
-CASES = [*PLANTS, *(pytest.param(name, marks=pytest.mark.long) for name in ALONE)]
+
+
+def of_long(name: str) -> Any:
+    return pytest.param(name, marks=pytest.mark.long)
+
+
+CASES = [*PLANTS, *map(of_long, ALONE)]
 
 
 def _plant(name: str) -> Plant:
@@ -360,17 +366,17 @@ def test_hidden_communication_in_closed_form() -> None:
     assert ALONE["hidden"].exposed() == pytest.approx(0.004)
 
 
-@pytest.mark.parametrize("name", ["straggler", "all"])
+@pytest.mark.parametrize("name", ["all", of_long("straggler")])
 def test_the_straggler_is_named(name: str, case_of: CaseOf) -> None:
     found = slowest_rank([case_of(name).steps])
     assert found is not None
     rank, ratio, excess = found
-    assert rank == PLANTS[name].straggler_rank
+    assert rank == _plant(name).straggler_rank
     assert ratio.low > 1
-    _part_agrees("straggler", excess, PLANTS[name].straggler_s)
+    _part_agrees("straggler", excess, _plant(name).straggler_s)
 
 
-@pytest.mark.parametrize("name", ["null", "congested", pytest.param("wrapper", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["null", "congested", of_long("wrapper")])
 def test_nobody_is_called_a_straggler_where_none_is(name: str, case_of: CaseOf) -> None:
     found = slowest_rank([case_of(name).steps])
     assert found is not None
@@ -396,9 +402,7 @@ def _planted_findings(case: Measured) -> list[Finding]:
     return [each for each in found if each.name not in granted]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if name in ALONE else []) for name in NAMED]
-)
+@pytest.mark.parametrize("name", [of_long(name) if name in ALONE else name for name in NAMED])
 def test_what_was_planted_is_the_first_finding(name: str, case_of: CaseOf) -> None:
     case = case_of(name)
     first, (finding, part) = _planted_findings(case)[0], NAMED[name]
@@ -406,7 +410,7 @@ def test_what_was_planted_is_the_first_finding(name: str, case_of: CaseOf) -> No
     assert first.name is finding
     _part_agrees("explained", first.explains, _truth(case)[part])
     if name == "straggler":
-        assert first.values["rank"] == PLANTS[name].straggler_rank
+        assert first.values["rank"] == ALONE[name].straggler_rank
 
 
 def test_where_nothing_was_planted_nothing_is_claimed(case_of: CaseOf) -> None:

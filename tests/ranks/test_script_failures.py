@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.records.messages import Outcome
-from tests.ranks.own_scripts import request, served_in_turn
-from tests.ranks.ranks import Ranks
+from tests.ranks.own_scripts import request
 from tests.ranks.trials import complete
 
 ASKED = {
@@ -22,16 +21,11 @@ ASKED = {
         "faulty.py",
         "hangs",
         script={"samples_per_step": 8},
-        measure={"timeout_seconds": 25},
+        measure={"timeout_seconds": 10},
     ),
     "ends early": request("faulty.py", "'ends early'", script={"samples_per_step": 8}),
     "after all": request("planted.py", "--base-ms 5"),
 }
-
-
-@pytest.fixture(scope="module")
-def served(pair: Ranks) -> dict[str, Outcome]:
-    return served_in_turn(pair, ASKED)
 
 
 @pytest.mark.parametrize(
@@ -50,19 +44,19 @@ def served(pair: Ranks) -> dict[str, Outcome]:
     ],
 )
 def test_each_way_to_fail_has_its_state_and_a_line(
-    served: dict[str, Outcome], how: str, state: str, words: str
+    of_scripts: dict[str, Outcome], how: str, state: str, words: str
 ) -> None:
-    outcome = served[how]
+    outcome = of_scripts[how]
     assert (outcome.state, words in (outcome.reason or "")) == (state, True), outcome.reason
     assert not outcome.broken
     assert not outcome.ends_group
 
 
-def test_what_it_printed_is_kept(served: dict[str, Outcome]) -> None:
-    logs = {file.name: file.content.decode() for file in served["raises"].files}
+def test_what_it_printed_is_kept(of_scripts: dict[str, Outcome]) -> None:
+    logs = {file.name: file.content.decode() for file in of_scripts["raises"].files}
     assert set(logs) == {"rank-0.log", "rank-1.log"}
     assert "a bug of one rank" in logs["rank-1.log"]
 
 
-def test_the_group_serves_on(served: dict[str, Outcome]) -> None:
-    complete(served["after all"])
+def test_the_group_serves_on(of_scripts: dict[str, Outcome]) -> None:
+    complete(of_scripts["after all"])

@@ -11,8 +11,7 @@ from raybench.records.messages import Outcome
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.workloads import FactorySpec, LightningSpec
-from tests.ranks.own_scripts import request, served_in_turn
-from tests.ranks.ranks import Ranks
+from tests.ranks.own_scripts import request
 from tests.ranks.trials import complete
 
 pytestmark = pytest.mark.alone
@@ -46,11 +45,6 @@ ASKED = {
 }
 
 
-@pytest.fixture(scope="module")
-def served(pair: Ranks) -> dict[str, Outcome]:
-    return served_in_turn(pair, ASKED)
-
-
 def _level(found: StepsResult, variant: str) -> float:
     """The slowest rank's step in the least disturbed block, in s: no sleep is shorter than asked."""
     blocks = (block for each in found.rounds for block in each.blocks)
@@ -62,8 +56,8 @@ def _is(found_s: float, planted_s: float) -> bool:
     return planted_s - 0.002 < found_s < planted_s + SLACK_S
 
 
-def test_planted_times_are_found_again(served: dict[str, Outcome]) -> None:
-    one, two = complete(served["one"]), complete(served["two"])
+def test_planted_times_are_found_again(of_scripts: dict[str, Outcome]) -> None:
+    one, two = complete(of_scripts["one"]), complete(of_scripts["two"])
     assert _is(_level(one, "plain"), 0.080)
     assert _is(_level(two, "ddp"), 0.150)
     assert _is(_level(two, "local"), 0.120)
@@ -75,9 +69,9 @@ def test_planted_times_are_found_again(served: dict[str, Outcome]) -> None:
     assert _level(one, "plain") / _level(two, "ddp") == pytest.approx(80 / 150, abs=0.03)
 
 
-def test_factory_adapter_and_script_have_one_efficiency(served: dict[str, Outcome]) -> None:
+def test_factory_adapter_and_script_have_one_efficiency(of_scripts: dict[str, Outcome]) -> None:
     """Planted: 100 ms a step alone, 150 ms on two; within 3 points."""
-    found = {name: complete(served[name]) for name in ASKED if " by " in f" {name}"}
+    found = {name: complete(of_scripts[name]) for name in ASKED if " by " in f" {name}"}
     assert len(found) == 4
     one, two = found["one by script"], found["two by script"]
     ratios = {name: _level(found[name], "plain") / _level(found[name], "ddp") for name in list(found)[2:]}

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,59 +90,122 @@ def test_with_another_version_it_is_not_joined(tmp_path: Path, address: str) -> 
 
 # Ray Train makes one of each on a cluster, without cores, for whoever uses it next
 OF_RAY_TRAIN = ["TrainStateActor", "_AutoscalingCoordinatorActor"]
-# what a driver of its own finds of a cluster, but for itself
-LOOK = """
+# what a driver of its own finds of a cluster, but for itself, for each line that it reads
+LOOKS = """
 import json, sys
 import ray
 from ray._private.state import state
 from ray.util import placement_group_table
 
 ray.init(address=sys.argv[1], log_to_driver=False)
-print(json.dumps({
-    "nodes": sum(node["Alive"] for node in ray.nodes()),
-    "actors": [each["ActorClassName"] for each in state.actor_table(None).values()
-               if each["State"] != "DEAD" and each["ActorClassName"] not in sys.argv[2:]],
-    "groups": sum(each["state"] != "REMOVED" for each in placement_group_table().values()),
-    "free": ray.available_resources().get("CPU", 0.0),
-}))
+for _ in sys.stdin:
+    print(json.dumps({
+        "nodes": sum(node["Alive"] for node in ray.nodes()),
+        "actors": [each["ActorClassName"] for each in state.actor_table(None).values()
+                   if each["State"] != "DEAD" and each["ActorClassName"] not in sys.argv[2:]],
+        "groups": sum(each["state"] != "REMOVED" for each in placement_group_table().values()),
+        "free": ray.available_resources().get("CPU", 0.0),
+    }), flush=True)
 """
+Look = Callable[[], dict[str, Any]]
 
 
-def found_on(address: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK, address, *OF_RAY_TRAIN],
+@pytest.fixture
+def look(address: str) -> Iterator[Look]:
+    """What is on the cluster."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", LOOKS, address, *OF_RAY_TRAIN],
         env={**os.environ, **ASKS},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
-        timeout=120,
-        check=True,
+        bufsize=1,
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+
+    def found() -> dict[str, Any]:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        driver.stdin.write("\n")
+        return json.loads(next(line for line in driver.stdout if line.startswith("{")))
+
+    with driver:
+        yield found
+        driver.kill()
 
 
 @pytest.mark.promise("address")
-def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, address: str) -> None:
-    """Its nodes live, and nothing of the study's is on them when its command is over."""
-    before = found_on(address)
+def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, address: str, look: Look) -> None:
+    """Its nodes live, and nothing of the study's is on them when its command is over.
+
+    How a study goes on that was interrupted is shown over ranks: tests/studies/test_endings.py.
+    """
+    before = look()
     assert before == {"nodes": 1, "actors": [], "groups": 0, "free": 2.0}
     # long enough to be looked at
-    write_study(tmp_path, [8, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20], "[1]", workload="seconds = 0.05")
+    batches = [8, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20]
+    write_study(tmp_path, batches, "[1]", workload="seconds = 0.05")
     command = Command(
         *("scaling", "faulty.toml", "--output", "out", "--address", address),
         folder=tmp_path,
         variables=ASKS,
     )
     command.wait_for("samples/s")
-    during = found_on(address)
+    during = look()
     assert during["free"] == 1.0
     assert "RayTrainWorker" in during["actors"]
     command.send(signal.SIGINT)
+    command.wait_for("SIGINT: the workers are gone", timeout_s=ENDS_S)
+    command.send(signal.SIGINT)  # an impatient second one, while the report is written, changes nothing
     assert command.wait(ENDS_S) == INTERRUPTED, command.output
+    assert command.survivors(ENDS_S) == []
     assert f"scaling --address {address} --resume --output out" in " ".join(command.output.split())
+    assert "Traceback" not in command.output
     assert_report(tmp_path)
-    assert {record["state"] for record in read_records(tmp_path)} == {"complete"}
-    assert until(lambda: found_on(address) == before, ENDS_S), found_on(address)
+    kept = read_records(tmp_path)
+    assert 1 <= len(kept) < len(batches)
+    assert {record["state"] for record in kept} == {"complete"}
+    assert until(lambda: look() == before, ENDS_S), look()
+
+
+SIGNALLED = """
+import os, signal, sys, time
+import ray
+from raybench.errors import Interrupted
+from raybench.launch import signals
+from raybench.launch.cluster import Cluster
+
+caught = []
+with signals.raising():
+    cluster = Cluster(address=sys.argv[1])
+    cluster.connect()
+    for moment in range(10):
+        number = signal.SIGTERM if moment % 2 == 0 else signal.SIGINT
+        try:
+            with signals.held():
+                os.kill(os.getpid(), number)
+                ray.get(ray.put(moment))  # a call of Ray's under way
+                time.sleep(0.1 * moment)
+        except Interrupted as interrupted:
+            caught.append(str(interrupted))
+    time.sleep(4)  # longer than the alarm of the last SIGTERM
+    cluster.close()
+print(" ".join(caught), flush=True)
+"""
+
+
+def test_ten_signals_under_calls_of_ray_are_ten_interrupts_and_no_alarm(address: str) -> None:
+    budget.took(budget.PROCESSES)
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, address],
+        env={**os.environ, **ASKS},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-10:] == ["SIGTERM", "SIGINT"] * 5
 
 
 class Contract(Command):
@@ -156,48 +219,23 @@ def test_a_worker_group_of_rays_does_what_a_runner_does(tmp_path: Path, address:
     assert re.search(r"\b10 passed", command.output), command.output
 
 
-STUDY = """
-name = "pasted"
-[workload]
-factory = "tests.ranks.pasted:build"
-[knobs]
-batch_size = 4
-gradient_accumulation = [1, 8]
-[scaling]
-world_sizes = [2]
-[search]
-method = "optuna"
-trials = 2
-[measure]
-half_width = 0.05
-max_seconds = 6
-min_rounds = 8
-visits = 1
-"""
-
-
 class Job(Command):
     program = ("-m", "ray.scripts.scripts", "job", "submit")
 
 
-@pytest.fixture(scope="module")
-def submitted(tmp_path_factory: pytest.TempPathFactory, address: str, dashboard_port: int) -> Path:
-    """The folder with the results of a study that was submitted as a job."""
-    folder = tmp_path_factory.mktemp("job")
-    (folder / "pasted.toml").write_text(STUDY)
-    study = [sys.executable, "-m", "raybench.study", "scaling", str(folder / "pasted.toml")]
+@pytest.mark.promise("job")
+def test_a_study_that_is_submitted_as_a_job_runs_to_its_report(
+    tmp_path: Path, address: str, dashboard_port: int
+) -> None:
+    """Its driver runs on the head, and takes the cluster around it without being told the address."""
+    write_study(tmp_path, [8], "[1]")
+    study = [sys.executable, "-m", "raybench.study", "scaling", str(tmp_path / "faulty.toml")]
     command = Job(
-        *("--address", f"http://127.0.0.1:{dashboard_port}", "--", *study, "--output", str(folder / "out")),
-        folder=folder,
+        *("--address", f"http://127.0.0.1:{dashboard_port}", "--", *study, "--output", str(tmp_path / "out")),
+        folder=tmp_path,
         variables=ASKS,
     )
     assert command.wait(400) == 0, command.output
     assert "1 node with 2 places for workers of 1 core" in command.output
-    return folder
-
-
-@pytest.mark.promise("job")
-def test_a_study_that_is_submitted_as_a_job_runs_to_its_report(submitted: Path) -> None:
-    """Its driver runs on the head, and takes the cluster around it without being told the address."""
-    assert {record["state"] for record in read_records(submitted)} == {"complete"}
-    assert_report(submitted)
+    assert {record["state"] for record in read_records(tmp_path)} == {"complete"}
+    assert_report(tmp_path)

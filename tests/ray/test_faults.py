@@ -1,4 +1,4 @@
-"""Workers that die, hang or run out of memory; a driver that is interrupted or killed; Ray that dies."""
+"""Workers that die, hang or run out of memory; a driver that is killed; Ray that dies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.commands.process import INTERRUPTED, RAY_DIED
+from raybench.commands.process import RAY_DIED
 from tests.ray.short_patience import HUNG_S
 from tests.support import faulty
 from tests.support.commands import Command
@@ -52,25 +52,6 @@ def test_a_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
     assert groups == [1, 1, 2, 3, 3]  # a death and a hang end the group, what is agreed on does not
     assert all((record["result"] is None) == (record["state"] != "complete") for record in found.values())
     assert command.survivors(ENDS_S) == []
-
-
-@pytest.mark.promise("exit 130")
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    """How it goes on is the same over ranks: tests/studies/test_endings.py."""
-    write_study(tmp_path, BATCHES, "[1]", workload=SLOWLY)
-    command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
-    command.wait_for("samples/s")
-    command.send(signal.SIGINT)
-    command.wait_for("SIGINT: the workers are gone", timeout_s=ENDS_S)
-    command.send(signal.SIGINT)  # an impatient second one, while the report is written, changes nothing
-    assert command.wait(ENDS_S) == INTERRUPTED, command.output
-    assert command.survivors(ENDS_S) == []
-    kept = read_records(tmp_path)
-    assert 1 <= len(kept) < len(BATCHES)
-    assert {record["state"] for record in kept} == {"complete"}
-    assert command.output.count(GOES_ON) == 1
-    assert "Traceback" not in command.output
-    assert_report(tmp_path)
 
 
 @pytest.mark.promise("exit 3")

@@ -57,6 +57,7 @@ class Smoke:
     command: Command
     directory: Path
     reachable: list[str]  # processes that others on the network could connect to
+    left: list[str]  # processes, when the command was over
     expected: dict[str, Series]  # each gauge of a trial, by its exported name
     scraped: dict[str, Series]  # at the end, long after the first trial
     dashboard: dict[str, str]  # what it answered, by path
@@ -106,6 +107,7 @@ def smoke() -> Iterator[Smoke]:
                 command,
                 directory,
                 reachable,
+                [],
                 expected,
                 scrape(ray_folder),
                 shown(command.output),
@@ -114,6 +116,7 @@ def smoke() -> Iterator[Smoke]:
             )
             (folder / SEEN).touch()
             assert command.wait() == 0, command.output
+            seen.left = command.survivors(60)
         yield seen
 
 
@@ -193,7 +196,7 @@ def test_nobody_on_the_network_can_reach_it(smoke: Smoke) -> None:
 
 @pytest.mark.promise("nothing left")
 def test_no_process_is_left(smoke: Smoke) -> None:
-    assert smoke.command.survivors(60) == []
+    assert smoke.left == []
 
 
 @pytest.mark.promise("gauges")

@@ -57,6 +57,7 @@ def test_a_reader_that_leaves_ends_it_with_the_report(tmp_path: Path) -> None:
     assert command.survivors(10) == []
 
 
+@pytest.mark.promise("exit 130")
 def test_ctrl_c_then_resume_measures_nothing_twice(tmp_path: Path) -> None:
     command = ForkedCommand(*study(tmp_path), folder=tmp_path)
     command.wait_for("samples/s")

@@ -19,7 +19,13 @@ from tests.support.forked import ForkedCommand
 
 # the default study's is in tests/ray, from a shell prompt; that of the strategies in the notebook's test
 ELSEWHERE = {"default", "strategies_resnet_cifar10"}
-STUDIES = sorted({file.stem for file in studies_folder().glob("*.toml")} - ELSEWHERE)
+# Of the long run are those that differ from another in the model or the data set alone, which tests/ranks and
+# the notebook read too.
+LONG = {"resnet18_cifar10", "resnet50_cifar10", "transformer_ag_news"}
+STUDIES = [
+    pytest.param(name, marks=pytest.mark.long) if name in LONG else name
+    for name in sorted({file.stem for file in studies_folder().glob("*.toml")} - ELSEWHERE)
+]
 # a step of a user's smoke size takes long enough to measure, which nothing here needs
 SMALLER = {
     "transformer_ag_news_tuned": {"knobs.batch_size": [2, 8]},

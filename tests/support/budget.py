@@ -14,9 +14,9 @@ from pathlib import Path
 
 CLUSTERS, GROUPS, PROCESSES = "Ray clusters", "worker groups of Ray", "processes"
 RANKS, STUDIES, NODES = "groups of ranks", "studies over ranks", "clusters of local nodes"
-# 10 clusters and 15 groups, and what the second tries of a few tests take. Sessions at once have ranks each.
+# 7 clusters and 12 groups, and what the second tries of a few tests take. Sessions at once have ranks each.
 # Scripts, Trainers, LightningModules, Python and trackers are doors of their own, each with its studies.
-AT_MOST = {CLUSTERS: 14, GROUPS: 20, NODES: 5, RANKS: 20, STUDIES: 42, PROCESSES: 106}
+AT_MOST = {CLUSTERS: 10, GROUPS: 16, NODES: 5, RANKS: 17, STUDIES: 37, PROCESSES: 92}
 EXCEEDED = 10  # the exit code of a session that started more
 TAKEN: dict[str, Counter[str]] = {kind: Counter() for kind in AT_MOST}
 FILE = "RAYBENCH_STARTS"  # a variable: where the sessions of one run keep what they have started together
@@ -52,7 +52,9 @@ def counted() -> list[str]:
 
 
 def exceeded() -> list[str]:
-    """The kinds of which more were started than the budget has."""
+    """The kinds of which more were started than the budget has; the long run may start what it likes."""
+    if FILE not in os.environ:
+        return []
     return [kind for kind, by in TAKEN.items() if sum(by.values()) > AT_MOST[kind]]
 
 

@@ -13,7 +13,6 @@ import sys
 import termios
 import traceback
 from collections.abc import Callable, Mapping
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import psutil
 from tests.conftest import ROOT
 from tests.support import budget
 from tests.support.commands import Command
-from tests.support.forkserver import FORKSERVER
+from tests.support.forkserver import FORKSERVER, SERVER_OF_ALL, ForkedPopen
 from tests.support.ranks_runner import PIDS
 
 
@@ -46,13 +45,13 @@ class ForkedCommand(Command):
         self._pids = self.output_file.with_suffix(".pids")
         environment[PIDS] = str(self._pids)
         self.output_file.write_text("")
-        process = FORKSERVER.Process(
-            target=_command,
-            args=(arguments, folder, environment, self.output_file, terminal, pipe, changed),
+        self.process: Any = ForkedPopen(
+            FORKSERVER.Process(
+                target=_command,
+                args=(arguments, folder, environment, self.output_file, terminal, pipe, changed),
+            )
         )
-        process.start()
         budget.took(budget.STUDIES)
-        self.process: Any = _Popen(process)
         self._family: dict[int, psutil.Process] = {}
         Command._started.append(self)
 
@@ -66,31 +65,6 @@ class ForkedCommand(Command):
                     pass
 
 
-class _Popen:
-    """A forked process with the names of ``subprocess.Popen``."""
-
-    def __init__(self, process: Any) -> None:
-        self._process, self.pid = process, process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        code: int | None = self._process.exitcode
-        return code
-
-    def poll(self) -> int | None:
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        self._process.join(timeout)
-        return self.returncode
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-
 def _command(
     arguments: tuple[str, ...],
     folder: Path,
@@ -102,10 +76,10 @@ def _command(
 ) -> None:
     from raybench import study
     from raybench.launch import group_runner, readable
+    from raybench.report import document
     from tests.support.ranks_runner import RanksRunner
 
-    # else it would start one of its own, with all the imports: Python does so in spite of its docstring
-    vars(forkserver._forkserver)["ensure_running"] = lambda: None  # type: ignore[attr-defined]
+    setattr(*SERVER_OF_ALL)
     os.setsid()
     if terminal is not None:
         out = os.open(terminal, os.O_RDWR)
@@ -125,6 +99,8 @@ def _command(
     vars(group_runner)["WorkerGroupRunner"] = RanksRunner
     # a factory is looked at here: that it has a process of its own is shown in tests/processes
     vars(readable)["call_apart"] = lambda what, limit_s, function, *given: function(*given)
+    # plots take most of a report's time: those of a study are drawn in tests/ray/test_study.py
+    vars(document)["draw_all"] = lambda results: []
     if changed is not None:
         changed()
     try:

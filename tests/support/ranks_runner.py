@@ -31,7 +31,7 @@ from raybench.launch.worker_group import POLL_S, WorkerGroup
 from raybench.machine.network import loopback_interface
 from raybench.records.messages import GroupInfo, Member, Message, Ready, Task
 from raybench.records.record import State
-from tests.support.forkserver import FORKSERVER
+from tests.support.forkserver import FORKSERVER, SERVER_OF_ALL
 
 PIDS = "RAYBENCH_TEST_PIDS"  # a file in which the ranks' process ids are noted, where it is set
 START_S = 60.0
@@ -155,6 +155,8 @@ def _serve(
     from raybench.worker.communicators import Communicators
     from raybench.worker.devices import open_device
     from raybench.worker.group_cache import GroupCache
+    from raybench.worker.scripts import script_trial
+    from tests.support.forked_child import ForkedChild
 
     os.environ.clear()
     os.environ.update(variables | {"RANK": str(rank), "WORLD_SIZE": str(size)})
@@ -164,6 +166,8 @@ def _serve(
     torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     vars(serve)["ray"] = SimpleNamespace(get=lambda sent: sent, train=ray.train)
+    setattr(*SERVER_OF_ALL)  # of a loader's processes too
+    vars(script_trial)["Child"] = ForkedChild
     mailbox = SimpleNamespace(tell=SimpleNamespace(remote=end.send))
     device = open_device(torch.device("cpu"))
     communicators, cache = Communicators(device.data_backend), GroupCache()

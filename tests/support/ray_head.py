@@ -15,6 +15,7 @@ import psutil
 
 from tests.conftest import ROOT
 from tests.support import budget
+from tests.support.local_nodes import AS_IMPORTANT
 
 START_S, END_S = 120.0, 60.0
 
@@ -40,6 +41,7 @@ def running_head(
             # at its end a node would wait half a minute for work that is over
             env={
                 **os.environ,
+                **AS_IMPORTANT,
                 "PYTHONPATH": str(ROOT),
                 "RAY_ENABLE_AUTO_CONNECT": "0",
                 "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
