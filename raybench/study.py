@@ -14,7 +14,7 @@ from raybench.commands.doctor import doctor, list_, show
 from raybench.commands.predict import predict
 from raybench.commands.process import WRONG_REQUEST, leave_without
 from raybench.commands.report import report
-from raybench.commands.scaling import TYPED_FURTHER, scaling
+from raybench.commands.scaling import MORE_OPTIONS, scaling
 from raybench.errors import RequestError
 
 MOST_TOLD = 20  # lines of a wrong request; further ones are counted
@@ -29,9 +29,7 @@ app = typer.Typer(
 )
 EXAMPLE = "Example: python -m raybench.study"
 
-app.command(
-    epilog=f"{EXAMPLE} scaling --batch-sizes 256,4096 --time-budget 10m", context_settings=TYPED_FURTHER
-)(scaling)
+app.command(epilog=f"{EXAMPLE} scaling mlp_scaling --hidden-dim 2048", context_settings=MORE_OPTIONS)(scaling)
 app.command(epilog=f"{EXAMPLE} report results/default-20260101-120000")(report)
 app.command(epilog=f"{EXAMPLE} predict measured.csv --world-sizes 16,32,64 --price-per-device-hour 1.5")(
     predict

@@ -138,7 +138,7 @@ FIELDS = (
 )
 
 
-TYPED_FURTHER = {"ignore_unknown_options": True, "allow_extra_args": True}  # for ``with_workload``
+MORE_OPTIONS = {"ignore_unknown_options": True, "allow_extra_args": True}  # for ``with_workload``
 
 
 def with_workload(options: ScalingOptions, context: typer.Context) -> ScalingOptions:
