@@ -1,8 +1,10 @@
-"""A study from Python, in the kernel of a notebook: its lines, an interrupt, and what goes on after it."""
+"""Studies from Python, in a notebook's kernel: the shipped one, an interrupt, and what goes on after it."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.studies.briefly import IN_A_KERNEL
 from tests.studies.test_readme import block
 from tests.support import budget
 
+NOTEBOOK = ROOT / "notebooks" / "reading_a_study.ipynb"
 LIMIT_S = 300.0
 STUDY = 'factory="my_model:build", knobs={"batch_size": [256, 32]}, device="cpu", output="out"'
 
@@ -68,13 +71,21 @@ class Kernel:
         return "".join(text for kind, text in self.shown if kind in ("stdout", "text/plain"))
 
 
-@pytest.fixture
-def kernel(tmp_path: Path) -> Iterator[Kernel]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the kernel works."""
+    return tmp_path_factory.mktemp("kernel")
+
+
+@pytest.fixture(scope="module")
+def kernel(folder: Path, data_dir: Path) -> Iterator[Kernel]:
+    """One for all cells: it imports torch, and so does what its ranks are forked from."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment |= {"RAYBENCH_DATA": str(data_dir), "RAYBENCH_OUTPUT": str(folder / "results")}
     environment.pop("RAY_ADDRESS", None)
     environment.pop("PYTEST_CURRENT_TEST", None)  # which changes what a kernel's streams are
-    manager, client = start_new_kernel(env=environment, cwd=str(tmp_path))
-    budget.took(budget.STUDIES)
+    manager, client = start_new_kernel(env=environment, cwd=str(folder))
+    budget.took(budget.STUDIES, 2)
     try:
         kernel = Kernel(manager, client)
         kernel.run(IN_A_KERNEL)
@@ -84,10 +95,35 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
         manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.promise("notebook")
+def test_the_notebook_runs_its_study_and_reads_it(kernel: Kernel, folder: Path) -> None:
+    """From its first cell to its last."""
+    shown = list[tuple[str, str]]()
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            kernel.run("".join(cell["source"]))
+            shown += kernel.shown
+    texts = [text for kind, text in shown if kind in ("stdout", "stderr", "text/plain")]
+    printed = "\n".join(texts)
+    assert "\x1b" not in printed
+    assert (folder / "results" / "report" / "report.html").is_file()
+    assert re.search(r"2 devices (?:train|are slower) ", printed)
+    assert "strategy dp exists on GPUs only" in printed
+    table = next(text for text in texts if "Scaling efficiency" in text)
+    for mode in ("Single", "DP", "DDP", "FSDP"):
+        assert mode in table
+    assert re.search(r"DDP +[\d.]+ s +[\d.]+x +\d+% \[\d+%, \d+%\]", table), table
+    assert "speed-up" in printed
+    assert "MiB buckets" in printed  # what if
+    assert len([kind for kind, _ in shown if kind == "image/png"]) == 1
+    (page,) = [text for kind, text in shown if kind == "text/html" and "raybench-results" in text]
+    assert "Scaling" in page
+
+
 def test_a_kernels_interrupt_keeps_what_was_measured_and_the_kernel_goes_on(
-    kernel: Kernel, tmp_path: Path
+    kernel: Kernel, folder: Path
 ) -> None:
-    (tmp_path / "my_model.py").write_text(block("python", "class TinyRegression"))
+    (folder / "my_model.py").write_text(block("python", "class TinyRegression"))
     message = kernel.start(f"results = raybench.run({STUDY})")
     kernel.finish(message, until=" samples/s")
     kernel.manager.interrupt_kernel()
@@ -97,8 +133,8 @@ def test_a_kernels_interrupt_keeps_what_was_measured_and_the_kernel_goes_on(
     assert "SIGINT: the workers are gone, what was measured is kept" in kernel.printed
     assert "\x1b" not in kernel.printed
     assert {kind for kind, _ in kernel.shown} == {"stdout"}
-    assert (tmp_path / "out" / "report" / "report.html").is_file()
-    with ResultsDirectory.open_readonly(tmp_path / "out") as store:
+    assert (folder / "out" / "report" / "report.html").is_file()
+    with ResultsDirectory.open_readonly(folder / "out") as store:
         measured = len(store.latest())
 
     # the same kernel: signals are Python's again, and a thread without any goes on
@@ -110,6 +146,6 @@ def test_a_kernels_interrupt_keeps_what_was_measured_and_the_kernel_goes_on(
     shown = kernel.run('results = raybench.open("out")\nresults')
     assert "<raybench.Results of out>" in shown
     assert '<div id="raybench-results">' in dict(kernel.shown)["text/html"]
-    with ResultsDirectory.open_readonly(tmp_path / "out") as store:
+    with ResultsDirectory.open_readonly(folder / "out") as store:
         assert len(store.latest()) > measured
     kernel.run("assert set(results.points.state) == {'complete'}, results.answer")
