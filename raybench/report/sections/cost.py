@@ -108,9 +108,10 @@ def when_to_use(results: StudyResults) -> str:
     many, here = devices_of(record.config), f"({results.label(record)})"
     fast = f"{times(speedup)} as fast over all steps"
     extra = f"at {percent(advice.extra, sign=True)} {unit} a sample"
+    if speedup.high < 1:
+        return f"Use one {results.device_word}: {many} {here} are slower, {fast}, {extra}."
     if speedup.low <= 1:
-        slower = "slower" if speedup.high < 1 else "not measurably faster"
-        return f"Use one {results.device_word}: {many} {here} are {slower}, {fast}, {extra}."
+        return f"{many} {here} are not measurably faster than one, {fast}, {extra}."
     cheap = ""
     if advice.cheapest is None and advice.extra.low > 0:
         cheap = " Use one where cost counts."
