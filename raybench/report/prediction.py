@@ -30,7 +30,7 @@ from raybench.report.format import (
     time_unit,
     times,
 )
-from raybench.report.plot import COLORS, GREY, legend_below, make_figure, write_title
+from raybench.report.plot import COLORS, GREY, STYLES, legend_below, make_figure, write_title
 from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.study import MOST_AS_IF
@@ -514,9 +514,9 @@ def required_table(more: MoreDevices | None) -> Table:
         Column("links of a node", lambda each: links_words(each) or NONE),
     ]
     caption = (
-        "Ceiling, and speed-up: over a network that takes no time; stragglers, DDP's copies and contention "
-        f"remain. Then what all links of a node must carry for {OF_CEILING:.0%} of it at no latency, as "
-        "nccl-tests counts it. Links of a node: as many of a preset as carry that."
+        "Ceiling and its speed-up: over a network that takes no time; stragglers, DDP's copies and "
+        f"contention remain. For {OF_CEILING:.0%} of it: the bus bandwidth (as in nccl-tests) of all links of a node "
+        "together, at no latency. Links of a node: as many of a preset as have that."
     )
     if today is not None:
         here = devices_of(more.record.config)
@@ -631,7 +631,9 @@ def draw_required(more: MoreDevices) -> Figure:
         color = COLORS[index % len(COLORS)]
         x, y = zip(*each.curve, strict=True)
         rates, shares = [rate / GIGA for rate in x], [100 * value for value in y]
-        axes.plot(rates, shares, color=color, linewidth=1.6, label=more.devices(each.world_size))
+        dashes = STYLES[index % len(STYLES)]  # told apart in grey
+        name = more.devices(each.world_size)
+        axes.plot(rates, shares, color=color, linestyle=dashes, linewidth=1.6, label=name)
         needed = each.bus_bytes_per_s
         if needed and each.target:
             value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
@@ -649,7 +651,7 @@ def draw_required(more: MoreDevices) -> Figure:
     axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
     axes.set_ylabel("scaling efficiency (%)")
     last = shown[-1]
-    rate = known(last.bus_bytes_per_s, lambda rate: rate_words(rate.value))
+    rate = known(last.bus_bytes_per_s, lambda rate: f"{rate_words(rate.low)} to {rate_words(rate.high)}")
     words = f"{more.devices(last.world_size)} need {rate} over each node's links"
     write_title(figure, f"{words} for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
