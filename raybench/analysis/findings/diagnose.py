@@ -67,7 +67,7 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]  # of every trial
     first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
-    not_examined: tuple[tuple[FindingName, Need], ...]  # what the headline has no data for
+    not_examined: tuple[tuple[FindingName, Need], ...] = ()  # what the headline has no data for
 
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
