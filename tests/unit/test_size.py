@@ -18,7 +18,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "machine": (1092, 8),
     "plan": (1103, 9),
     "records": (1424, 11),
-    "report": (4277, 27),
+    "report": (4280, 27),
     "spec": (1623, 13),
     "worker": (5513, 41),
     "workloads": (2165, 22),
