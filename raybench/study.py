@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -46,6 +48,8 @@ def main() -> NoReturn:
 
     So does a disk that is full or gone, wherever that is found.
     """
+    if sys.stdout is None:  # closed
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # what it cannot encode is a question mark
         sys.stdout = Lasting(sys.stdout)

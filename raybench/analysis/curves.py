@@ -69,13 +69,13 @@ def batch_curve(
 
 
 def slower_at(points: Sequence[BatchPoint]) -> tuple[int, int | None] | None:
-    """The largest batch at which the speed-up is certainly below 1, and the smallest where it is not below.
+    """The largest batch at which the speed-up is certainly below 1, the smallest where it certainly is not.
 
     ``points``: the smallest batch first. None where there is no such batch, or where a smaller batch than a
     slower one is faster, so that none is the limit.
     """
     slower = [point for point in points if point.speedup.value < 1]
-    faster = [point.batch_size for point in points if point.speedup.value >= 1]
+    faster = [point.batch_size for point in points if point.speedup.low >= 1]
     sure = [point.batch_size for point in slower if point.speedup.high < 1]
     if not sure or (faster and faster[0] < slower[-1].batch_size):
         return None

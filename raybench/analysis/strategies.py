@@ -76,7 +76,7 @@ def compare_strategies(results: Facts) -> tuple[TrialRecord, ...]:
     knobs = results.study.knobs
     strategies = ["single", *knobs.values("strategy")]
     compressions = ["none", *knobs.values("gradient_compression")]
-    if len(strategies) < 3 and set(compressions) == {"none"}:
+    if len(strategies) < 3 and "dp" not in strategies and set(compressions) == {"none"}:
         return ()
     groups: dict[tuple[int, int, int], list[TrialRecord]] = {}
     for record in results.by_role("scaling", "search"):

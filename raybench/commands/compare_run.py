@@ -60,7 +60,7 @@ from raybench.report.comparison import (
 from raybench.report.format import figures, share, times
 from raybench.report.pages import anew, quoted
 from raybench.spec.load import DEFAULT_STUDY
-from raybench.spec.user_input import home_path
+from raybench.spec.user_input import home_path, real_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +75,7 @@ def compare_directories(options: CompareOptions, console: Console) -> int:
         RequestError: fewer than two directories, one twice, one that is none, nothing to fail by.
     """
     directories, limit = options.directories, options.fail_if_slower
-    resolved = [directory.resolve() for directory in directories]
+    resolved = [real_path(directory) for directory in directories]
     if len(set(resolved)) < max(len(resolved), 2):
         told = ", ".join(str(directory) for directory in directories)
         raise RequestError(f"compare: two different results directories or more (received {told})")

@@ -55,7 +55,7 @@ def toml_or_word(text: str, what: str) -> Any:
     """A value as TOML has it, or a bare word as text; ``what`` names it in faults."""
     try:
         tables = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         if text.startswith(("[", "{", '"', "'")):
             raise RequestError(f"{what}: a value as in TOML (received {received(text)})") from None
         return float(text) if _POINT.fullmatch(text) else text

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from raybench.errors import WRITING, Interrupted, printable, system_words
@@ -31,8 +31,9 @@ def leave(command: Callable[[], int]) -> NoReturn:
         except Interrupted:
             code = INTERRUPTED
     if code in (INTERRUPTED, RAY_DIED):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):  # a terminal that is gone
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 

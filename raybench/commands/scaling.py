@@ -27,22 +27,22 @@ from raybench.commands.process import leave
 from raybench.errors import RequestError
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
-from raybench.spec.user_input import did_you_mean, home_path
-from raybench.spec.workloads import OWN
+from raybench.spec.user_input import did_you_mean, home_path, real_path
+from raybench.spec.workloads import OWN, OwnCodeSpec
 
 Runner = Literal["group", "tune"]
 Tracker = Literal["mlflow", "wandb", "tensorboard"]  # the name of its package as well
 
 
 def _data(text: str, option: str) -> str:
-    return str(home_path(text).resolve())
+    return str(real_path(home_path(text)))
 
 
 def _directory(text: str, option: str) -> Path:
     """Where its links lead; what is no directory is refused: Ray would not start."""
     if not Path(text).is_dir():
         raise RequestError(f"{option}: a directory (received {text!r})")
-    return Path(text).resolve()
+    return real_path(Path(text))
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,12 @@ def with_workload(options: ScalingOptions, context: typer.Context) -> ScalingOpt
     fields = {f"--{name.replace('_', '-')}": f"workload.{name}" for name in workload.model_dump()}
     if unknown := next((name for name in further if name not in fields), None):
         there = [*fields, *(name for each in context.command.params for name in each.opts)]
+        field = unknown.strip("-").replace("-", "_")
+        own = f"--set workload.{field}=VALUE is an argument of the study's own code"
+        fields_of = "scaling --help lists the options, show STUDY the fields of its [workload]"
         raise RequestError(
             f"no such option: {unknown}{did_you_mean(unknown, there)}",
-            "scaling --help lists the options, show STUDY the fields of its [workload]",
+            own if isinstance(workload, OwnCodeSpec) else fields_of,
         )
     values = ((fields[name], parsed.toml_or_word(text, name)) for name, text in further.items())
     return replace(options, overrides=(*options.overrides, *values))

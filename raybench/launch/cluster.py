@@ -297,7 +297,7 @@ class Cluster:
                 words += f": {num_free} of {num_there} are free, others use the rest"
                 told = self._busy(needs, waited_s, limit_s, words, told=told)
             signals.check()
-            sleep(GIVEN_BACK_LOOK_S)
+            sleep(GIVEN_BACK_LOOK_S if waited_s < GIVEN_BACK_S else LOOK_AGAIN_S)
 
     def _busy(self, needs: WorkerNeeds, waited_s: float, limit_s: float, missing: str, *, told: bool) -> bool:
         """Whether the user was told of the wait for places that others use.

@@ -6,6 +6,7 @@ directory that ``--working-dir`` names. On a local cluster nothing travels: work
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from importlib import util
@@ -51,7 +52,7 @@ def _of_function(workload: OwnCodeSpec) -> Path | None:
 
 def import_path() -> list[str]:
     """Where the driver finds modules, for workers."""
-    return [str(Path(path).resolve()) for path in sys.path if path] + [str(Path.cwd())]
+    return [os.path.realpath(path) for path in sys.path if path] + [str(Path.cwd())]
 
 
 def own_code_path() -> list[str]:

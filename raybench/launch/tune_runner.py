@@ -114,11 +114,10 @@ class TuneTrial:
         seconds = (self.over or monotonic()) - self.began
         return Outcome(state, seconds, reason) if self.has_begun else GroupLostError(reason)
 
-    def kill(self) -> bool:
-        """End its process, its workers with it; whether it was known to have one."""
+    def kill(self) -> None:
+        """End its process, its workers with it, where it is known to have one."""
         if self.process is not None:
             ray.kill(self.process)
-        return self.process is not None
 
 
 class TuneRunner:
@@ -311,9 +310,10 @@ def nodes_of(
     """The node of each worker, on the places that are ``free`` on each.
 
     As with the whole cluster, all places that are ``there``, to itself; None where others use too many. Over
-    more or fewer nodes it would measure other links, and Ray itself would begin with the fullest node.
+    more or fewer nodes steps would measure other links, and Ray itself would begin with the fullest node.
     """
     config = request.config
+    there = free if request.kind == "training" else there
     used, meant = (
         workers_on(places, config.world_size, spread=config.placement == "spread") for places in (free, there)
     )

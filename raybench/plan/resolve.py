@@ -11,7 +11,7 @@ from raybench.machine.host import Resources
 from raybench.plan.space import num_open
 from raybench.plan.trials import Plan
 from raybench.spec.study import ResourcesSpec, Study
-from raybench.spec.user_input import home_path
+from raybench.spec.user_input import home_path, real_path
 
 MOST_TRIALS = 5_000  # of a study: seven hours at 5 s each; a report reads all of them
 MOST_ON_A_DEVICE = 16  # workers where there is room for one: each is a process with torch in it
@@ -73,7 +73,7 @@ def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], 
         update={
             "scaling": study.scaling.model_copy(update=scaling),
             "resources": study.resources.model_copy(update={"device": resources.device}),
-            "data": str(home_path(study.data).resolve()) if study.data else None,
+            "data": str(real_path(home_path(study.data))) if study.data else None,
         }
     )
 

@@ -136,6 +136,8 @@ def read_measured_csv(path: Path) -> MeasuredTable:
     if missing:
         told = f"columns missing: {', '.join(missing)} (received {received(', '.join(header))})"
         raise RequestError(f"{path}: line {header_line}: {told}")
+    if twice := [name for name, number in Counter(header).items() if number > 1]:
+        raise RequestError(f"{path}: line {header_line}: each column once (received {twice[0]} twice)")
     is_summary = all(name in header for name in _SUMMARY)
     faults, rows, skipped = list[str](), list[MeasuredRow](), Counter[str]()
     for number, cells in lines:

@@ -66,12 +66,15 @@ def read_nccl_tests(path: Path) -> tuple[LoggedMessage, ...]:
 def _json_messages(path: Path, text: str) -> list[LoggedMessage]:
     try:
         log = json.loads(text)
-        names, devices, rows = _NAME.findall(log["args"][0]), log["config"]["devices"], log["results"]
+        names = [*_NAME.findall(path.name), *_NAME.findall(log["args"][0])]
+        devices, rows = log["config"]["devices"], log["results"]
+        if not names:
+            return []
         group = [each for each in devices if each.get("group", 0) == devices[0].get("group", 0)]
         times = [
             (
-                row["size"],
-                [float((row[place] or {}).get("time", 0)) for place in ("out_of_place", "in_place")],
+                int(row["size"]),
+                [_number((row.get(place) or {}).get("time", 0)) for place in ("out_of_place", "in_place")],
             )
             for row in rows
         ]
@@ -128,7 +131,7 @@ def _logged(
     return found
 
 
-def _number(text: str) -> float:
+def _number(text: str | float) -> float:
     """0 for N/A."""
     try:
         return float(text)

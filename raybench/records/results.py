@@ -359,6 +359,16 @@ class Epoch(Frozen):
     #: squared norms of gradients, for the gradient noise scale
     noise: tuple[GradientNorms, ...] = ()
 
+    @model_validator(mode="after")
+    def _has_samples(self) -> Self:
+        if not sum(self.samples):
+            raise ValueError("samples: above 0 in all")
+        if (self.train_correct or 0) > sum(self.samples):
+            raise ValueError(f"train_correct: at most {sum(self.samples)} (received {self.train_correct})")
+        if (self.test_correct or 0) > (self.test_samples or 0):
+            raise ValueError(f"test_correct: at most {self.test_samples} (received {self.test_correct})")
+        return self
+
     @property
     def train_accuracy(self) -> float | None:
         """Share of the training samples, 0 to 1."""

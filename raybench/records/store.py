@@ -13,6 +13,7 @@ traces/          of profiled trials: one directory a trial, with files of every 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -180,10 +181,18 @@ class ResultsDirectory:
         with _named(path):
             path.mkdir(parents=True, exist_ok=True)
             directory = cls(path, lock_directory(path))
-            described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
-            write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
-            write_synced(path / _file_of(asked), to_toml(asked))
-            write_synced(path / TRIALS, "")
+        described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
+        contents = {ENVIRONMENT: json.dumps(described, indent=2) + "\n", _file_of(asked): to_toml(asked)}
+        contents[TRIALS] = ""
+        try:
+            with _named(path):
+                for name, content in contents.items():
+                    write_synced(path / name, content)
+        except BaseException:
+            for name in contents:  # so that the next attempt finds it empty
+                (path / name).unlink(missing_ok=True)
+            directory.close()
+            raise
         return directory
 
     @classmethod
@@ -264,6 +273,8 @@ class ResultsDirectory:
     def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
         try:
+            if os.fstat(descriptor).st_size < self._good_end:
+                raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
             # A torn line of a killed process ends here, as does half a line of a full disk.
             os.ftruncate(descriptor, self._good_end)
             os.lseek(descriptor, self._good_end, os.SEEK_SET)

@@ -123,10 +123,13 @@ def _other_batches(results: StudyResults) -> str:
     scaling, points = results.headline_scaling, results.batch_curve
     if len(points) < 2 or scaling is None or scaling.baseline is None or scaling.baseline.world_size > 1:
         return ""
+    own = results.headline.config.setting.batch_size if results.headline else None
     if all(each.speedup.high < 1 for each in points):
         return f"they are slower from {points[0].batch_size:,} to {points[-1].batch_size:,}"
     below, above = slower_at(points) or (None, None)
-    return f"they are slower at batch {below:,}, but not at {above:,}" if below and above else ""
+    if below is None or below == own:
+        return ""
+    return f"they are slower at batch {below:,}" + (f", but not at {above:,}" if above else "")
 
 
 # --- why not better
@@ -224,8 +227,10 @@ def _choice(results: StudyResults) -> list[str]:
 def one_device_words(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
-    speedup = results.scaling(advice.record).mean_speedup if advice else None
-    if advice is None or speedup is None or speedup.high >= 1:
+    found = results.scaling(advice.record) if advice else None
+    each = (found.speedup, found.mean_speedup) if found else ()  # of the typical step, as in the table, first
+    speedup = next((one for one in each if one is not None and one.high < 1), None)
+    if advice is None or speedup is None:
         return []
     under_load = speedup.value > 1 - _shorter_share(results)
     use_one = f"{'under this load ' if under_load else ''}use one {results.device_word}"

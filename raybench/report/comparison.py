@@ -184,7 +184,8 @@ def _speed_words(first: Side, other: Side) -> str:
 def _short_answer(results: StudyResults) -> str:
     """How it scales, and what to change."""
     said = {each.question: each.words for each in answer(results)}
-    return " ".join(said[each] for each in SHORT if each in said) or next(iter(said.values()))
+    short = [said[each] for each in SHORT if each in said]
+    return " ".join(short if {*SHORT[1:]} & said.keys() else said.values())
 
 
 def print_comparison(sides: Sequence[Side], console: Console) -> None:

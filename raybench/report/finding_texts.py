@@ -16,7 +16,7 @@ SHARDED = "the step waits for {transferred_bytes} of FSDP's gathers and scatters
 BY_LATENCY = f"{WAITS}, and latency is {{latency_share}} of their time"
 SLOW_RANK = "{rank} takes {excess_ratio} longer than the others in every step"
 WAITS_FOR_SLOWEST = "ranks wait for the slowest, which changes from step to step"
-NO_CORE = "{narrow} may use no core of NUMA node {numa_node}, which its GPU is on"
+NO_CORE = "{rank} may use no core of NUMA node {numa_node}, which its GPU is on{as_far}"
 SHARE_CORES = "{ranks} workers of {threads} share {cores} cores"
 GRADIENT_PARITY = "the first gradient of {strategy} differs from one device's by {gradient_difference}"
 PARITY = "the first losses of {strategy} differ from one device's by {relative_difference}"
@@ -97,7 +97,8 @@ MORE_SAMPLES = "use a larger batch or gradient accumulation"
 LARGER_OR_WHOLE = "use a larger batch, or strategy ddp if the model fits on one device"
 STOP_IT = "look with top for what else runs, and stop it or measure later"
 COMPARE = (
-    "compare its clock, temperature and power limit with the others', or leave it out by scaling.placement"
+    "measure again, and if it stays slow compare its clock, temperature and power limit with the others', or "
+    "leave it out by scaling.placement"
 )
 REPEAT = "measure again with nothing else running, and compare its clock if it stays slow"
 ELSE_RUNS = "look with top and nvidia-smi for what else uses its device or host"
@@ -263,6 +264,7 @@ def _shown(finding: Finding) -> dict[str, str]:
         shown["rank"] = f"rank {values['rank']:.0f}{node}"
     others = round(values.get("ranks", 1)) - 1
     shown["narrow"] = shown.get("rank", "") + (f", like {plural(others, 'other rank')}," if others else "")
+    shown["as_far"] = f", and {plural(others, 'other rank')} none near theirs" if others else ""
     ends = [shown[name] for name in ("least_communication_s", "most_communication_s") if name in shown]
     shown["of_communication"] = f", of which communication is {' to '.join(ends)}" if ends else ""
     if finding.name is FindingName.FAILED:

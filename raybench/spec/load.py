@@ -14,7 +14,7 @@ from pydantic import ValidationError
 import raybench
 from raybench.errors import RequestError
 from raybench.spec.study import Study
-from raybench.spec.user_input import did_you_mean, flat, home_path, received
+from raybench.spec.user_input import did_you_mean, flat, home_path, real_path, received
 from raybench.spec.validation import fields, from_validation
 from raybench.spec.workloads import OwnCodeSpec, ScriptSpec
 
@@ -79,7 +79,7 @@ def load_study(
     is_module = isinstance(workload, ScriptSpec) and workload.is_module  # for which python -m looks here
     if not (is_module or isinstance(workload, OwnCodeSpec)) or study.code_folder is not None:
         return study
-    folder = path.resolve().parent if path and not is_module else Path.cwd()
+    folder = real_path(path).parent if path and not is_module else Path.cwd()
     return study.model_copy(update={"code_folder": str(folder)})
 
 
@@ -92,7 +92,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RequestError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, and as deep tables, too
         raise RequestError(f"{path}: not TOML: {error}") from None
 
 

@@ -48,6 +48,8 @@ RESERVED_VARIABLES = {
 
 
 def _not_reserved(name: str) -> str:
+    if not name or {"=", "\0"} & {*name}:
+        raise ValueError("the name of an environment variable")
     if name in RESERVED_VARIABLES:
         raise ValueError(f"not a study's to set: {RESERVED_VARIABLES[name]}")
     return name

@@ -18,10 +18,14 @@ from raybench.spec.base import (
     no_repeats,
 )
 
+MOST_SEEDS = 1000
+
 
 def _seeds(value: Any) -> Any:
     """A number of seeds stands for 0, 1, 2, ..."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if value > MOST_SEEDS:
+            raise ValueError(f"at most {MOST_SEEDS:,} seeds")
         return tuple(range(value))
     return value
 

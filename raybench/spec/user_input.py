@@ -103,6 +103,11 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield f"{prefix}{name}", value
 
 
+def real_path(path: Path) -> Path:
+    """Where its links lead; where they lead in a circle it stays as it is, and reading it says so."""
+    return Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for those
+
+
 def home_path(path: str | os.PathLike[str]) -> Path:
     """The path, ``~`` and ``~name`` expanded; a name that is no user's stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown name

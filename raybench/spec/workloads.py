@@ -312,6 +312,13 @@ class ScriptSpec(Model):
         """The names in braces in its arguments."""
         return tuple(dict.fromkeys(_PLACEHOLDER.findall(self.args)))
 
+    @field_validator("links")
+    @classmethod
+    def _links_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len({link.rstrip("/").rsplit("/", 1)[-1] for link in value}) < len(value):
+            raise ValueError("names that differ")
+        return value
+
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """Its arguments with the ``values`` of the placeholders."""
 

@@ -45,7 +45,9 @@ def try_step(workload: Workload, spec: OwnCode, device: str, batch_size: int) ->
                 return f"the model has {number:,} parameters, more than {MOST_PARAMETERS:,}"
             try:
                 _step(workload, spec, torch.device(device), SAMPLES, where)
-            except RequestError:
+            except RequestError as error:
+                if batch_size == SAMPLES or _is_out_of_memory(error.__cause__):
+                    raise
                 _step(workload, spec, torch.device(device), batch_size, where)
     except RequestError as error:
         if not _is_out_of_memory(error.__cause__):

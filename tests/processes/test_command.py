@@ -21,7 +21,7 @@ def test_a_wrong_option_through_the_interpreters_own_m() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == 'knobs.batch_size[1]: a whole number above 0, or "max" (received 0)\n'
+    assert done.stderr == 'knobs.batch_size[1]: a whole number above 0 or "max" (received 0)\n'
 
 
 def test_a_factory_that_fails_is_a_line_before_anything_starts(tmp_path: Path, ready: Ready) -> None:

@@ -105,7 +105,7 @@ def test_works_from_any_directory_without_what_is_only_for_tests(installed: Path
     names = {path.stem for path in (ROOT / "studies").glob("*.toml")}
     assert {line.split()[0] for line in listed[1].splitlines()} == names
     assert tomllib.loads(shown[1])["name"] == "default"
-    assert planned[1].startswith("default: world sizes 1")
+    assert planned[1].startswith("default: optuna, world sizes 1")
 
 
 def test_carries_templates_and_types(installed: Path) -> None:

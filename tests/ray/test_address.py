@@ -216,7 +216,7 @@ def test_a_worker_group_of_rays_does_what_a_runner_does(tmp_path: Path, address:
     budget.took(budget.GROUPS)
     command = Contract(folder=tmp_path, variables={**ASKS, ADDRESS: address})
     assert command.wait(300) == 0, command.output
-    assert re.search(r"\b10 passed", command.output), command.output
+    assert re.search(r"\b9 passed", command.output), command.output
 
 
 class Job(Command):

@@ -111,7 +111,11 @@ def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
         FindingName.THROTTLING: (Need.CLOCKS, case.is_cuda and not has_clocks),
         FindingName.OTHER_PROCESSES: (Need.LOAD, load_of(case.record) is None),
     }
-    return tuple((name, need) for name, (need, is_missing) in missing.items() if is_missing)
+    return tuple(
+        (name, need)
+        for name, (need, is_missing) in missing.items()
+        if is_missing and case.finding(RULES[name]) is None
+    )
 
 
 def _where(record: TrialRecord) -> _Where:

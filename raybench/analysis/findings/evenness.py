@@ -299,7 +299,7 @@ def far_cores(case: Case) -> Finding | None:
     """A rank without a core on its GPU's NUMA node: what it costs is known where the rank is the slow one."""
     nodes = zip(case.record.ranks, case.steps.numa_nodes, strict=False)
     far = {rank: each.node for rank, each in nodes if each is not None and not each.cores}
-    if not far:
+    if not far or case.config.setting.strategy == "dp":  # one process, which reads one GPU's
         return None
     slow = case.finding(straggler)
     is_slow = slow is not None and slow.values["rank"] in far

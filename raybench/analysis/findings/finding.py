@@ -28,7 +28,7 @@ class FindingName(StrEnum):
     #: all devices at once compute slower than one alone; on busy cores how much of it others may be
     CONTENTION = "contention"
     #: one rank is slower than the others by 2%: in `local`, with an interval that holds for all ranks at
-    #: once, or else alone (99% interval); it is called the device where it is slow alone too and others took
+    #: once, or else alone (99% interval); its reason is the device where it is slow alone too and others took
     #: less than a tenth of a core
     STRAGGLER = "straggler"
     #: skew beyond a straggler's: ranks wait now for one, now for another

@@ -117,12 +117,17 @@ def strategies_table(results: StudyResults) -> Table:
         Column("peak memory, MiB", lambda record: _peak_memory(results, record), right=True),
         Column("loss parity", lambda record: _parity_words(loss_parity(record))),
     ]
-    caption = (
-        f"Peak memory of {'the process' if is_of_process else 'torch'} on the rank that takes most. "
-        "Loss parity: the largest relative difference of losses and of the first gradient from one device's, "
-        "of what is tolerated."
-    )
-    return make_table("Strategies", f"{caption} {_data_parallel_words(results, rows)}".strip(), columns, rows)
+    words = [_data_parallel_words(results, rows)]
+    if any(_peak_memory(results, record) for record in rows):
+        words.append(
+            f"Peak memory of {'the process' if is_of_process else 'torch'} on the rank that takes most."
+        )
+    if any(map(loss_parity, rows)):
+        words.append(
+            "Loss parity: the largest relative difference of losses and of the first gradient from one "
+            "device's, of what is tolerated."
+        )
+    return make_table("Strategies", " ".join(filter(None, words)), columns, rows)
 
 
 def _strategy_words(setting: Setting) -> str:
@@ -136,25 +141,28 @@ def _peak_memory(results: StudyResults, record: TrialRecord) -> str:
     return known(found, lambda most: mebibytes(int(most.value)), "")
 
 
-DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gathering"}
+DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gathering outputs"}
 
 
 def _data_parallel_words(results: StudyResults, rows: Sequence[TrialRecord]) -> str:
-    """What DataParallel does in a step, and how long that takes next to DDP; empty without both."""
-    plain = (record for record in rows if record.config.setting.gradient_compression == "none")
-    last = {record.config.setting.strategy: record for record in plain}  # on the most devices
+    """What DataParallel does in a step, and how long that takes next to DDP; empty without it."""
+    last = {_strategy_words(record.config.setting): record for record in rows}  # on the most devices
     dp, ddp = last.get("dp"), last.get("ddp")
-    if dp is None or ddp is None or dp.config.world_size != ddp.config.world_size:
+    if dp is None:
         return ""
-    ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
-    timed = dp.steps.data_parallel_s if dp.steps else None
-    parts = [f"{duration_words(seconds)} {DP_PARTS[name]}" for name, seconds in (timed or {}).items()]
-    return (
+    words = [
         "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
-        "to every device, and gathers outputs and gradients on the first. DDP sends gradients alone. On "
-        f"{devices_of(dp.config)} DataParallel's step takes {ratio:.2f} times DDP's."
-        + (f" In steps of their own it spent {', '.join(parts)}." if parts else "")
-    )
+        "to every device, gathers the outputs on the first, and sums the gradients there."
+    ]
+    if dp.steps and dp.steps.data_parallel_s:
+        timed = dp.steps.data_parallel_s.items()
+        parts = ", ".join(f"{duration_words(seconds)} {DP_PARTS[name]}" for name, seconds in timed)
+        words.append(f"In steps of their own it spent {parts}; gradients are summed in the backward pass.")
+    if ddp is not None and dp.config.world_size == ddp.config.world_size:
+        ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
+        where = devices_of(dp.config)
+        words.append(f"On {where} its step takes {ratio:.2f} times that of DDP, which sends gradients alone.")
+    return " ".join(words)
 
 
 def _parity_words(verdict: ParityVerdict | None) -> str:

@@ -454,8 +454,9 @@ def _length(batch: Any) -> int:
 
     0 where it is built otherwise: then ``--samples-per-step`` is asked for.
     """
-    parts = list(batch.values()) if isinstance(batch, Mapping) else batch
-    first = parts[0] if isinstance(parts, list | tuple) and parts else parts
+    if isinstance(batch, Mapping):  # which may begin with what is no tensor
+        batch = next((each for each in batch.values() if isinstance(each, torch.Tensor) and each.dim()), None)
+    first = batch[0] if isinstance(batch, list | tuple) and batch else batch
     return first.shape[0] if isinstance(first, torch.Tensor) and first.dim() else 0
 
 

@@ -99,11 +99,14 @@ DP_PARTS: tuple[DataParallelPart, ...] = ("scatter", "replicate", "gather")
 DP_STEPS, DP_DISCARD = 10, 2
 
 
-def data_parallel_seconds(models: StrategyModels, team: Team) -> dict[str, Any]:
+def data_parallel_seconds(
+    models: StrategyModels, team: Team, step_s: float, max_seconds: float
+) -> dict[str, Any]:
     """What DataParallel's own parts take of a step, in s, all its devices waited for around each.
 
     A collective call: the leader steps.
     """
+    num_steps = max(1, min(DP_STEPS, int(MAX_SHARE * max_seconds / step_s) - DP_DISCARD))
 
     def timed() -> dict[DataParallelPart, float]:
         assert models.wrapped is not None
@@ -117,7 +120,7 @@ def data_parallel_seconds(models: StrategyModels, team: Team) -> dict[str, Any]:
                 began = perf_counter()
                 made = call(*args, **kwargs)
                 models.device.synchronize(models.dp_devices)
-                seconds[part] += (perf_counter() - began) / DP_STEPS
+                seconds[part] += (perf_counter() - began) / num_steps
                 return made
 
             return run
@@ -127,7 +130,7 @@ def data_parallel_seconds(models: StrategyModels, team: Team) -> dict[str, Any]:
         with ExitStack() as patched:
             for part in DP_PARTS:
                 patched.enter_context(mock.patch.object(stepper.module, part, in_time(part)))
-            for _ in range(DP_STEPS):
+            for _ in range(num_steps):
                 stepper.step()
         return seconds
 

@@ -270,7 +270,7 @@ class StepsTrial:
             has_plain = "plain" not in variants.missing
             parts["phases"] = partial(phases_of_trial, models, team, has_plain, slowest_s, seconds)
             if models.setting.strategy == "dp":
-                parts["data_parallel"] = partial(data_parallel_seconds, models, team)
+                parts["data_parallel"] = partial(data_parallel_seconds, models, team, slowest_s, seconds)
             parts["matrix_peak"] = self._matrix_peak
             if models.wrapped is not None and team.size > 1:
                 plain_s = step_s.get("plain")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,50 @@ def test_a_working_directory_is_one() -> None:
     answer = planned("default", "--smoke", "--working-dir", "nothing")
     assert answer.code == 2, answer
     assert "--working-dir: a directory" in answer.errors
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["compare", "x", "circle"], "no such directory"),
+        (["report", "circle"], "no such directory"),
+        (["predict", "circle"], "no such directory or file"),
+        (["scaling", "./circle", "--dry-run"], "cannot be read: Too many levels of symbolic links"),
+        (["scaling", "--smoke", "--dry-run", "--data", "circle/x"], ""),
+        (["scaling", "--smoke", "--dry-run", "--set", "data=circle"], ""),
+        (["scaling", "--smoke", "--dry-run", "--working-dir", "circle"], "--working-dir: a directory"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else None,
+)
+def test_links_in_a_circle_lead_nowhere(words: list[str], told: str, tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "back")
+    (tmp_path / "back").symlink_to(tmp_path / "circle")
+    answer = answer_of(study.main, words, LIMIT_S)
+    assert answer.code == (2 if told else 0), answer
+    assert len(answer.errors.splitlines()) == bool(told)
+    assert told in answer.errors
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ({"training": {"seeds": 2 * 10**9}}, "at most 1,000 seeds (received 2000000000)"),
+        ({"environment": {"A=B": ["1"]}}, "the name of an environment variable"),
+        ({"workload": {"script": "x.py", "links": ["/a/x", "/b/x/"]}}, "names that differ"),
+    ],
+)
+def test_what_no_run_can_have_is_refused_before_it(tables: dict[str, Any], told: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(told)):
+        resolve({"name": "x", "workload": {"name": "mlp"}} | tables)
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, "9" * 5000])
+def test_what_no_parser_can_read_is_a_line(text: str) -> None:
+    Path("deep.toml").write_text(f"x = {text}")
+    answer = answer_of(study.main, ["scaling", "deep.toml", "--dry-run"], LIMIT_S)
+    assert (answer.code, len(answer.errors.splitlines())) == (2, 1), answer
+    typed = answer_of(study.main, ["scaling", "--set", f"measure.steps={text}", "--dry-run"], LIMIT_S)
+    assert (typed.code, len(typed.errors.splitlines())) == (2, 1), typed
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])

@@ -174,7 +174,8 @@ def test_cores_far_from_a_gpu_are_a_note_unless_the_rank_is_the_slow_one() -> No
     found_slow = found(with_result(slow, numa_nodes=(far, far)))
     finding = found_slow[FindingName.FAR_CORES]
     assert (finding.severity, finding.values["rank"]) == (Severity.WARNING, 1)
-    assert evidence(finding).startswith("rank 1, like 1 other rank, may use no core")
+    assert evidence(finding).startswith("rank 1 may use no core of NUMA node 1")
+    assert "and 1 other rank none near theirs" in evidence(finding)
     assert evidence(finding).endswith("and is the slow rank")
 
 

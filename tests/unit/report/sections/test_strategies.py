@@ -41,14 +41,16 @@ def test_where_dataparallel_was_measured_the_report_says_what_it_does_in_a_step(
     records = [strategy_record("single", 1), strategy_record("ddp", 2)]
     assert "DataParallel" not in strategies_table(analyse(strategies, records)).caption
     caption = strategies_table(analyse(strategies, [*records, strategy_record("dp", 2)])).caption
-    assert "gathers outputs and gradients" in caption
-    assert caption.endswith("On 2 devices DataParallel's step takes 1.00 times DDP's.")
+    assert "gathers the outputs on the first, and sums the gradients there" in caption
+    assert "On 2 devices its step takes 1.00 times that of DDP, which sends gradients alone." in caption
     timed = {"scatter": 0.0012, "replicate": 0.0034, "gather": 0.0005}
     dp = strategy_record("dp", 2)
     assert dp.steps is not None
     dp = dp.model_copy(update={"result": dp.steps.model_copy(update={"data_parallel_s": timed})})
     caption = strategies_table(analyse(strategies, [*records, dp])).caption
-    assert caption.endswith("it spent 1.20 ms scattering, 3.40 ms copying, 0.5 ms gathering.")
+    assert "it spent 1.20 ms scattering, 3.40 ms copying, 0.5 ms gathering outputs; gradients are" in caption
+    alone = study(knobs={"strategy": "dp", "batch_size": 64}, scaling={"mode": "strong"})
+    assert "1.20 ms scattering" in strategies_table(analyse(alone, [records[0], dp])).caption
 
 
 def test_a_study_of_one_strategy_has_no_such_table():
