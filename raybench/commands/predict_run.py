@@ -22,6 +22,7 @@ from raybench.analysis.simulate.sources import (
     group_of_study,
     groups_of_table,
     knobs_words,
+    settings_of,
 )
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
@@ -203,15 +204,13 @@ def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
         results = resolve(store.study(), list(store.latest().values()))
         environment, notes = store.environment(), tuple(store.warnings)
     group = group_of_study(results, setting)
-    if group is None and setting:
-        raise RequestError(
-            f"--setting: values of one setting that was measured (received {knobs_words(setting)})"
-        )
+    if group is None and group_of_study(results) is not None:
+        there = ", ".join(settings_of(results)) or "none explored"
+        raise RequestError(f"--setting: one that was measured: {there} (received {knobs_words(setting)})")
     if group is None:
         trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
-            f"{path}: a complete trial of steps, not oversubscribed, to predict from; of a script with as "
-            f"many samples for each device, or in all (received {trials})"
+            f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
         )
     study = results.study
     return Source(

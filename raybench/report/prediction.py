@@ -180,7 +180,10 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
             "was never crossed, and no sweep of it is given"
         )
     if row.refused == "no sample for each device":
-        return f"a global batch of {row.batch_size:,} has no sample for each of {shape.world_size:,} devices"
+        samples = row.question.samples
+        return f"a global batch of {samples:,.0f} has no sample for each of {shape.world_size:,} devices"
+    if row.refused == "samples do not scale":
+        return "the samples of a step neither grow with the devices nor stay the same"
     return ""
 
 
@@ -330,7 +333,7 @@ def title_of(outlook: Outlook) -> str:
     """A model, its setting and how it scales."""
     group = outlook.group
     setting = f", {group.setting}" if group.setting else ""
-    return f"{group.model}{setting}: {outlook.scaling} scaling"
+    return f"{group.model}{setting}" + ("" if group.refused else f": {outlook.scaling} scaling")
 
 
 def imported_table(model: Outlook) -> Table:
@@ -344,7 +347,8 @@ def imported_table(model: Outlook) -> Table:
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         Column("status", lambda row: str(row.status) if row.status else ""),
     ]
-    return make_table(title_of(model), "", columns, model.scalings)
+    caption = "Speed-up: over the smallest world size that was measured with the same batch."
+    return make_table(title_of(model), caption, columns, model.scalings)
 
 
 def print_imported(models: Sequence[Outlook], console: Console) -> None:
@@ -393,7 +397,7 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
 
     def batch(each: Expected) -> str:
         is_global = each.question.global_batch_size is not None
-        return f"{each.batch_size / (each.shape.world_size if is_global else 1):g}"
+        return f"{each.question.samples / each.shape.world_size if is_global else each.batch_size:g}"
 
     def step_time(each: Expected) -> str:
         return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
@@ -659,7 +663,7 @@ def draw_required(more: MoreDevices) -> Figure:
 
 
 def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str, KnobValue]]:
-    """Rows of ``predictions.csv``, those of the fit first: the columns of ``PREDICTION_COLUMNS``."""
+    """Rows of ``predictions.csv``, those of the fit first, as ``prediction_row`` has them."""
     rows = prediction_rows([fitted]) if fitted and fitted.answered else []
     model = model_name(more.record.config.workload) if more else ""
     on_network = [each for each in more.points if each.how in ON_NETWORK] if more else []

@@ -237,7 +237,7 @@ class _Seen:
         if found.speedup is None or found.baseline is None or found.baseline.world_size > 1:
             return None
         is_strong = self._mode == "strong"
-        most = setting.batch_size / setting.gradient_accumulation if is_strong else math.inf
+        most = self._samples / setting.gradient_accumulation if is_strong else math.inf
         return by_law(found.speedup, self._config.world_size, is_strong=is_strong, asked=sizes, most=most)
 
     def by_law(self, size: int, speedup: Estimate) -> Expected:

@@ -61,7 +61,10 @@ def _answers(
     ratio, is_strong = _mean_ratio(group, batch), scaling == "strong"
     for shape in shapes:
         question = group.question(shape, batch, scaling)
-        if is_strong and batch < shape.world_size * group.passes:
+        if group.refused:
+            yield Expected(question, refused=group.refused)
+            continue
+        if is_strong and question.samples < shape.world_size * group.passes:
             yield Expected(question, refused="no sample for each device")
             continue
         (said,) = fitted.predict([question])
@@ -179,14 +182,19 @@ class Outlook:
         Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
         """
         is_strong, sizes = self.group.scaling == "strong", self.group.world_sizes
-        if self.answered or self.scaling != self.group.scaling or (not is_strong and len(sizes) > 2):
+        if (
+            self.answered
+            or self.group.refused
+            or self.scaling != self.group.scaling
+            or (not is_strong and len(sizes) > 2)
+        ):
             return {}
         asked = sorted({each.shape.world_size for each in self.predicted})
         found = dict[int, ByLaw | None]()
         for each in sorted(self.scalings, key=lambda each: (each.batch_size, each.shape.world_size)):
             size, batch = each.shape.world_size, each.batch_size
             if each.speedup is not None and each.baseline_world_size == 1 and size > 1:
-                most = batch / self.group.passes if is_strong else math.inf
+                most = each.question.samples / self.group.passes if is_strong else math.inf
                 found[batch] = by_law(each.speedup, size, is_strong=is_strong, asked=asked, most=most)
         return {batch: law for batch, law in found.items() if law is not None}
 

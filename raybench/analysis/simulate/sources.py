@@ -35,8 +35,7 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     """The headline's setting, or that of ``chosen`` knobs, whatever the batch, placement and world size.
 
     Devices of another kind than the headline's are left out, where it is known, and so are oversubscribed
-    trials. None where nothing that may be fitted was measured, or a script has neither as many samples for
-    each device nor in all.
+    trials. None where nothing that may be fitted was measured.
     """
     usable = [record for record in results.references if not record.config.oversubscribed]
     headline = results.headline
@@ -49,10 +48,7 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
     alike = [record for record in usable if without_batch(record.config).same_question(asked)]
     fitted = [record for record in alike if same_devices(record, headline)]
     trials = one_of_each(fitted, lambda each: (each.setting.batch_size, each.world_size, each.placement))
-    counted = _counted(trials)
-    if counted is None:
-        return None
-    mode, ratio = counted
+    mode, ratio = _counted(trials)
     return MeasuredGroup(
         model=model_name(headline.config.workload),
         setting=_setting_words(results, headline) if len(usable) > len(alike) else "",
@@ -62,15 +58,17 @@ def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> M
             *_one_device(results, trials, mode),
             *(_record_measurement(results, record, mode, ratio) for record in trials),
         ),
-        counted=ratio,
+        counted=ratio or 1.0,
         notes=tuple(_notes(results, usable, alike, headline)),
+        refused=None if ratio else "samples do not scale",
     )
 
 
-def _counted(trials: Sequence[TrialRecord]) -> tuple[ScalingMode, float] | None:
+def _counted(trials: Sequence[TrialRecord]) -> tuple[ScalingMode, float | None]:
     """As which scaling the trials are fitted, and how many samples a step has for each of a batch.
 
-    What a study asks for; of a script, which decides itself, by the samples that its steps had.
+    What a study asks for; of a script, which decides itself, by the samples that its steps had: None where
+    these are neither as many for each device nor in all.
     """
     config = trials[0].config
     if not isinstance(config.workload, ScriptSpec):
@@ -81,7 +79,7 @@ def _counted(trials: Sequence[TrialRecord]) -> tuple[ScalingMode, float] | None:
         ratios = [steps.samples_per_step / samples for steps, samples in found if steps is not None]
         if max(ratios) - min(ratios) <= ALIKE * max(ratios):
             return mode, mean(ratios)
-    return None
+    return config.scaling, None
 
 
 def outlook_of_study(results: Facts, run: Work, devices_per_node: int) -> Outlook | None:
@@ -100,6 +98,20 @@ def devices_of_node(environment: Environment, study: Study) -> int:
     return len(environment.gpus)
 
 
+def settings_of(results: Facts) -> list[str]:
+    """The values of explored knobs that were measured, as ``--setting`` takes them."""
+    knobs = [name for name in results.study.knobs.explored() if name != "batch_size"]
+    configs = [record.config for record in results.references]
+    return sorted(
+        {
+            f"{name}={_text(getattr(config.setting, name))}"
+            for config in configs
+            for name in knobs
+            if name not in config.setting.indifferent(config.world_size)
+        }
+    )
+
+
 def _record_has(config: Configuration, chosen: Mapping[str, str]) -> bool:
     """On one device what has no effect there is whatever is chosen."""
     indifferent = config.setting.indifferent(config.world_size)
@@ -115,7 +127,7 @@ def _text(value: object) -> str:
 
 
 def _record_measurement(
-    results: Facts, record: TrialRecord, mode: ScalingMode, counted: float
+    results: Facts, record: TrialRecord, mode: ScalingMode, counted: float | None
 ) -> Measurement:
     found, config = results.scalings[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
@@ -125,9 +137,9 @@ def _record_measurement(
     elif results.pool.has(together):
         compute_s = results.pool.time(together).value
     assert record.steps is not None
-    joules = record.steps.energy_joules
+    joules, asked = record.steps.energy_joules, _question(config, shape_of(record), mode)
     return Measurement(
-        question=replace(_question(config, shape_of(record), mode), counted=counted),
+        question=replace(asked, counted=counted or record.steps.samples_per_step / asked.samples),
         step_time_s=found.step_time_s,
         compute_s=compute_s,
         efficiency=found.efficiency if over_one else None,

@@ -122,7 +122,11 @@ class Step:
 
 # why a question has no answer
 Refusal = Literal[
-    "too few world sizes", "too many devices", "network not crossed", "no sample for each device"
+    "too few world sizes",
+    "too many devices",
+    "network not crossed",
+    "no sample for each device",
+    "samples do not scale",
 ]
 How = Literal["as if", "simulated", "fit", "law"]
 # the steps here, the network's, the wait for the slowest, and how a step is simulated
@@ -182,6 +186,7 @@ class MeasuredGroup:
     measurements: tuple[Measurement, ...]
     counted: float = 1.0  # as of a ``Question``
     notes: tuple[str, ...] = ()
+    refused: Refusal | None = None  # why nothing is predicted of it, whatever is asked
 
     def question(self, shape: Shape, batch_size: int, scaling: ScalingMode) -> Question:
         """A batch, as it is asked for, on ``shape``."""

@@ -257,11 +257,26 @@ def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_pat
     assert "To measure it as if: `--as-if 4,8,16 --network 2xtcp-100`" in text
 
 
-def test_a_results_directory_without_a_trial(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--setting", "precision=bf16")])
+def test_a_results_directory_without_a_trial(tmp_path: Path, options: tuple[str, ...]) -> None:
     ResultsDirectory.create(tmp_path / "empty", study(), environments.capture()).close()
-    found = refused("predict", tmp_path / "empty")
+    found = refused("predict", tmp_path / "empty", *options)
     assert "a complete trial of steps, not oversubscribed" in found
     assert "received 0 trials, 0 complete" in found
+
+
+def test_a_setting_that_was_not_measured_is_told_those_that_were(tmp_path: Path) -> None:
+    spec = study(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]})
+    with ResultsDirectory.create(tmp_path / "two", spec, environments.capture()) as store:
+        for record in grid(spec, (1, 2), FakeRunner(costs, num_devices=2))[0]:
+            store.append(record)
+    found = refused("predict", tmp_path / "two", "--setting", "precision=fp16")
+    assert "one that was measured: precision=bf16, precision=fp32 (received precision=fp16)" in found
+
+
+def test_the_report_of_a_file_says_over_what_its_speed_up_is(tmp_path: Path) -> None:
+    out = in_words(answer("report", written(tmp_path, ["1,2,32,0.010", "1,8,32,0.011"])))
+    assert "over the smallest world size that was measured with the same batch" in out
 
 
 def test_the_network_of_a_sweep(tmp_path: Path) -> None:

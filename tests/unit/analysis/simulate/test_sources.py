@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.cost import run_of
+from raybench.analysis.objectives import Prices
 from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.sources import group_of_study, shape_of
 from raybench.analysis.simulate.steps import MeasuredGroup, Shape, measured_scalings
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.report.prediction import more_sentences, more_table
 from raybench.spec import Setting, Study
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.analysis.simulate.tables import HEADER, groups
@@ -179,8 +182,31 @@ def test_of_a_script_that_divides_one_total_the_law_is_amdahls() -> None:
     assert eight.total_step_s.value == pytest.approx(0.080 * (1 / 3 + 2 / 3 / 8), rel=1e-3)
 
 
-def test_a_script_whose_steps_have_other_samples_on_each_number_of_devices_is_not_fitted() -> None:
-    assert group_of_a_script({1: 64.0, 2: 96.0, 4: 128.0}) is None
+def test_a_global_batch_is_of_the_samples_that_a_script_counts() -> None:
+    """As "a global batch of 32 has no sample for each of 64 devices" stood beside steps of 512."""
+    args, step_s = "--micro {batch_size}", {1: 0.080, 4: 0.040, 16: 0.020}
+    spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": list(step_s)})
+    records = of_a_script(args, step_s, dict.fromkeys(step_s, 512.0))
+    found = analyse(spec, records, devices_per_node=64)
+    assert found.outlook is not None
+    assert [each.shape.world_size for each in found.outlook.answered] == [32, 64]
+    assert found.more_devices is not None
+    assert found.more_devices.law is not None
+    assert [size for size, _ in found.more_devices.law.speedups] == [32, 64, 128]
+    rows = more_table(found.more_devices, run_of(), Prices()).rows
+    assert [row[2] for row in rows] == ["16", "8"]
+
+
+def test_a_script_whose_steps_have_other_samples_on_each_number_of_devices_is_refused() -> None:
+    args, step_s, samples = "--bs {batch_size}", {1: 0.080, 2: 0.050, 4: 0.040}, {1: 64.0, 2: 96.0, 4: 128.0}
+    spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": list(step_s)})
+    found = analyse(spec, of_a_script(args, step_s, samples))
+    assert found.outlook is not None
+    assert {each.refused for each in found.outlook.predicted} == {"samples do not scale"}
+    assert found.outlook.laws == {}
+    assert [each.question.samples for each in found.outlook.measured] == list(samples.values())
+    (said,) = more_sentences(found.more_devices)
+    assert said.endswith("the samples of a step neither grow with the devices nor stay the same")
 
 
 def test_oversubscribed_trials_are_left_out_and_said_so() -> None:
