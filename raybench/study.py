@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import typer
 
 from raybench.commands.communication import communication
 from raybench.commands.compare import compare
-from raybench.commands.console import Lasting
+from raybench.commands.console import lasting
 from raybench.commands.doctor import doctor, list_, show
 from raybench.commands.predict import predict
 from raybench.commands.process import WRONG_REQUEST, leave_without
@@ -48,11 +46,7 @@ def main() -> NoReturn:
 
     So does a disk that is full or gone, wherever that is found.
     """
-    if sys.stdout is None:  # closed
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # what it cannot encode is a question mark
-        sys.stdout = Lasting(sys.stdout)
+    sys.stdout = lasting(sys.stdout)
     try:
         app()
     except RequestError as error:

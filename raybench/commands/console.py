@@ -128,6 +128,16 @@ class Lasting:
         return getattr(self._stream, name)
 
 
+def lasting(stream: TextIO | None) -> Any:
+    """A command's stdout: what it cannot encode is a question mark, what nobody reads goes into nothing."""
+    if stream is None:  # closed
+        return io.StringIO()
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.reconfigure(errors="replace")
+    return Lasting(stream)
+
+
 def shown_path(path: Path) -> str:
     """A path as short as it is from here."""
     relative = os.path.relpath(path)

@@ -10,18 +10,18 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (244, 4),
-    "analysis": (7083, 50),
-    "commands": (2729, 20),
+    ".": (242, 4),
+    "analysis": (7109, 50),
+    "commands": (2739, 20),
     "driver": (856, 6),
-    "launch": (1795, 16),
+    "launch": (1796, 16),
     "machine": (1092, 8),
     "plan": (1103, 9),
-    "records": (1424, 11),
-    "report": (4280, 27),
-    "spec": (1623, 13),
-    "worker": (5513, 41),
-    "workloads": (2165, 22),
+    "records": (1449, 11),
+    "report": (4300, 27),
+    "spec": (1636, 13),
+    "worker": (5517, 41),
+    "workloads": (2167, 22),
 }
 ALONE = 14  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
