@@ -179,7 +179,7 @@ def cores_near(bus_id: str) -> tuple[int, int] | None:
     None where all cores are on one node, or the kernel does not report where they or the GPU are.
     """
     domain, _, place = bus_id.lower().partition(":")  # NVML writes the domain in eight digits, sysfs in four
-    node = read(PCI_DEVICES / f"{int(domain, 16):04x}:{place}" / "numa_node") or ""
+    node = read(PCI_DEVICES / f"{domain.lstrip('0').zfill(4)}:{place}" / "numa_node") or ""
     if not node.isdecimal() or (numa_nodes() or 1) == 1:  # -1: the firmware does not say
         return None
     cores = cores_of_node(int(node))

@@ -43,7 +43,7 @@ def test_the_parts_of_dataparallel_are_timed_with_every_device_waited_for(monkey
         dp_devices=[0, 1],
     )
     team: Any = SimpleNamespace(leads=True, agreed=lambda make: make(), from_leader=lambda item: item)
-    found = profiling.data_parallel_seconds(models, team)["data_parallel_s"]
+    found = profiling.data_parallel_seconds(models, team, 0.01, 10.0)["data_parallel_s"]
     assert {name: round(seconds, 9) for name, seconds in found.items()} == {
         name: 2 * seconds for name, seconds in TIMES.items()
     }
