@@ -102,7 +102,7 @@ def of_script(options: ScalingOptions) -> ScalingOptions:
     if options.verify:
         raise RequestError("--verify: two settings in the same rounds, which a script cannot have")
     is_module = options.script is None
-    script = str(named[0]) if is_module else str(home_path(named[0]).resolve())
+    script = str(named[0]) if is_module else str(real_path(home_path(named[0])))
     workload: dict[str, Any] = {"script": script, "is_module": is_module, "args": options.args or ""}
     if options.samples_per_step is not None:
         workload["samples_per_step"] = options.samples_per_step

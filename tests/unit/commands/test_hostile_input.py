@@ -116,6 +116,7 @@ def test_a_working_directory_is_one() -> None:
         (["scaling", "--smoke", "--dry-run", "--data", "circle/x"], ""),
         (["scaling", "--smoke", "--dry-run", "--set", "data=circle"], ""),
         (["scaling", "--smoke", "--dry-run", "--working-dir", "circle"], "--working-dir: a directory"),
+        (["scaling", "--script", "circle", "--dry-run"], "cannot be read: Too many levels of symbolic links"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, list) else None,
 )
