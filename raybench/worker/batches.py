@@ -98,6 +98,11 @@ def drop_ready(batches: Batches) -> None:
         batches.next()
 
 
+def affordable_steps(seconds: float, step_s: float, most: int, *, least: int = 1, apart: int = 0) -> int:
+    """How many steps there are ``seconds`` for beside those ``apart``, from ``least`` to ``most``."""
+    return max(least, min(most, int(seconds / step_s) - apart))
+
+
 def whole_turns(steps: int, batches: Batches, batches_per_step: int) -> int:
     """``steps`` and as few more that every process of the loader has brought equally many batches.
 

@@ -15,7 +15,7 @@ from torch import nn
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import Variant
 from raybench.records.results import GradientTimeline, Phase
-from raybench.worker.batches import drop_ready, whole_turns
+from raybench.worker.batches import affordable_steps, drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.steps.replay import communication_cores
@@ -54,10 +54,9 @@ def gradient_timeline(
         raise InvalidTrialError("parameters of several types, which DDP sends in buckets of their own")
     if len(parameters) > MOST_PARAMETERS:
         raise InvalidTrialError(f"more than {MOST_PARAMETERS:,} parameters")
-    affordable = int(MAX_SHARE * max_seconds / (1.5 * step_s["local"])) - DISCARD
-    num_steps = whole_turns(
-        max(LEAST_STEPS, min(MOST_STEPS, affordable)), twin.batches, twin.batches_per_step
-    )
+    seconds, local_s = MAX_SHARE * max_seconds, 1.5 * step_s["local"]
+    steps = affordable_steps(seconds, local_s, MOST_STEPS, least=LEAST_STEPS, apart=DISCARD)
+    num_steps = whole_turns(steps, twin.batches, twin.batches_per_step)
     models.activate()
     team.barrier()
     cores = communication_cores(models, team, step_s.get("replay"))

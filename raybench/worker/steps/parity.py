@@ -16,7 +16,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import Batches, make_batches
+from raybench.worker.batches import Batches, affordable_steps, make_batches
 from raybench.worker.communicators import Team, collectives_alone, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
@@ -45,8 +45,7 @@ def loss_parity(
     if step_s is None:
         raise InvalidTrialError("the model does not fit on one device")
     pieces = team.size * config.setting.gradient_accumulation
-    affordable = MAX_SHARE * max_seconds / (pieces * step_s)
-    steps = max(LEAST_STEPS, min(STEPS, int(affordable)))
+    steps = affordable_steps(MAX_SHARE * max_seconds, pieces * step_s, STEPS, least=LEAST_STEPS)
     models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
     with models.device.fork_rng():
         initial = team.agreed(lambda: _new_model(config, models, cache))

@@ -23,7 +23,7 @@ import torch.profiler
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import RankFile
 from raybench.records.results import DataParallelPart, Phase, PhaseBlock
-from raybench.worker.batches import drop_ready, whole_turns
+from raybench.worker.batches import affordable_steps, drop_ready, whole_turns
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.models import StrategyModels
@@ -48,8 +48,8 @@ def phases_of_trial(
         if models.setting.strategy == "ddp":
             team.broadcast(models.wrapped.tensors())
         steppers["ddp"] = models.wrapped
-    affordable = MAX_SHARE * max_seconds / (NUM_BLOCKS * len(steppers) * step_s) - DISCARD
-    num_steps, blocks = max(1, min(MAX_STEPS, int(affordable))), []
+    seconds, blocks = MAX_SHARE * max_seconds / (NUM_BLOCKS * len(steppers)), []
+    num_steps = affordable_steps(seconds, step_s, MAX_STEPS, apart=DISCARD)
     for _ in range(NUM_BLOCKS):
         for variant, stepper in steppers.items():
             models.activate()
@@ -106,7 +106,7 @@ def data_parallel_seconds(
 
     A collective call: the leader steps.
     """
-    num_steps = max(1, min(DP_STEPS, int(MAX_SHARE * max_seconds / step_s) - DP_DISCARD))
+    num_steps = affordable_steps(MAX_SHARE * max_seconds, step_s, DP_STEPS, apart=DP_DISCARD)
 
     def timed() -> dict[DataParallelPart, float]:
         assert models.wrapped is not None
@@ -149,8 +149,8 @@ def traces(models: StrategyModels, team: Team, step_s: float, max_seconds: float
     Fewer steps where a trace is too large. Raises ``InvalidTrialError`` on every rank where one step is.
     """
     stepper = _stepper(models, team)
-    affordable = int(TRACE_SHARE * max_seconds / step_s) - WAIT - WARM_UP
-    for num_steps in sorted({1, max(1, min(ACTIVE, affordable))}, reverse=True):
+    most = affordable_steps(TRACE_SHARE * max_seconds, step_s, ACTIVE, apart=WAIT + WARM_UP)
+    for num_steps in sorted({1, most}, reverse=True):
         profiler = None if stepper is None else _profiled(stepper, models.device, num_steps)
         team.barrier()  # the others work on: what follows is no part of anybody's step
         own = team.agreed(partial(_exported, profiler, team.ranks[team.rank]))
