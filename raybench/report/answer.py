@@ -174,7 +174,9 @@ def _communication_words(share: Estimate | None) -> list[str]:
         return []
     if share.high < LEAST_SHARE:
         return [f"communication is less than {LEAST_SHARE:.0%}"]
-    return [f"communication is {100 * max(share.low, 0.0):.0f} to {share.high:.0%}"]
+    if share.low < LEAST_SHARE:
+        return [f"communication is at most {share.high:.0%}"]
+    return [f"communication is {100 * share.low:.0f} to {share.high:.0%}"]
 
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
@@ -202,7 +204,7 @@ def _choice(results: StudyResults) -> list[str]:
     best, use = results.best, results.recommendation
     if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
         many = devices_of(use.config)
-        fast = f"use {use.label}: it makes {many} {1 + use.gain.gain.value:.2f} times as fast"
+        fast = f"use {use.label}: {1 + use.gain.gain.value:.2f} times the default's speed on {many}"
         trained = results.training.groups if results.training else ()
         is_trained = any(use.config.same_setting(each.config) for each in trained)
         return [f"{fast}, but its accuracy was not measured" if trained and not is_trained else fast]
@@ -262,8 +264,9 @@ def _proposal(results: StudyResults) -> list[str]:
         (each, verification_of(each, results.verifications)) for each in sure or (not gained and every) or ()
     ]
     left = [(each, test) for each, test in tests if not (test and test.ruled_out)]
-    if gained and use is not None:
-        left = [(each, test) for each, test in left if not (each.change and use.config.has(each.change))]
+    if gained and use is not None and headline is not None:
+        changed = use.config.differences(headline.config).keys()
+        left = [(each, test) for each, test in left if changed.isdisjoint(each.change or ())]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     changing = [one for one in left if one[0].change is not None] or ([] if gained else left)
     if changing:

@@ -657,7 +657,7 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
 
 
 BEST = re.compile(
-    r"[Uu]se (?P<named>(?:[^.:*\n]|\.\d)*?): it makes \d+ \w+ [\d.,]+ times as fast",
+    r"[Uu]se (?P<named>(?:[^.:*\n]|\.\d)*?): [\d.,]+ times the default's speed on \d+ \w+",
     re.MULTILINE,
 )
 

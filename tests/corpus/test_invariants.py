@@ -260,7 +260,7 @@ def test_advice_without_a_trial_is_found(default: Drawn) -> None:
 
 def test_a_best_without_a_trial_and_a_second_best_are_found(default: Drawn) -> None:
     for named, number in (("batch 511", 2), ("the default", 1)):
-        said = f"Use {named}: it makes 2 devices 7.00 times as fast. {default.answer}"
+        said = f"Use {named}: 7.00 times the default's speed on 2 devices. {default.answer}"
         assert len(invariants.advice_that_was_not_measured(replace(default, answer=said))) == number
 
 
@@ -268,7 +268,7 @@ def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
     assert default.results.recommendation is not None
     use = replace(default.results.recommendation, basis=Basis.BETTER, label="fp32")
     for advised, number in (("bf16", 1), ("fp32", 0)):
-        said = f"- **Now**: Use {advised}: it makes 2 devices 1.09 times as fast.\n- **Scaling**"
+        said = f"- **Now**: Use {advised}: 1.09 times the default's speed on 2 devices.\n- **Scaling**"
         planted = replace(
             default,
             markdown=changed(default.markdown, "- **Scaling**", said),

@@ -115,11 +115,11 @@ def more_settings(results: StudyResults) -> int:
 
 
 def _n_words(rows: Sequence[Row]) -> str:
-    """What is behind the rows: "n = 5 to 12 rounds in 1 to 3 visits"."""
+    """What is behind the rows: "n = 5 to 12 rounds in 1 to 3 visits, spread over the study"."""
     found = [row.point.scaling.step_time_s for row in rows]
     starts = [each.starts for each in found]
     words = f"n = {number_words([each.n for each in found], 'round')}"
-    words += f" in {number_words([each.visits for each in found], 'visit')}"
+    words += f" in {number_words([each.visits for each in found], 'visit')}, spread over the study"
     return f"{words}, {number_words(starts, 'start')} of the workers" if max(starts, default=1) > 1 else words
 
 

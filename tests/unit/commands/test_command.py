@@ -437,7 +437,7 @@ def test_report_prints_the_answer_and_writes_the_files(measured, monkeypatch):
     assert done.code == 0, done.errors
     answer = " ".join(done.output.split())  # of one line or several
     assert "2 devices train " in done.output
-    assert "it makes 2 devices " in answer.rpartition("% of each step is lost")[2]
+    assert "times the default's speed on 2 devices" in answer.rpartition("% of each step is lost")[2]
     assert not CONTROL.search(done.output)
     directory = measured / "report"
     for name in ("report.html", "report.md", "summary.csv"):
@@ -462,7 +462,7 @@ def test_quiet_prints_the_answer_and_where_the_files_are(measured):
     lines = command("report", measured, "--quiet").output.splitlines()
     answer, *rest = [line for line in lines if line]
     assert answer.startswith("2 devices train ")
-    assert "it makes 2 devices " in answer.rpartition("% of each step is lost")[2]
+    assert "times the default's speed on 2 devices" in answer.rpartition("% of each step is lost")[2]
     assert [line.split(":")[0] for line in rest] == ["Report", "Results"]
 
 

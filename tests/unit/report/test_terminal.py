@@ -44,7 +44,10 @@ def test_the_answer_stands_below_the_table(results: StudyResults) -> None:
     use = results.recommendation
     assert use is not None
     assert text.rindex(" times as fast as one, with ") > text.rindex("\u2500")
-    assert "times as fast." in " ".join(text.split()).rpartition("% of each step is lost")[2]
+    assert (
+        "times the default's speed on 2 devices."
+        in " ".join(text.split()).rpartition("% of each step is lost")[2]
+    )
     assert " ".join(text.split()).endswith(f"Use it: {use.label} as code, at the end of the report")
 
 

@@ -29,7 +29,7 @@ def test_every_number_has_interval_and_n(results: StudyResults) -> None:
         assert "[" in row[2]
         assert "[" in row[3]
         assert bool(row[-2]) is (row[0] == "2")  # one device's efficiency is 1 in every run
-    assert re.search(r"n = \d+ to \d+ rounds in 1 to \d+ visits\.", table.caption)
+    assert re.search(r"n = \d+ to \d+ rounds in 1 to \d+ visits, spread over the study\.", table.caption)
     assert [row[0] for row in table.rows][:4] == ["1", "2", "1", "2"]
 
 
