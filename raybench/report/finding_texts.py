@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
-from raybench.analysis.labels import changes_words
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
 
@@ -154,7 +153,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SCRIPT: "set the num_workers of the script's loaders higher, or make batches ahead",
     FindingName.BATCH_TOO_SMALL: "use a larger batch",
     Reason.LARGER_IS_NO_BETTER: (
-        "set compile or optimizer_kernels fused, as no larger batch was measured to be better"
+        "set compile or optimizer_kernels fused, as no larger batch was measured to be faster"
     ),
     FindingName.UNATTRIBUTED_LOSS: "set --time-budget or measure.max_seconds higher",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
@@ -232,10 +231,7 @@ def cost(finding: Finding) -> str:
 
 
 def next_step(finding: Finding) -> str:
-    """What to do about the finding: a setting that is better, else its own fix."""
-    change, ratio = finding.change, finding.predicted
-    if change and ratio is not None and finding.is_measured:
-        return f"use {changes_words(change)}, measured to be {ratio.value:.2f} times as fast"
+    """What to do about the finding."""
     return _text(FIX, finding)
 
 

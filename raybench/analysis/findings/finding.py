@@ -184,7 +184,7 @@ class Finding:
     ``trial_id`` is empty of what was not reached. ``change`` is what to try: knobs of ``Setting`` or
     variables of the processes, with their new values (None as a value of a variable: unset it); None where
     neither fixes it. ``predicted`` is the throughput with the change over that without it, as far as it is
-    known: measured in this study, or bounds. Its text is in ``report.finding_texts``, by name and reason.
+    known: its bounds. Its text is in ``report.finding_texts``, by name and reason.
     """
 
     name: FindingName
@@ -199,7 +199,6 @@ class Finding:
     explains: Estimate | None = None  # of the step, in s
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
-    is_measured: bool = False  # the change: it is a setting of this study
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
 

@@ -207,7 +207,6 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
     spec = study(knobs={"batch_size": [32, 512], "precision": precisions})
     plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
     results = analyse(plan.study, run(plan)[1].records)
-    assert results.diagnosis[0].change == {"batch_size": 512}
     clauses = {each.question: each.words for each in answer(results)}
     assert clauses["What to change"].lower().count("batch 512") == 1
     assert clauses["What to change"].endswith(" times the default's speed on 2 devices.")
