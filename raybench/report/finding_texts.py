@@ -30,11 +30,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.COMPRESSED: BY_LATENCY,
     Reason.BOTH: f"{WAITS}, and neither latency nor bandwidth has most of their time",
     Reason.ONE_BUCKET_SIZE: f"{WAITS}, and one bucket size cannot separate latency from bandwidth",
-    Reason.SWITCHED_OFF: f"{WAITS}, and {{variable}}={{value}} switches a fast path off",
-    Reason.INTERFACE: f"{WAITS}, and {{variable}}={{value}} is not a network between nodes",
     Reason.SOCKETS: f"{WAITS}, and NCCL uses sockets instead of {{devices}}",
     Reason.HOST_MEMORY: f"{WAITS}, and NCCL sends over {{network}} without GPUDirect",
-    Reason.FAR_GPUS: "{far_link} joins GPUs {far_a} and {far_b}, and {near_link} GPUs {near_a} and {near_b}",
     Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
     Reason.GATHERS_TWICE: f"{SHARDED}, and FSDP gathers the weights before each pass",
     Reason.GATHERS: SHARDED,
@@ -115,11 +112,8 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.UNSEPARATED: (
         "use a larger batch, or run `raybench communication --world-sizes {world_size}` for what limits them"
     ),
-    Reason.SWITCHED_OFF: "measure with {variable}=0",
-    Reason.INTERFACE: "set {variable} to the network between the nodes, which `raybench doctor` lists",
     Reason.SOCKETS: "look in the output of NCCL_DEBUG=INFO for a missing plugin, NCCL_NET or NCCL_IB_HCA",
     Reason.HOST_MEMORY: "load nvidia-peermem, with GPU and adapter below one switch (nvidia-smi topo -m)",
-    Reason.FAR_GPUS: "measure on those too, with --set 'scaling.placement=[[{near_a}, {near_b}]]'",
     Reason.PASSES: "synchronize fewer layers (BatchNorm for SyncBatchNorm), or use a larger batch",
     Reason.GATHERS_TWICE: "set fsdp_reshard to false, which gathers weights once a step, if memory allows",
     Reason.GATHERS: LARGER_OR_WHOLE,

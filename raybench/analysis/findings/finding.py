@@ -16,9 +16,7 @@ class FindingName(StrEnum):
 
     # where the step's time goes: each explains some of it
     #: communication that compute does not hide, and what limits it: latency, bandwidth, or a slow
-    #: way (a variable switches a fast path off, an interface is not a network between nodes, GPUs are joined
-    #: through the host while others are not, NCCL took sockets despite InfiniBand, RoCE or EFA, or these
-    #: without GPUDirect)
+    #: way between nodes (NCCL took sockets despite InfiniBand, RoCE or EFA, or these without GPUDirect)
     COMMUNICATION_BOUND = "communication-bound"
     #: a step on which transfers run takes longer than both explain: they take cores, memory bandwidth or
     #: multiprocessors from what computes at the same time
@@ -87,11 +85,8 @@ class Reason(StrEnum):
     BOTH = auto()  # neither latency nor bandwidth has certainly more than half
     ONE_BUCKET_SIZE = auto()  # which of them is unknown; another bucket size separates them
     UNSEPARATED = auto()  # the same; a sweep separates them
-    SWITCHED_OFF = auto()  # a slow way
-    INTERFACE = auto()  # a slow way
     SOCKETS = auto()  # a slow way
     HOST_MEMORY = auto()  # a slow way
-    FAR_GPUS = auto()  # a slow way
     PASSES = auto()  # communicate themselves, as SyncBatchNorm does
     GATHERS_TWICE = auto()  # of FSDP, weights before each pass
     GATHERS = auto()  # of FSDP, weights before the forward pass
@@ -149,9 +144,7 @@ class Reason(StrEnum):
     INVALID = auto()
 
 
-SLOW_WAYS = frozenset(
-    {Reason.SWITCHED_OFF, Reason.INTERFACE, Reason.SOCKETS, Reason.HOST_MEMORY, Reason.FAR_GPUS}
-)
+SLOW_WAYS = frozenset({Reason.SOCKETS, Reason.HOST_MEMORY})
 
 
 class Need(StrEnum):

@@ -338,7 +338,6 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         resources={"oversubscribe": True},
     ),
     "latency": lambda to: caused(to, FindingName.COMMUNICATION_BOUND, 21, "latency"),
-    "slow_path": lambda to: caused(to, FindingName.COMMUNICATION_BOUND, 22, "slow way"),
     "uneven_batches": lambda to: caused(to, FindingName.JITTER, 24, "uneven batches"),
     "pcie": lambda to: caused(to, FindingName.CONTENTION, 25, "GPUs"),
     "throttled": lambda to: caused(to, FindingName.THROTTLING, 26),

@@ -15,13 +15,12 @@ from raybench.analysis.collectives import Link, LinkKey, SweptPlace
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
-from raybench.machine.environment import Environment
 from raybench.report.finding_texts import cost, evidence, next_step
 from raybench.report.method import method_words
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
 from tests.support.planted.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
-from tests.unit.studies import SHORT, asked, grid, measured, study
+from tests.unit.studies import SHORT, asked, grid, study
 
 MIB = 2**20
 
@@ -184,21 +183,6 @@ def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
     found = _on_link(["default"], around, bandwidth_bytes_per_s=5e9, latency_s=1e-6)
     assert found.reason is Reason.BANDWIDTH
     assert found.values["link_share"] == pytest.approx(0.5, rel=0.05)
-
-
-def test_gpus_joined_through_the_host_where_others_have_nvlink_are_a_slow_path() -> None:
-    links = (("X", "SYS", "NV2"), ("SYS", "X", "PHB"), ("NV2", "PHB", "X"))
-    environment = Environment(
-        hostname="a", os="b", kernel="c", cpu_model="d", cores=8, usable_cores=8, memory_bytes=1, python="3",
-        gpu_links=links,
-    )  # fmt: skip
-    costs = StepCosts(plain_s=0.01, exposed_s=0.004, replay_s=0.004)
-    record = measured(costs, Noise(block=0.002, step=0.0), device="cuda", setting=Setting())
-    found = analyse(
-        study(resources={"device": "cuda"}), [record], around=Around(environment=environment)
-    ).diagnosis
-    assert found[0].reason is Reason.FAR_GPUS
-    assert evidence(found[0]) == "SYS joins GPUs 0 and 1, and NV2 GPUs 0 and 2"
 
 
 # --- several settings
