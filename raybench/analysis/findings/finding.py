@@ -39,8 +39,8 @@ class FindingName(StrEnum):
     #: a loss of which only the whole was measured, with bounds of its communication
     UNATTRIBUTED_LOSS = "unattributed loss"
     # what makes the figures those of a slower machine
-    #: other processes took 2% of the cores that the workers needed, which may be in any part of the step; the
-    #: program that took a third of it at least is the one to stop
+    #: other processes, Ray's own among them, took 2% of the cores that the workers needed, which may be in
+    #: any part of the step
     OTHER_PROCESSES = "other processes"
     #: more workers than cores, or in 5% of the scheduler's periods a rank's container had used up its quota
     #: of CPU time, and stood still
@@ -105,9 +105,6 @@ class Reason(StrEnum):
     VIEWS = auto()  # gradient_as_bucket_view is off
     COPIES = auto()  # batched_grad_copy is off
     SHARDS = auto()  # of FSDP
-    # other processes
-    OURS = auto()  # Ray and the kernel
-    ONE_PROGRAM = auto()
     # straggler
     DEVICE = auto()  # slow alone too
     UNDER_LOAD = auto()  # slow alone, while others used its host

@@ -118,7 +118,6 @@ def caused(to: Path, name: FindingName, seed: int, kind: str = "") -> None:
         _runner(seed, site.noise, hardware=site.hardware, num_devices=site.world_size, device=site.device),
         devices=site.world_size,
         device=site.device,
-        variables=site.variables,
         **{"workload": {"name": "mlp"}, "knobs": site.knobs, "search": {"method": "grid"}} | site.fields,
     )
 
