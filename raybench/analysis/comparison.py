@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.load import load_of
 from raybench.analysis.reference import one_of_each
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import (
@@ -18,7 +17,6 @@ from raybench.analysis.stats.statistics import (
 )
 from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values_to_tell
 from raybench.machine.environment import Environment, comparable
-from raybench.machine.environment import differences as machine_differences
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.user_input import flat
@@ -45,7 +43,6 @@ class SameTrial:
     speed: Estimate  # samples/s of the second over the first
     efficiency: Estimate | None  # the same ratio; None: a side has no baseline
     starts: tuple[int, int]  # of the workers, on each side
-    is_under_load: bool  # others took much more of the cores in the second side's
 
     def starts_to_tell(self, share: float) -> int | None:
         """Starts on each side that would tell whether it has lost this share, with the ratio as it is.
@@ -83,60 +80,6 @@ def shown_by_pairs(speed: Estimate, pairs: int) -> float:
     ``speed``: of ``paired_speed``, whose spread between pairs others are taken to have.
     """
     return math.expm1(half_width_of(speed.logarithm(), pairs))
-
-
-@dataclass(frozen=True)
-class OverAnother:
-    """The efficiency of one side's devices over fewer that another side measured."""
-
-    side: str
-    base: str
-    world_size: int
-    base_world_size: int
-    efficiency: Estimate | None  # None: refused
-    refused: str  # why; empty where it is not
-
-
-def over_another(sides: Sequence[Side]) -> Iterator[OverAnother]:
-    """For each side whose default has no baseline, its efficiency over another side's smaller world size.
-
-    Refused by name where the two ran on other hardware, with other variables or versions: what a machine
-    brings is no scaling.
-    """
-    for side in sides:
-        headline, found = side.results.headline, side.results.headline_scaling
-        if headline is None or found is None or headline.config.world_size == 1 or found.efficiency:
-            continue
-        for base in sides:
-            one = _base_of(headline, base) if base is not side else None
-            if one is None:
-                continue
-            size, base_size = headline.config.world_size, one.config.world_size
-            refused = "; ".join(machine_differences(base.environment, side.environment))
-            efficiency = None
-            if not refused:
-                under = base.results.scaling(one)
-                # rates hold for both: the same work in a step of strong scaling, n times as much of weak
-                ratio = ratio_of_runs(found.throughput_samples_per_s, under.throughput_samples_per_s)
-                efficiency = ratio.scaled(base_size / size)
-            yield OverAnother(side.name, base.name, size, base_size, efficiency, refused)
-
-
-def _base_of(headline: TrialRecord, base: Side) -> TrialRecord | None:
-    """The trial of the same question on fewer devices than the headline's, the fewest first."""
-    alike = (
-        record
-        for record in base.results.references
-        if record.config.world_size < headline.config.world_size
-        and _same_but_for_place(record.config, headline.config)
-    )
-    return min(alike, key=lambda record: record.config.world_size, default=None)
-
-
-def _same_but_for_place(one: Configuration, other: Configuration) -> bool:
-    """Whether the two ask the same, wherever the data lie and whatever the devices are."""
-    place: dict[str, object] = {"data": None, "device": "cpu", "environment": {}}
-    return one.model_copy(update=place).same_question(other.model_copy(update=place))
 
 
 def differences(sides: Sequence[Side]) -> dict[str, tuple[object, ...]]:
@@ -185,7 +128,6 @@ def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) ->
     efficiency = None
     if mine.config.world_size > 1 and now.efficiency and before.efficiency:
         efficiency = ratio_of_runs(now.efficiency, before.efficiency)
-    load = load_of(rival)
     return SameTrial(
         label=first.results.label(mine),
         world_size=mine.config.world_size,
@@ -193,5 +135,4 @@ def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) ->
         speed=ratio_of_runs(now.throughput_samples_per_s, before.throughput_samples_per_s),
         efficiency=efficiency,
         starts=(before.step_time_s.starts, now.step_time_s.starts),
-        is_under_load=load is not None and load.is_much_more_than(load_of(mine)),
     )

@@ -8,8 +8,6 @@ from statistics import median
 from raybench.records.record import TrialRecord
 from raybench.records.results import Round, StepsResult
 
-LOADED = 0.10  # of the cores of a host, by other processes
-
 
 @dataclass(frozen=True)
 class Load:
@@ -18,15 +16,6 @@ class Load:
     taken: float  # cores' worth of time, the median of the rounds
     cores: int  # of the host
     needed: int  # of them by the trial
-
-    @property
-    def is_much(self) -> bool:
-        """Whether a measurement is one of a loaded machine."""
-        return self.taken >= LOADED * self.cores
-
-    def is_much_more_than(self, other: Load | None) -> bool:
-        """Whether others took more, by what counts as much, than in another trial."""
-        return self.is_much and (other is None or self.taken - other.taken >= LOADED * self.cores)
 
     @property
     def spare(self) -> int:

@@ -132,8 +132,7 @@ def _told(console: Console, first: Side, other: Side, limit: float) -> Verdict:
             "world size too (received a directory without that trial)"
         )
     claim = f"{other.name} is slower than {first.name}"
-    load = ", measured under load" if headline.is_under_load else ""
-    measured = f"{times(headline.speed)} ({headline.label}; {starts_words(headline)}{load})"
+    measured = f"{times(headline.speed)} ({headline.label}; {starts_words(headline)})"
     starts = headline.starts_to_tell(limit)
     how = "measure.starts, or --interleave"
     return _verdict(console, claim, headline.speed, limit, measured, starts, how)

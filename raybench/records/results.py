@@ -268,9 +268,6 @@ class StepsResult(Frozen):
     hosts: tuple[Whole, ...] = ()
     #: cores of each rank's host that the rank may use
     host_cores: tuple[Count, ...] = ()
-    #: cores' worth of time that other programs took on the leader's host, the five largest, by name; of
-    #: trials of the curve
-    other_programs: dict[str, Difference] = Field(default_factory=dict)
     #: of each rank's control groups, the share of the kernel's scheduling periods during the rounds in which
     #: their quota of CPU time was used up; null: they have none
     quota_used_up: tuple[Ratio | None, ...] = ()

@@ -19,7 +19,6 @@ from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
 from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
-from raybench.report.sections.verification import verdict_words
 from raybench.report.sections.waterfall import PART_WORDS, lost_parts, shares_of_step
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
@@ -284,7 +283,7 @@ def _proposal(results: StudyResults) -> list[str]:
 def _tested(test: Verification | None) -> str:
     if test is None or test.gain is None:
         return ""
-    return f", {verdict_words(test)} at {1 + test.gain.gain.value:.2f} times as fast"
+    return f", {test.verdict} at {1 + test.gain.gain.value:.2f} times as fast"
 
 
 # --- how far to trust it

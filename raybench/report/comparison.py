@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raybench.analysis.comparison import (
-    OverAnother,
     SameTrial,
     Side,
     differences,
     headline_in_common,
-    over_another,
     same_trials,
 )
 from raybench.analysis.labels import devices_words
@@ -21,7 +19,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report import render
 from raybench.report.answer import Clause, answer
-from raybench.report.format import factor, figures, percent, plain_share, plus_minus, times
+from raybench.report.format import factor, figures, plain_share, plus_minus, times
 from raybench.report.method import began_words, hardware_words, method_words
 from raybench.report.pages import Section, make_pages, write_files
 from raybench.report.plot import MOST_CURVES, drawn
@@ -141,27 +139,12 @@ def starts_words(trial: SameTrial) -> str:
 def _verdict(trial: SameTrial) -> str:
     if not trial.speed.excludes(1.0):
         return "no difference seen"
-    if trial.speed.value > 1:
-        return "faster"
-    return "slower, under load" if trial.is_under_load else "slower"
-
-
-def over_another_table(sides: Sequence[Side]) -> Table:
-    """Efficiencies over another side's base; empty where every side has its own."""
-    columns: list[Column[OverAnother]] = [
-        Column("results", lambda each: each.side),
-        Column("devices", lambda each: str(each.world_size), right=True),
-        Column("base", lambda each: f"{devices_words(each.base_world_size)} of {each.base}"),
-        Column("efficiency", lambda each: known(each.efficiency, percent, "refused"), right=True),
-        Column("why", lambda each: each.refused and f"the base ran on other hardware: {each.refused}"),
-    ]
-    caption = "Of results without a base of their own; with what starts of one program differ by."
-    return make_table("Efficiency over another's base", caption, columns, over_another(sides))
+    return "faster" if trial.speed.value > 1 else "slower"
 
 
 def comparison_tables(sides: Sequence[Side]) -> list[Table]:
     """All that have something to say, in order; trainings have no room on a terminal."""
-    every = (same_trials_table, settings_table, over_another_table, sides_table)
+    every = (same_trials_table, settings_table, sides_table)
     return [without_constant(table) for make in every if (table := make(sides)).rows]
 
 
@@ -227,7 +210,7 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
             settings.title,
             drawn("scaling", "The defaults over the devices", defaults_plot(sides), draw_scaling)
             + drawn("waterfall", "Where the time goes", steps_plot(sides), draw_waterfall),
-            (settings, over_another_table(sides)),
+            (settings,),
         ),
         "training": Section(
             "Training",

@@ -1,33 +1,31 @@
-"""``diagnosis.md``: what to do first, the status of each configuration, the findings."""
+"""``diagnosis.md``: what to do first, the status of each configuration, what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import verification_of
 from raybench.analysis.labels import devices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
-from raybench.report.finding_texts import cost, evidence, evidence_among, next_step
+from raybench.report.finding_texts import cost, evidence_among
 from raybench.report.format import sentence, times
 from raybench.report.render import markdown_code
 from raybench.report.render import markdown_text as _text
 from raybench.report.sections.trials import failures_table
 from raybench.report.sections.verification import advice_of, verification_table
-from raybench.report.table import Column, Table, make_table, without_constant
+from raybench.report.table import Table, without_constant
 from raybench.spec.knobs import KnobValue, Setting
 
 MOST_CONFIGURATIONS = 20  # further ones are in summary.csv
 
 
 def diagnosis_markdown(results: StudyResults, answer: str) -> str:
-    """What to do first, the status of each configuration, then the findings of other trials."""
+    """What to do first, the status of each configuration, then what failed."""
     lines = [f"# Diagnosis: {_text(results.study.name)}", "", _text(answer), ""]
     lines += _first_lines(results)
     lines += _table_lines(verification_table(results))
     lines += _status_lines(results)
-    lines += _table_lines(_findings_table(results))
     lines += _table_lines(failures_table(results))
     return "\n".join(lines).rstrip() + "\n"
 
@@ -51,20 +49,6 @@ def _first_lines(results: StudyResults) -> list[str]:
         is_open = test is None or not test.ruled_out
         lines += [f"   Try: `{_options(each.change)}`"] if each.change and is_open else []
     return [*lines, ""]
-
-
-def _findings_table(results: StudyResults) -> Table:
-    """The findings on other trials."""
-    columns: list[Column[Finding]] = [
-        Column("trial", lambda each: each.trial_id),
-        Column("finding", lambda each: each.name),
-        Column("cost", cost),
-        Column("evidence", evidence),
-        Column("next step", next_step),
-    ]
-    first = [id(each) for each in results.diagnosis]
-    others = [each for each in results.findings if id(each) not in first]
-    return make_table("Findings on other trials", "", columns, others)
 
 
 def _options(change: Mapping[str, KnobValue]) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.findings.finding import Reason
+from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
@@ -113,8 +113,12 @@ def _first_screen(
         "title": results.study.question or results.study.name,
         "about": measured_words(results, environment),
         "box": said,
-        # what Ray and the kernel take is part of the trust
-        "causes": [each for each in results.diagnosis if each.reason is not Reason.OURS],
+        # a little is Ray's own, which nobody can stop
+        "causes": [
+            each
+            for each in results.diagnosis
+            if each.name != FindingName.OTHER_PROCESSES or each.severity is not Severity.NOTE
+        ],
         "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
         "evidence": evidence_among(results.diagnosis),

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
-from raybench.analysis.labels import changes_words
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
 
@@ -31,11 +30,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.COMPRESSED: BY_LATENCY,
     Reason.BOTH: f"{WAITS}, and neither latency nor bandwidth has most of their time",
     Reason.ONE_BUCKET_SIZE: f"{WAITS}, and one bucket size cannot separate latency from bandwidth",
-    Reason.SWITCHED_OFF: f"{WAITS}, and {{variable}}={{value}} switches a fast path off",
-    Reason.INTERFACE: f"{WAITS}, and {{variable}}={{value}} is not a network between nodes",
     Reason.SOCKETS: f"{WAITS}, and NCCL uses sockets instead of {{devices}}",
     Reason.HOST_MEMORY: f"{WAITS}, and NCCL sends over {{network}} without GPUDirect",
-    Reason.FAR_GPUS: "{far_link} joins GPUs {far_a} and {far_b}, and {near_link} GPUs {near_a} and {near_b}",
     Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
     Reason.GATHERS_TWICE: f"{SHARDED}, and FSDP gathers the weights before each pass",
     Reason.GATHERS: SHARDED,
@@ -55,9 +51,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     ),
     Reason.THREADS: SHARE_CORES,
     Reason.WORKERS: SHARE_CORES,
-    FindingName.OTHER_PROCESSES: "other programs used {other_cores} of {host_cores} cores",
-    Reason.ONE_PROGRAM: "other programs used {other_cores} of {host_cores} cores, among them {program}",
-    Reason.OURS: "other programs used {other_cores} of {host_cores} cores, among them Ray and the kernel",
+    FindingName.OTHER_PROCESSES: "other programs, Ray among them, used {other_cores} of {host_cores} cores",
     FindingName.STRAGGLER: SLOW_RANK,
     Reason.DEVICE: f"{SLOW_RANK}, and also alone",
     Reason.UNDER_LOAD: f"{SLOW_RANK}, and also alone, but other programs used its host",
@@ -69,7 +63,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.FEW_WORKERS: "the step waits for its batch, from {workers} a rank",
     FindingName.BATCH_TOO_SMALL: "this time stays whatever the batch",
     Reason.STRONG_SCALING: "a device's part of the global batch takes this much longer than its share",
-    FindingName.UNATTRIBUTED_LOSS: "this loss was not divided into parts{of_communication}",
+    FindingName.UNATTRIBUTED_LOSS: "this loss was not divided into parts",
     Reason.OVERSUBSCRIBED: "{world_size} workers shared fewer cores, so no figure shows how fast they are",
     Reason.QUOTA: "the container used up its CPU quota in {used_up_share} of the scheduler's periods",
     FindingName.THROTTLING: "rank {ranks} reported it in {throttled_rounds} of {rounds} rounds",
@@ -116,11 +110,8 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.UNSEPARATED: (
         "use a larger batch, or run `raybench communication --world-sizes {world_size}` for what limits them"
     ),
-    Reason.SWITCHED_OFF: "measure with {variable}=0",
-    Reason.INTERFACE: "set {variable} to the network between the nodes, which `raybench doctor` lists",
     Reason.SOCKETS: "look in the output of NCCL_DEBUG=INFO for a missing plugin, NCCL_NET or NCCL_IB_HCA",
     Reason.HOST_MEMORY: "load nvidia-peermem, with GPU and adapter below one switch (nvidia-smi topo -m)",
-    Reason.FAR_GPUS: "measure on those too, with --set 'scaling.placement=[[{near_a}, {near_b}]]'",
     Reason.PASSES: "synchronize fewer layers (BatchNorm for SyncBatchNorm), or use a larger batch",
     Reason.GATHERS_TWICE: "set fsdp_reshard to false, which gathers weights once a step, if memory allows",
     Reason.GATHERS: LARGER_OR_WHOLE,
@@ -139,8 +130,6 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.ONE_NODE: "set scaling.placement to spread, which uses the other nodes",
     Reason.OTHERS: "stop what else runs, which top shows, or leave a core free of workers",
     FindingName.OTHER_PROCESSES: STOP_IT,
-    Reason.ONE_PROGRAM: "stop {program}, or measure when it is done",
-    Reason.OURS: "leave a core free of workers",
     FindingName.STRAGGLER: ELSE_RUNS,
     Reason.NOT_ALONE: ELSE_RUNS,
     Reason.DEVICE: COMPARE,
@@ -154,7 +143,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SCRIPT: "set the num_workers of the script's loaders higher, or make batches ahead",
     FindingName.BATCH_TOO_SMALL: "use a larger batch",
     Reason.LARGER_IS_NO_BETTER: (
-        "set compile or optimizer_kernels fused, as no larger batch was measured to be better"
+        "set compile or optimizer_kernels fused, as no larger batch was measured to be faster"
     ),
     FindingName.UNATTRIBUTED_LOSS: "set --time-budget or measure.max_seconds higher",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
@@ -232,10 +221,7 @@ def cost(finding: Finding) -> str:
 
 
 def next_step(finding: Finding) -> str:
-    """What to do about the finding: a setting that is better, else its own fix."""
-    change, ratio = finding.change, finding.predicted
-    if change and ratio is not None and finding.is_measured:
-        return f"use {changes_words(change)}, measured to be {ratio.value:.2f} times as fast"
+    """What to do about the finding."""
     return _text(FIX, finding)
 
 
@@ -265,8 +251,6 @@ def _shown(finding: Finding) -> dict[str, str]:
     others = round(values.get("ranks", 1)) - 1
     shown["narrow"] = shown.get("rank", "") + (f", like {plural(others, 'other rank')}," if others else "")
     shown["as_far"] = f", and {plural(others, 'other rank')} none near theirs" if others else ""
-    ends = [shown[name] for name in ("least_communication_s", "most_communication_s") if name in shown]
-    shown["of_communication"] = f", of which communication is {' to '.join(ends)}" if ends else ""
     if finding.name is FindingName.FAILED:
         more = round(values["num_trials"]) - 1
         shown["which"] = finding.named["first"] + (f" and {plural(more, 'more trial')}" if more else "")

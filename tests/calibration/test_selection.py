@@ -6,7 +6,6 @@ import pytest
 
 from raybench.analysis.resolve import Facts
 from tests.unit.analysis.test_selection import (
-    advised,
     called,
     equal_studies,
     wrong_of_the_best,
@@ -28,7 +27,3 @@ def test_equal_settings_are_not_told_apart(equal: list[Facts]) -> None:
 
 def test_the_interval_of_the_best_holds_the_truth(equal: list[Facts]) -> None:
     assert wrong_of_the_best(equal) <= ALLOWED
-
-
-def test_no_change_is_advised_where_all_are_equal(equal: list[Facts]) -> None:
-    assert advised(equal) <= ALLOWED

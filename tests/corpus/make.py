@@ -4,8 +4,8 @@
     python -m tests.corpus.make training --data DIRECTORY
     python -m tests.corpus.make two_nodes
 
-Figures stay as they were measured. Host names, paths and the names of uncommon programs are replaced; the
-step times of single steps (samples/), logs and checkpoints are left out: a report needs none of them. Ids of
+Figures stay as they were measured. Host names and paths are replaced; the step
+times of single steps (samples/), logs and checkpoints are left out: a report needs none of them. Ids of
 trials are made of what was asked, paths included, so they are made again.
 """
 
@@ -45,7 +45,6 @@ TIMEOUT_S = 900
 KEPT = ("study.toml", "sweep.toml", "environment.json", "trials.jsonl", "epochs.csv")
 ASKED = KEPT[:2]  # one of them
 COMPRESSED = "trials.jsonl"
-COMMON_PROGRAMS = {"python", "python3", "python3.11", "Ray", "kernel", "pytest"}
 ANY_PATH = "/data"  # what takes the place of a path of the machine
 PATH = re.compile(r"/(?:[\w.+-]+/)*[\w.+-]+")
 
@@ -123,11 +122,8 @@ def unpack(name: str, to: Path) -> Path:
 
 
 def _anonymous(value: Any) -> Any:
-    """The same JSON value without host names, paths and uncommon programs; numbers are untouched."""
+    """The same JSON value without host names and paths; numbers are untouched."""
     if isinstance(value, dict):
-        programs = value.get("other_programs")
-        if programs:
-            value = value | {"other_programs": _common(programs)}
         return {key: _anonymous(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_anonymous(each) for each in value]
@@ -136,15 +132,6 @@ def _anonymous(value: Any) -> Any:
     if value == socket.gethostname():
         return "node-1"
     return PATH.sub(ANY_PATH, value) if value.startswith("/") else value
-
-
-def _common(programs: dict[str, float]) -> dict[str, float]:
-    """The cores that programs took, by name; those that are not common have a number for a name."""
-    uncommon = [name for name in programs if name not in COMMON_PROGRAMS]
-    return {
-        f"program-{uncommon.index(name) + 1}" if name in uncommon else name: cores
-        for name, cores in programs.items()
-    }
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def others_took(steps: StepsResult) -> float:
 
 def may_name_others(steps: StepsResult) -> bool:
     """Whether a finding about other processes has a reason in the record."""
-    return max(others_took(steps), sum(steps.other_programs.values())) > NAMED
+    return others_took(steps) > NAMED
 
 
 def measured_undisturbed(measure: Callable[[], Found], steps_of: Callable[[Found], StepsResult]) -> Found:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.alone
 
 NEAR = 0.2  # of a core
 REQUEST = studies.request(
-    role="scaling",  # names programs
+    role="scaling",
     workload=MLPSpec(name="mlp"),
     setting=Setting(batch_size=64),
     world_size=2,
@@ -71,5 +71,3 @@ def test_a_planted_process_is_found_and_the_ranks_are_not_others(pair: Ranks) ->
     assert ranks > NEAR  # so that these cores, were they taken for others', would be seen
     assert others_took(result) == pytest.approx(others, abs=NEAR)
     assert others_took(result) > planted - NEAR
-    assert sum(result.other_programs.values()) > planted - NEAR
-    assert len(result.other_programs) <= 5

@@ -101,7 +101,7 @@ def without_intervals(words: str) -> str:
     return re.sub(r" \[[^\]]*\]", "", words)
 
 
-def with_others(record: TrialRecord, cores: float, programs: dict[str, float] | None = None) -> TrialRecord:
+def with_others(record: TrialRecord, cores: float) -> TrialRecord:
     """The record, had others taken so many of two cores in every round."""
     assert record.steps is not None
     rounds = [each.model_copy(update={"other_cores": (cores,) * 2}) for each in record.steps.rounds]
@@ -109,7 +109,6 @@ def with_others(record: TrialRecord, cores: float, programs: dict[str, float] | 
         "rounds": tuple(rounds),
         "hosts": (0, 0),
         "host_cores": (2, 2),
-        "other_programs": programs or {},
     }
     return record.model_copy(update={"result": record.steps.model_copy(update=given)})
 

@@ -21,8 +21,7 @@ def batch_too_small(case: Case) -> Finding | None:
     part_s, by_strong_scaling = max(known, key=lambda way: way[0].value)
     reason = Reason.STRONG_SCALING if by_strong_scaling else None
     rate, larger = case.scaling.throughput_samples_per_s.value, case.larger_batches
-    # settings are compared on several devices; on one a larger batch that is faster is the fix
-    if larger and (case.config.world_size > 1 or max(larger) <= rate):
+    if larger and max(larger) <= rate:
         reason = Reason.LARGER_IS_NO_BETTER
     values = {"fixed_s": part_s.value, "fixed_share": case.share(part_s)}
     return case.part(FindingName.BATCH_TOO_SMALL, part_s, values, reason=reason)

@@ -159,57 +159,23 @@ def sweep_link(case: Case) -> Link | None:
     return case.around.links.get(LinkKey("all_reduce", case.config.world_size, case.record.nodes))
 
 
-# Variables that switch a fast path off, and what they are then.
-SWITCHED_OFF = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
-INTERFACES = {"cuda": "NCCL_SOCKET_IFNAME", "cpu": "GLOO_SOCKET_IFNAME"}
-SLOW_INTERFACES = ("lo", "docker", "veth", "br-", "virbr", "tun", "tap", "wl")
 DIRECT = "/GDRDMA"  # GPUDirect: an adapter reads a GPU's memory
-NEAR_LINKS, FAR_LINKS = ("NV", "PIX", "PXB"), ("PHB", "NODE", "SYS")
 
 
 def slow_way(case: Case) -> Limit | None:
-    """Why the transfers go a slower way than they could; None where nothing says so."""
-    environment = case.around.environment
-    variables = dict(environment.variables if environment else {}) | case.config.environment
-    several = (case.record.nodes or 1) > 1
-    for name, off in SWITCHED_OFF.items() if case.is_cuda else ():
-        if variables.get(name) == off and (several or name != "NCCL_IB_DISABLE"):
-            return Limit(Reason.SWITCHED_OFF, {"variable": name, "value": off}, {name: "0"})
-    name = INTERFACES[case.config.device]
-    taken = variables.get(name, "").lstrip("=")
-    if several and taken.startswith(SLOW_INTERFACES):
-        return Limit(Reason.INTERFACE, {"variable": name, "value": taken})
-    if several:
-        return _slow_network(case)
-    return _far_gpus(case) if case.is_cuda else None
+    """Why transfers between nodes go a slower way than they could; None where nothing says so.
 
-
-def _slow_network(case: Case) -> Limit | None:
-    """Sockets where there are adapters of InfiniBand or the like, or such an adapter without GPUDirect."""
+    Sockets where there are adapters of InfiniBand or the like, or such an adapter without GPUDirect.
+    """
     environment, of_ranks = case.around.environment, case.steps.nccl_networks
+    if (case.record.nodes or 1) == 1:
+        return None
     networks = sorted({network for each in of_ranks if each for network in each.split(", ")})
     devices = environment.every_node[0].rdma_devices if environment else ()
     if "Socket" in networks:
         return Limit(Reason.SOCKETS, {"devices": ", ".join(devices)}) if devices else None
     indirect = (each for each in networks if not each.endswith(DIRECT))
     return next((Limit(Reason.HOST_MEMORY, {"network": each}) for each in indirect), None)
-
-
-def _far_gpus(case: Case) -> Limit | None:
-    """GPUs of one node that talk through the host while others have a nearer way."""
-    environment = case.around.environment
-    links = environment.gpu_links if environment else ()
-    ranks = [rank for rank in case.record.ranks if rank < len(links)]
-    pairs = {(b, a): links[a][b] for a in range(len(links)) for b in range(a)}
-    used = {pair: kind for pair, kind in pairs.items() if pair[0] in ranks and pair[1] in ranks}
-    far = [pair for pair, kind in used.items() if kind.startswith(FAR_LINKS)]
-    near = [pair for pair, kind in pairs.items() if kind.startswith(NEAR_LINKS)]
-    if not far or not near or len(ranks) > 2:
-        return None
-    named = {"far_link": pairs[far[0]], "near_link": pairs[near[0]]}
-    named |= {"far_a": f"{far[0][0]}", "far_b": f"{far[0][1]}"}
-    named |= {"near_a": f"{near[0][0]}", "near_b": f"{near[0][1]}"}
-    return Limit(Reason.FAR_GPUS, named)
 
 
 def latency_share_of(case: Case) -> Estimate | None:
@@ -245,17 +211,13 @@ def _share(each_s: Estimate, number: int, whole: Estimate) -> Estimate:
 
 
 def unattributed_loss(case: Case) -> Finding | None:
-    """A loss of which only the whole is known, less what a slow device explains, with its communication."""
+    """A loss of which only the whole is known, less what a slow device explains."""
     lost, device = case.lost_s if case.waterfall is None else case.parts.undivided, slow_alone(case)
     if lost is not None and device is not None and device.explains is not None:
         lost = lost.plus(-device.explains.value)
     if lost is None or not case.is_notable(lost):
         return None
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
-    replay = case.replays.get(len(case.steps.bucket_bytes))
-    if replay is not None:
-        least, most = communication_bounds(case, lost, replay)
-        values |= {"least_communication_s": least, "most_communication_s": most}
     strategy, why = case.config.setting.strategy, case.steps.missing.get("local")
     reason, named = None, dict[str, str]()
     if case.record.request.role == "search":
@@ -267,14 +229,3 @@ def unattributed_loss(case: Case) -> Finding | None:
         if why is not None and isinstance(case.config.workload, ScriptSpec) and case.steps.gradient_bytes:
             reason, named = Reason.NOT_LEFT_OUT, {"why": why}
     return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason, named=named)
-
-
-def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:
-    """Between what exposed communication lies, in s, where only the whole loss was measured.
-
-    At least the transfers less all compute of one device, which could hide them; at most all of them, unless
-    compute and transfers slow each other down. Neither more than what is lost.
-    """
-    compute = case.alone.get(case.samples)
-    hidden_s = compute.high if compute else case.step_s
-    return min(max(replay_s.low - hidden_s, 0.0), lost.low), min(replay_s.high, lost.high)

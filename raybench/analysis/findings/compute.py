@@ -10,7 +10,6 @@ from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.load import Load, load_of, loads_of
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
-from raybench.records.results import StepsResult
 from raybench.spec.workloads import ScriptSpec
 
 MOST_WORKERS = 16
@@ -74,9 +73,6 @@ def _cores_of_a_rank(case: Case) -> int:
 
 
 LEAST_LOST = 0.02  # of the cores of a host
-WORTH_NAMING = 0.01  # of a core, by one program
-MOST_OF_IT = 0.3  # of what others took: less of it is not worth stopping
-OURS = ("Ray", "raybench", "kernel")  # that cannot be stopped: without them there is no study
 
 
 def _taken(case: Case) -> tuple[Load, Estimate] | None:
@@ -87,12 +83,10 @@ def _taken(case: Case) -> tuple[Load, Estimate] | None:
     load, rounds = load_of(case.record), loads_of(case.record)
     if load is None or len(rounds) < 2:
         return None
-    # the kernel's sum over cores counts in ticks, that of programs exactly, where they can be seen
-    programs = sum(case.steps.other_programs.values())
-    whole, *of_rounds = (replace(load, taken=max(each.taken, programs)) for each in (load, *rounds))
-    if whole.lost < LEAST_LOST:
+    if load.lost < LEAST_LOST:
         return None
-    return whole, trimmed_mean([each.lost for each in of_rounds]).scaled(case.step_s)
+    of_rounds = [replace(load, taken=each.taken).lost for each in rounds]
+    return load, trimmed_mean(of_rounds).scaled(case.step_s)
 
 
 def other_processes(case: Case) -> Finding | None:
@@ -101,30 +95,17 @@ def other_processes(case: Case) -> Finding | None:
     if taken is None:
         return None
     load, lost_s = taken
-    reason, program = _who(case.steps, load.taken)
     return case.found(
         FindingName.OTHER_PROCESSES,
         Severity.WARNING if load.lost >= MUCH else Severity.NOTE,
+        # without a time that it explains: any part may have waited for these cores, or none
         {
             "other_cores": load.taken,
             "host_cores": load.cores,
             "lost_ratio": load.lost,
             "rounds": lost_s.n,
         },
-        reason=reason,  # without a time that it explains: any part may have waited for these cores, or none
-        named={"program": program},
     )
-
-
-def _who(steps: StepsResult, others: float) -> tuple[Reason | None, str]:
-    """The program that took most of it and can be stopped; else whether it is Ray and the kernel."""
-    named = {name: used for name, used in steps.other_programs.items() if used >= WORTH_NAMING}
-    stoppable = {name: used for name, used in named.items() if name not in OURS}
-    program = max(stoppable, key=lambda name: stoppable[name], default="")
-    if stoppable and stoppable[program] >= MOST_OF_IT * others:
-        return Reason.ONE_PROGRAM, program
-    ours = sum(named.values()) - sum(stoppable.values())
-    return (Reason.OURS if ours >= MOST_OF_IT * others else None), ""
 
 
 def contention(case: Case) -> Finding | None:

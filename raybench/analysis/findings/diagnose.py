@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings.batch import batch_too_small, fixed_by_batches, twice_the_batch
@@ -28,10 +28,7 @@ from raybench.analysis.findings.of_study import failed
 from raybench.analysis.load import load_of
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
-from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import TrialRecord
-from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement
 
 _Where = tuple[int, Placement]
@@ -72,13 +69,13 @@ class Diagnosis:
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     """The findings of every setting, the headline's ranked."""
-    better, peers, headline = better_settings(results), _peers(results), results.headline
+    peers, headline = _peers(results), results.headline
     cases = {
         record.trial_id: Case(record, results.fit, peers[_where(record)], around)
         for record in results.references
     }
     of_trial = {
-        trial_id: ranked(advised(case, diagnose(case), better if case.record is headline else ()))
+        trial_id: ranked(_larger_batch(case, each) for each in diagnose(case))
         for trial_id, case in cases.items()
     }
     of_study = failed(results, around.goes_on)  # what was not reached its driver knows
@@ -130,102 +127,17 @@ def _peers(results: Facts) -> dict[_Where, Peers]:
     return {where: Peers.of(records, results.fit) for where, records in there.items()}
 
 
-@dataclass(frozen=True)
-class Change:
-    """A measured setting that is faster than the headline and scales better."""
-
-    changes: Mapping[str, KnobValue]  # the knobs and variables in which it differs, with its values
-    # the same to be set: with accumulation of the same passes the batch grows too
-    settings: Mapping[str, KnobValue]
-    throughput_ratio: Estimate  # its interval holds for all settings of the study at once
+# Costs of a step, whatever its samples: more of them in a step is a fix. Other findings have their own fixes.
+PER_STEP = (FindingName.COMMUNICATION_BOUND, FindingName.BATCH_TOO_SMALL, FindingName.COSTLY_WRAPPER)
 
 
-def better_settings(results: Facts) -> tuple[Change, ...]:
-    """Those with a gain over the headline and more efficiency: the fewest changes first, then the most gain.
+def _larger_batch(case: Case, finding: Finding) -> Finding:
+    """The finding with twice the batch as its change, where it is on a cost of a step and proposes none.
 
-    None where the headline is not the default, over which gains are. A setting that is faster and scales
-    worse removes no loss: it computes faster.
+    That halves the cost of a sample: of less than a tenth of the step that is nothing to try.
     """
-    default = results.default
-    if default is None or default is not results.headline:
-        return ()
-    found, own = list[Change](), _efficiency(results, default)
-    for record in results.rivals:
-        gain = results.gains.get(record.trial_id)
-        if gain is None or gain.verdict is not Verdict.BETTER or _efficiency(results, record) <= own:
-            continue
-        changes = record.config.differences(default.config)
-        settings = changes | record.config.setting.differences(default.config.setting)
-        found.append(Change(changes, settings, gain.gain.plus(1)))
-    return tuple(sorted(found, key=lambda each: (len(each.changes), -each.throughput_ratio.value)))
-
-
-def _efficiency(results: Facts, record: TrialRecord) -> float:
-    efficiency = results.scaling(record).efficiency
-    return efficiency.value if efficiency else 0.0
-
-
-_SAMPLES = {"batch_size", "gradient_accumulation"}
-_TRANSFERS = _SAMPLES | {
-    "strategy",
-    "bucket_cap_mb",
-    "gradient_compression",
-    "static_graph",
-    "find_unused_parameters",
-    "broadcast_buffers",
-    "skip_all_reduce_unused_params",
-    "fsdp_reshard",
-}
-# Costs of a step, whatever its samples: more of them in a step is a fix. Each has the knobs that can touch
-# it: a setting that differs in others too may be better for another reason. None: whatever is better may fix
-# it. Other findings have their own fixes.
-PER_STEP: Mapping[FindingName, Set[str] | None] = {
-    FindingName.COMMUNICATION_BOUND: _TRANSFERS,
-    FindingName.BATCH_TOO_SMALL: _SAMPLES | {"compile", "optimizer_kernels", "num_threads"},
-    FindingName.COSTLY_WRAPPER: _SAMPLES
-    | {
-        "strategy",
-        "bucket_cap_mb",
-        "gradient_as_bucket_view",
-        "batched_grad_copy",
-        "static_graph",
-        "find_unused_parameters",
-        "broadcast_buffers",
-    },
-    FindingName.UNATTRIBUTED_LOSS: None,
-}
-TRANSPORT = ("NCCL_", "GLOO_", "TORCH_NCCL_")  # variables that begin so are of the transfers
-
-
-def advised(case: Case, findings: Sequence[Finding], better: Sequence[Change]) -> tuple[Finding, ...]:
-    """The findings on costs of a step with a change that fixes them: a measured one, else twice the batch.
-
-    ``better``: the measured settings that are better than the trial's, the nearest first. What is better for
-    another reason than the finding's is no fix of it.
-    """
-    if case.scaling.efficiency is None:
-        return tuple(findings)
-    return tuple(_advised(case, each, better) for each in findings)
-
-
-def _advised(case: Case, finding: Finding, better: Sequence[Change]) -> Finding:
-    if finding.name not in PER_STEP or finding.reason in SLOW_WAYS:
-        return finding
-    measured = next((each for each in better if _can_fix(finding.name, each.changes)), None)
-    if measured is not None:
-        ratio = measured.throughput_ratio
-        return replace(finding, change=dict(measured.settings), predicted=ratio, is_measured=True)
-    # it halves the cost of a sample: of less than a tenth of the step that is nothing to try
     is_little = finding.severity is Severity.NOTE
-    if finding.change is not None or is_little or finding.name is FindingName.UNATTRIBUTED_LOSS:
+    if finding.change is not None or finding.name not in PER_STEP or finding.reason in SLOW_WAYS or is_little:
         return finding
-    batch = twice_the_batch(case)
+    batch = twice_the_batch(case) if case.scaling.efficiency is not None else None
     return finding if batch is None else replace(finding, change={"batch_size": batch})
-
-
-def _can_fix(cause: FindingName, changes: Mapping[str, KnobValue]) -> bool:
-    """Whether all that is changed can touch the cause."""
-    touching = PER_STEP[cause]
-    return touching is None or all(
-        name in touching or (touching is _TRANSFERS and name.startswith(TRANSPORT)) for name in changes
-    )

@@ -16,9 +16,7 @@ class FindingName(StrEnum):
 
     # where the step's time goes: each explains some of it
     #: communication that compute does not hide, and what limits it: latency, bandwidth, or a slow
-    #: way (a variable switches a fast path off, an interface is not a network between nodes, GPUs are joined
-    #: through the host while others are not, NCCL took sockets despite InfiniBand, RoCE or EFA, or these
-    #: without GPUDirect)
+    #: way between nodes (NCCL took sockets despite InfiniBand, RoCE or EFA, or these without GPUDirect)
     COMMUNICATION_BOUND = "communication-bound"
     #: a step on which transfers run takes longer than both explain: they take cores, memory bandwidth or
     #: multiprocessors from what computes at the same time
@@ -38,11 +36,11 @@ class FindingName(StrEnum):
     #: 10% of the step stays whatever the batch, by the smaller batch of strong scaling or by the line through
     #: two batches
     BATCH_TOO_SMALL = "batch too small"
-    #: a loss of which only the whole was measured, with bounds of its communication
+    #: a loss of which only the whole was measured
     UNATTRIBUTED_LOSS = "unattributed loss"
     # what makes the figures those of a slower machine
-    #: other processes took 2% of the cores that the workers needed, which may be in any part of the step; the
-    #: program that took a third of it at least is the one to stop
+    #: other processes, Ray's own among them, took 2% of the cores that the workers needed, which may be in
+    #: any part of the step
     OTHER_PROCESSES = "other processes"
     #: more workers than cores, or in 5% of the scheduler's periods a rank's container had used up its quota
     #: of CPU time, and stood still
@@ -87,11 +85,8 @@ class Reason(StrEnum):
     BOTH = auto()  # neither latency nor bandwidth has certainly more than half
     ONE_BUCKET_SIZE = auto()  # which of them is unknown; another bucket size separates them
     UNSEPARATED = auto()  # the same; a sweep separates them
-    SWITCHED_OFF = auto()  # a slow way
-    INTERFACE = auto()  # a slow way
     SOCKETS = auto()  # a slow way
     HOST_MEMORY = auto()  # a slow way
-    FAR_GPUS = auto()  # a slow way
     PASSES = auto()  # communicate themselves, as SyncBatchNorm does
     GATHERS_TWICE = auto()  # of FSDP, weights before each pass
     GATHERS = auto()  # of FSDP, weights before the forward pass
@@ -110,9 +105,6 @@ class Reason(StrEnum):
     VIEWS = auto()  # gradient_as_bucket_view is off
     COPIES = auto()  # batched_grad_copy is off
     SHARDS = auto()  # of FSDP
-    # other processes
-    OURS = auto()  # Ray and the kernel
-    ONE_PROGRAM = auto()
     # straggler
     DEVICE = auto()  # slow alone too
     UNDER_LOAD = auto()  # slow alone, while others used its host
@@ -149,9 +141,7 @@ class Reason(StrEnum):
     INVALID = auto()
 
 
-SLOW_WAYS = frozenset(
-    {Reason.SWITCHED_OFF, Reason.INTERFACE, Reason.SOCKETS, Reason.HOST_MEMORY, Reason.FAR_GPUS}
-)
+SLOW_WAYS = frozenset({Reason.SOCKETS, Reason.HOST_MEMORY})
 
 
 class Need(StrEnum):
@@ -184,7 +174,7 @@ class Finding:
     ``trial_id`` is empty of what was not reached. ``change`` is what to try: knobs of ``Setting`` or
     variables of the processes, with their new values (None as a value of a variable: unset it); None where
     neither fixes it. ``predicted`` is the throughput with the change over that without it, as far as it is
-    known: measured in this study, or bounds. Its text is in ``report.finding_texts``, by name and reason.
+    known: its bounds. Its text is in ``report.finding_texts``, by name and reason.
     """
 
     name: FindingName
@@ -199,7 +189,6 @@ class Finding:
     explains: Estimate | None = None  # of the step, in s
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
-    is_measured: bool = False  # the change: it is a setting of this study
     command: str = ""  # that takes the next step, as it is typed
     frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
 

@@ -25,8 +25,7 @@ from raybench.spec.knobs import KnobValue, Setting
 class Verified(StrEnum):
     """What the experiment says of a proposed change."""
 
-    #: more samples/s beyond the interval, and by `search.minimum_gain` at least; `confirmed, less than
-    #: predicted` where the whole interval lies below that of the prediction
+    #: more samples/s beyond the interval, and by `search.minimum_gain` at least
     CONFIRMED = "confirmed"
     #: slower; or not confirmed, and the whole interval lies below what was predicted, without a prediction
     #: below `search.minimum_gain`
@@ -82,22 +81,9 @@ class Verification:
     reason: str = ""
 
     @property
-    def less_than_predicted(self) -> bool:
-        """Whether it is confirmed, and yet its whole interval lies below that of what was predicted."""
-        if self.verdict is not Verified.CONFIRMED or self.gain is None or self.predicted_gain is None:
-            return False
-        return self.gain.gain.high < self.predicted_gain.low
-
-    @property
     def ruled_out(self) -> bool:
         """Whether it was tried and is nothing to advise."""
         return self.verdict in (Verified.REFUTED, Verified.FAILED)
-
-    @property
-    def predicted_gain(self) -> Estimate | None:
-        """What was predicted, relative as ``gain`` is."""
-        ratio = self.proposal.predicted
-        return ratio.plus(-1) if ratio is not None else None
 
 
 def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
@@ -246,9 +232,8 @@ def _verified(
 def verdict_of(found: Gain, predicted: Estimate | None, least: float) -> Verified:
     """What a measured gain says of a change that is predicted to bring ``predicted``, a ratio.
 
-    Confirmed where it is better by ``gain_of``, however much was predicted: ``less_than_predicted`` is said
-    beside it. Refuted where it is worse, or else the whole interval lies below what was predicted, and below
-    ``least`` where nothing was.
+    Confirmed where it is better by ``gain_of``, however much was predicted. Refuted where it is worse, or
+    else the whole interval lies below what was predicted, and below ``least`` where nothing was.
     """
     if found.verdict is Verdict.BETTER:
         return Verified.CONFIRMED

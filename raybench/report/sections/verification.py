@@ -10,7 +10,7 @@ from raybench.analysis.findings.verifications import Verification, Verified, ver
 from raybench.analysis.results import StudyResults
 from raybench.report.finding_texts import next_step
 from raybench.report.format import percent
-from raybench.report.table import NONE, Column, Table, known, make_table
+from raybench.report.table import NONE, Column, Table, make_table
 
 
 def verification_table(results: StudyResults) -> Table:
@@ -18,7 +18,6 @@ def verification_table(results: StudyResults) -> Table:
     columns: list[Column[Verification]] = [
         Column("finding", lambda each: source_words(each) or NONE),
         Column("change", lambda each: each.label or NONE),
-        Column("predicted", predicted_words, right=True),
         Column("gain", measured_words, right=True),
         Column("verdict", verdict_cell),
     ]
@@ -35,11 +34,6 @@ def source_words(each: Verification) -> str:
     return ", ".join(found.name for found in each.proposal.findings) or simulated
 
 
-def predicted_words(each: Verification) -> str:
-    """The gain that was predicted; empty where none was."""
-    return known(each.predicted_gain, lambda gain: percent(gain, sign=True), "")
-
-
 def measured_words(each: Verification) -> str:
     """The gain that was measured; empty where it was not."""
     if each.gain is None:
@@ -48,17 +42,12 @@ def measured_words(each: Verification) -> str:
     return percent(each.gain.gain, sign=True) + apart
 
 
-def verdict_words(each: Verification) -> str:
-    """The verdict, and whether it falls short of the prediction."""
-    return f"{each.verdict}, less than predicted" if each.less_than_predicted else str(each.verdict)
-
-
 def verdict_cell(each: Verification) -> str:
-    """The same, and why there is no number."""
+    """The verdict, and why there is no number."""
     reason = each.reason
     if each.verdict is Verified.NEEDS_YOU and not reason:
         reason = next_step(each.proposal.findings[0])
-    return verdict_words(each) + (f": {' '.join(reason.split())}" if reason else "")
+    return str(each.verdict) + (f": {' '.join(reason.split())}" if reason else "")
 
 
 @dataclass(frozen=True)
@@ -79,4 +68,4 @@ def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
         return Advice("Next step", next_step(finding))
     ratio = f", {1 + test.gain.gain.value:.2f} times as fast" if test.gain else ""
     reason = f": {' '.join(test.reason.split())}" if test.reason else ""
-    return Advice(verdict_words(test).capitalize(), f"{test.label}{ratio}{reason}")
+    return Advice(test.verdict.capitalize(), f"{test.label}{ratio}{reason}")

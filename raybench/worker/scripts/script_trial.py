@@ -145,7 +145,7 @@ class ScriptTrial:
     def run(self, on_progress: OnProgress) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know."""
         on_progress(Progress("set up"))
-        began, self._load = perf_counter(), OtherLoad(self._team, names=False)
+        began, self._load = perf_counter(), OtherLoad(self._team)
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
         links = list(map(Path, self._script.links))
         self._process = _Process(self._launch(), self._variables(), links)

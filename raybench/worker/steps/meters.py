@@ -7,7 +7,6 @@ still to do: when all are done it idles, and reports values of idling.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,10 +134,6 @@ def _use(step: Callable[[], None], step_s: float, device: Device, seconds: float
     return Use(meter.mean(), joules)
 
 
-LARGEST = 5  # programs that are named
-LEAST_CORES = 0.001
-
-
 @dataclass(frozen=True)
 class CoresUsed:
     """Between two looks on one rank: cores' worth of time."""
@@ -177,33 +172,16 @@ class CoreMeter:
 class OtherLoad:
     """Adds up the ranks of a host, so that what is left of its use is others'."""
 
-    def __init__(self, team: Team, *, names: bool) -> None:
-        """``names``: list programs separately, which looks at every process twice: a second on a large node.
-
-        A collective call.
-        """
-        here = (host_id(), os.getpid(), len(allowed_cores()))
-        places: list[tuple[str, int, int]] = team.gather(here)
-        self._hosts = [host for host, _, _ in places]
+    def __init__(self, team: Team) -> None:
+        """A collective call."""
+        places: list[tuple[str, int]] = team.gather((host_id(), len(allowed_cores())))
+        self._hosts = [host for host, _ in places]
         self.hosts = numbered(self._hosts)  # of each rank, the leader's is 0
-        self.host_cores = tuple(cores for _, _, cores in places)  # of each rank's host
-        self._own_pids = {pid for host, pid, _ in places if host == here[0]}
-        self._before = core_time.core_seconds_by_process() if names and team.leads else {}
-        self._began = perf_counter()
+        self.host_cores = tuple(cores for _, cores in places)  # of each rank's host
 
     def of_round(self, used: Sequence[CoresUsed]) -> tuple[float | None, ...]:
         """Cores' worth of time that others took on each rank's host; ``used`` is of every rank."""
         return tuple(self._others_on(host, used) for host in self._hosts)
-
-    def by_name(self) -> dict[str, float]:
-        """Cores' worth of time by program on the leader's host so far; empty without ``names``."""
-        if not self._before:
-            return {}
-        after, seconds = core_time.core_seconds_by_process(), perf_counter() - self._began
-        own = self._own_pids | core_time.descendants(self._own_pids)  # a loader's processes too
-        used = core_time.seconds_by_name(self._before, after, own)
-        cores = [(name, round(value / seconds, 4)) for name, value in used.items()]
-        return dict([(name, value) for name, value in cores if value >= LEAST_CORES][:LARGEST])
 
     def _others_on(self, host: str, used: Sequence[CoresUsed]) -> float | None:
         of_host = [each for name, each in zip(self._hosts, used, strict=True) if name == host]

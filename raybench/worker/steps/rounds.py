@@ -106,8 +106,6 @@ class LoopResult:
     hosts: tuple[int, ...] = ()  # a number for the host of each rank
     host_cores: tuple[int, ...] = ()  # of each rank's host
     pcie_link: PCIeLink | None = None  # of this rank's device, at work
-    # cores that they took, on the leader's host
-    other_programs: dict[str, float] = field(default_factory=dict)
 
     def add_block(self, variant: Variant, ranks: tuple[int, ...], times: StepTimes) -> Block:
         """Keep a block's step times, of shape ``(ranks, steps)``; what the round to come has of it."""
@@ -153,7 +151,7 @@ class MeasuringLoop:
         self._measured: Variant = "ddp" if several else "plain"
         self._meters = BlockMeters(device, self._measured)
         self._cores = CoreMeter(has_children=variants.has_loaders)
-        self._other_load = OtherLoad(team, names=request.measures_beside_rounds)
+        self._other_load = OtherLoad(team)
         self._turns = alternating(self._other_load.hosts)  # of those that work alone, round by round
         self._result = LoopResult(hosts=self._other_load.hosts, host_cores=self._other_load.host_cores)
 
@@ -165,7 +163,6 @@ class MeasuringLoop:
             self._on_progress(round_progress(number + 1, decision.half_width))
             if decision.stop:
                 self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
-                self._result.other_programs = self._other_load.by_name()
                 self._result.pcie_link = self._meters.pcie_link
                 break
         return self._result

@@ -102,7 +102,6 @@ class StepsTrial:
                 loss=loop.loss,
                 hosts=loop.hosts,
                 host_cores=loop.host_cores,
-                other_programs=loop.other_programs,
                 **of_rounds,
                 **self._of_ranks(reports),
                 **self._of_model(),

@@ -118,7 +118,6 @@ def caused(to: Path, name: FindingName, seed: int, kind: str = "") -> None:
         _runner(seed, site.noise, hardware=site.hardware, num_devices=site.world_size, device=site.device),
         devices=site.world_size,
         device=site.device,
-        variables=site.variables,
         **{"workload": {"name": "mlp"}, "knobs": site.knobs, "search": {"method": "grid"}} | site.fields,
     )
 
@@ -338,7 +337,6 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         resources={"oversubscribe": True},
     ),
     "latency": lambda to: caused(to, FindingName.COMMUNICATION_BOUND, 21, "latency"),
-    "slow_path": lambda to: caused(to, FindingName.COMMUNICATION_BOUND, 22, "slow way"),
     "uneven_batches": lambda to: caused(to, FindingName.JITTER, 24, "uneven batches"),
     "pcie": lambda to: caused(to, FindingName.CONTENTION, 25, "GPUs"),
     "throttled": lambda to: caused(to, FindingName.THROTTLING, 26),

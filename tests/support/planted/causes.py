@@ -43,7 +43,6 @@ class Site:
     noise: Noise = NOISE
     knobs: dict[str, Any] = field(default_factory=lambda: {"batch_size": [BATCH]})
     fields: dict[str, Any] = field(default_factory=dict)  # of the study
-    variables: dict[str, str] = field(default_factory=dict)
     variants: tuple[str, ...] = ()  # all but these are missing; empty: none is
 
     @property
@@ -143,7 +142,6 @@ def _environment(site: Site) -> Environment:
         usable_cores=site.world_size,
         memory_bytes=1 << 34,
         python="3",
-        variables=site.variables,
     )
 
 
@@ -168,12 +166,6 @@ def _latency(site: Site, seconds: float, random: np.random.Generator) -> Site:
 
 def _communication(site: Site, seconds: float, random: np.random.Generator) -> Site:
     return _slow_link(site, seconds)
-
-
-def _slow_path(site: Site, seconds: float, random: np.random.Generator) -> Site:
-    return replace(
-        _slow_link(site, seconds), device="cuda", noise=ON_GPUS, variables={"NCCL_P2P_DISABLE": "1"}
-    )
 
 
 def _global_batch(site: Site, seconds: float, random: np.random.Generator) -> Site:
@@ -268,9 +260,6 @@ CAUSES: tuple[PlantedCause, ...] = (
         FindingName.COMMUNICATION_BOUND, _latency, pairs=False, kind="latency", reason=Reason.MANY_BUCKETS
     ),
     PlantedCause(FindingName.COMMUNICATION_BOUND, _communication, reason=Reason.ONE_BUCKET_SIZE),
-    PlantedCause(
-        FindingName.COMMUNICATION_BOUND, _slow_path, pairs=False, kind="slow way", reason=Reason.SWITCHED_OFF
-    ),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _global_batch, pairs=False, kind="strong scaling"),
     PlantedCause(FindingName.BATCH_TOO_SMALL, _small_batch, pairs=False, kind="two batches"),
     PlantedCause(FindingName.DATA_BOUND, _loader),

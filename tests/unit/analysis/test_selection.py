@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.diagnose import better_settings
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.stats.verdict import Verdict
 from tests.support.planted import FakeRunner, Noise, StepCosts
@@ -32,11 +31,6 @@ def equal_studies(number: int) -> list[Facts]:
     return [resolve(SPEC, grid(SPEC, (2,), runner)[0]) for _ in range(number)]
 
 
-def advised(equal: list[Facts]) -> int:
-    """In how many studies a change is advised."""
-    return sum(bool(better_settings(one)) for one in equal)
-
-
 def called(equal: list[Facts]) -> int:
     """In how many studies some setting is called better or worse than the default."""
     told = {Verdict.BETTER, Verdict.WORSE}
@@ -50,10 +44,6 @@ def wrong_of_the_best(equal: list[Facts]) -> int:
         found = [each for record in one.compared if (each := one.scaling(record).efficiency)]
         wrong += max(found, key=lambda each: each.value).excludes(TRUE_EFFICIENCY)
     return wrong
-
-
-def test_no_change_is_advised_where_all_are_equal(equal: list[Facts]) -> None:
-    assert advised(equal) <= ALLOWED
 
 
 def test_no_setting_is_called_better_or_worse_where_all_are_equal(equal: list[Facts]) -> None:

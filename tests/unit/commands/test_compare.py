@@ -87,15 +87,7 @@ def test_a_slowdown_under_load_names_what_else_ran(tmp_path):
     tuesday = planted(tmp_path, "tuesday", 0.020, 0.004, seed=2, others=0.9)
     code, text = printed(monday, tuesday, fail_if_slower=0.0, width=200)
     assert code == 1
-    assert "slower, under load" in text
-    assert "; one start each, measured under load)" in " ".join(text.split())  # the gate's own line
     assert re.search(r"other processes, cores +0\.10 of 2 +0\.90 of 2", text)
-    _, text = printed(tuesday, monday, fail_if_slower=0.0, width=200)  # faster, with less beside it
-    assert "under load" not in text
-    sooner = planted(tmp_path, "sooner", 0.020, 0.004, seed=3, others=0.1)
-    code, text = printed(monday, sooner, fail_if_slower=0.0, width=200)
-    assert code == 1
-    assert "under load" not in text
 
 
 def test_what_cannot_be_told_is_neither_passed_nor_failed(tmp_path: Path) -> None:
@@ -184,34 +176,6 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     for output in (tmp_path, tmp_path / "study.toml"):
         with pytest.raises(RequestError, match="nothing is overwritten"):
             parse_new_folder(str(output), "--output")
-
-
-def alone(folder: Path, name: str, size: int, machine: Any) -> Path:
-    """Results on so many devices, whose rounds have no step of one device to compare with."""
-    spec = study(knobs={"batch_size": [32]}, scaling={"world_sizes": [size]})
-    missing = {"plain": "left out"} if size > 1 else {}
-    costs = StepCosts(plain_s=0.010, exposed_s=0.0025 if size > 1 else 0.0, missing=missing)
-    records, _ = grid(spec, (size,), FakeRunner(lambda config, setting: costs, QUIET))
-    with ResultsDirectory.create(folder / name, spec, machine) as store:
-        for record in records:
-            store.append(record)
-    return folder / name
-
-
-def test_an_efficiency_over_a_base_on_the_same_hardware(tmp_path: Path) -> None:
-    _, text = printed(alone(tmp_path, "one", 1, MACHINE), alone(tmp_path, "two", 2, MACHINE), width=120)
-    assert "Efficiency over another's base" in text
-    assert "80% [" in text
-
-
-def test_an_efficiency_over_a_base_on_other_hardware_is_refused_by_name(tmp_path: Path) -> None:
-    other = MACHINE.model_copy(update={"cpu_model": "Apple M3 Pro"})
-    _, text = printed(alone(tmp_path, "baseline", 1, other), alone(tmp_path, "two", 2, MACHINE), width=160)
-    words = " ".join(text.split())
-    assert "refused" in words
-    assert "the base ran on other hardware" in words
-    assert "Apple M3 Pro" in words
-    assert "80% [" not in words
 
 
 def test_a_summary_is_appended_to_what_a_ci_job_has(tmp_path):

@@ -207,7 +207,6 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
     spec = study(knobs={"batch_size": [32, 512], "precision": precisions})
     plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
     results = analyse(plan.study, run(plan)[1].records)
-    assert results.diagnosis[0].change == {"batch_size": 512}
     clauses = {each.question: each.words for each in answer(results)}
     assert clauses["What to change"].lower().count("batch 512") == 1
     assert clauses["What to change"].endswith(" times the default's speed on 2 devices.")
@@ -493,24 +492,15 @@ def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() ->
     assert "se one device" not in answer_of(faster)
 
 
-@pytest.mark.parametrize(("program", "is_cause"), [("Ray", False), ("stress", True)])
-def test_what_ray_and_the_kernel_take_is_no_cause_of_the_page(
-    program: str, is_cause: bool, tmp_path: Path
+@pytest.mark.parametrize(("cores", "is_cause"), [(0.12, False), (0.6, True)])
+def test_the_little_that_ray_takes_is_no_cause_of_the_page(
+    cores: float, is_cause: bool, tmp_path: Path
 ) -> None:
     spec = study(knobs={"batch_size": [32, 64]})
-    costs = StepCosts(0.04, contention_s=0.01, other_cores=0.6, host_cores=2)
-    records = grid(spec, (1, 2), FakeRunner(lambda *_: costs, QUIET))[0]
-    found = analyse(spec, [_beside(each, program) for each in records])
+    costs = StepCosts(0.04, contention_s=0.01, other_cores=cores, host_cores=2)
+    found = analyse(spec, grid(spec, (1, 2), FakeRunner(lambda *_: costs, QUIET))[0])
     assert FindingName.OTHER_PROCESSES in [each.name for each in found.diagnosis]
     write_report(tmp_path, found, {})
     page = (tmp_path / "report" / "report.md").read_text().split("## What it costs")[0]
     assert ("**Other processes**" in page) is is_cause
-    assert "Other processes took " in page  # how far to trust it
-
-
-def _beside(record: TrialRecord, program: str) -> TrialRecord:
-    """The same where it was this program that took the cores."""
-    assert record.steps is not None
-    return record.model_copy(
-        update={"result": record.steps.model_copy(update={"other_programs": {program: 0.6}})}
-    )
+    assert ("Other processes took " in page) is is_cause  # how far to trust it

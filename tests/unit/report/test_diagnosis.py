@@ -17,16 +17,23 @@ from raybench.report.diagnosis import diagnosis_markdown
 from raybench.report.document import write_report
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
-from tests.unit.analysis.findings.test_advice import FOUR
 from tests.unit.studies import (
     SIXTEEN_TENTHS,
     asked,
+    exactly,
     failed,
     measured,
     planted,
     study,
     without_intervals,
 )
+
+FOUR = {
+    (8, "fp32"): exactly(0.3),
+    (128, "fp32"): exactly(0.81, 0.04),
+    (8, "bf16"): exactly(0.25, 0.005),
+    (128, "bf16"): exactly(0.7, 0.02),
+}
 
 
 def diagnosis_of(results: StudyResults) -> str:

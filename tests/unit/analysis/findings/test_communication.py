@@ -12,7 +12,6 @@ from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import (
     communication_bound,
     latency_share_of,
-    unattributed_loss,
 )
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
@@ -32,10 +31,9 @@ def transfers(record: TrialRecord, around: Around, device: str = "cpu") -> Findi
     return finding
 
 
-def environment(**variables: str) -> Environment:
+def environment() -> Environment:
     return Environment(
         hostname="a", os="b", kernel="c", cpu_model="d", cores=8, usable_cores=8, memory_bytes=1, python="3",
-        variables=variables,
     )  # fmt: skip
 
 
@@ -88,36 +86,6 @@ def test_where_memory_is_full_half_the_bytes_are_what_can_be_tried(is_full: bool
         assert finding.change == {"gradient_compression": "bf16"}
     else:
         assert set(finding.change or {}) == {"batch_size"}
-
-
-def between_nodes(**variables: str) -> Finding:
-    """Two ranks on two nodes, whose transfers take a third of the step."""
-    record = measured(StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006), QUIET)
-    there = record.model_copy(update={"nodes": 2, "hostnames": ("a", "b")})
-    return transfers(there, Around(environment=environment(**variables)))
-
-
-@pytest.mark.parametrize("interface", ["lo", "docker0", "=veth12"])
-def test_an_interface_that_is_no_network_between_nodes_is_named(interface: str) -> None:
-    finding = between_nodes(GLOO_SOCKET_IFNAME=interface)
-    assert finding.reason is Reason.INTERFACE
-    named = f"GLOO_SOCKET_IFNAME={interface.lstrip('=')} is not a network between nodes"
-    assert named in evidence(finding)
-
-
-def test_a_network_between_nodes_is_not() -> None:
-    assert between_nodes(GLOO_SOCKET_IFNAME="eth0").reason not in SLOW_WAYS
-    assert between_nodes().reason not in SLOW_WAYS
-
-
-@pytest.mark.parametrize(("nodes", "named"), [(1, False), (2, True)])
-def test_a_fast_path_that_is_switched_off_is_named_where_it_would_be_taken(nodes: int, named: bool) -> None:
-    costs = StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006)
-    record = measured(costs, QUIET, device="cuda", setting=Setting())
-    there = record.model_copy(update={"nodes": nodes, "hostnames": ("a", "b")[:nodes] * (2 // nodes)})
-    finding = transfers(there, Around(environment=environment(NCCL_IB_DISABLE="1")), "cuda")
-    assert (finding.reason is Reason.SWITCHED_OFF) is named
-    assert (finding.change == {"NCCL_IB_DISABLE": "0"}) is named
 
 
 @pytest.mark.parametrize(
@@ -179,19 +147,6 @@ def test_a_latency_is_never_below_0() -> None:
     assert found is not None
     assert found.low == 0.0
     assert found.value >= 0.0
-
-
-def test_the_transfers_bound_a_loss_that_is_not_divided() -> None:
-    record = measured(
-        StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006),
-        QUIET,
-        variants=("plain", "ddp", "replay"),
-    )
-    assert record.steps is not None
-    finding = case_of(record).finding(unattributed_loss)
-    assert finding is not None
-    assert finding.values["most_communication_s"] == pytest.approx(0.0055, rel=0.05)
-    assert ", of which communication is " in evidence(finding)
 
 
 @pytest.mark.parametrize(

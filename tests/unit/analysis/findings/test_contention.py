@@ -6,13 +6,12 @@ import pytest
 
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
-from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import figures
 from raybench.spec import Setting
 from tests.support.alone import case_of, findings
 from tests.support.planted import QUIET, StepCosts
-from tests.unit.studies import measured, with_others
+from tests.unit.studies import measured
 
 
 def found(contention_s: float, others: float) -> dict[FindingName, Finding]:
@@ -64,25 +63,6 @@ def test_threads_beyond_the_cores_are_told_with_how_many_fit() -> None:
     assert finding.name is FindingName.CONTENTION
     assert "2 workers of 4 threads share 4 cores" in evidence(finding)
     assert finding.change == {"num_threads": 2}
-
-
-def of(
-    record: TrialRecord, others: float, programs: dict[str, float] | None = None
-) -> dict[FindingName, Finding]:
-    """The findings on the record where others took so many of two cores."""
-    return {each.name: each for each in findings(with_others(record, others, programs))}
-
-
-def test_the_program_that_takes_the_most_is_to_be_stopped_and_never_a_worker() -> None:
-    record = measured(StepCosts(plain_s=0.040, contention_s=0.020), QUIET)
-    programs = {"python": 0.71, "Ray": 0.17, "kernel": 0.03, "memfd:sealed-91": 0.004}
-    finding = of(record, 1.06, programs)[FindingName.OTHER_PROCESSES]
-    assert next_step(finding) == "stop python, or measure when it is done"
-    assert evidence(finding) == "other programs used 1.06 of 2 cores, among them python"
-    own = of(record, 1.06, {"Ray": 0.9})[FindingName.OTHER_PROCESSES]
-    assert own.reason is Reason.OURS
-    few = of(record, 1.06, {"pytest": 0.04, "Ray": 0.1})[FindingName.OTHER_PROCESSES]
-    assert few.reason is None
 
 
 def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:

@@ -91,7 +91,7 @@ def test_a_list_that_was_measured_stands_with_its_prediction() -> None:
     results = analyse(GPUS, [trial_in_bursts(), trial_in_bursts(1.0), test])
     found = next(each for each in results.verifications if each.record is not None)
     assert found.proposal.change == {"bucket_cap_mb": LIST}
-    assert found.predicted_gain is not None
+    assert found.proposal.predicted is not None
     (row,) = [each for each in verification_table(results).rows if LIST in each[1]]
     assert row[0] == "what if"
     assert row[2].startswith("+")
