@@ -21,7 +21,6 @@ from raybench.commands.options import (
     count,
     counts,
     option,
-    parse_duration,
     path,
     typed,
     with_options,
@@ -118,14 +117,6 @@ class PredictOptions:
             "gradient_compression, gradient_accumulation, link=10Gbit/s.",
         ),
     ] = ""
-    within: Annotated[
-        float | None,
-        option("--within", "TEXT", parse_duration, "The cheapest way to run in this time, as 2h, 90m."),
-    ] = None
-    for_at_most: Annotated[
-        float | None,
-        option("--for-at-most", "AMOUNT", amount, "The fastest run for this money."),
-    ] = None
     output: Annotated[
         Path | None, option("--output", "FILE.csv", path, "Write the predictions; a new file.")
     ] = None
@@ -134,8 +125,8 @@ class PredictOptions:
     @property
     def asks_for_costs(self) -> bool:
         """Whether costs are shown."""
-        money = (self.price_per_device_hour, self.price_per_node_hour, self.for_at_most)
-        return any(each is not None for each in (*money, self.samples_per_epoch, self.epochs, self.within))
+        money = (self.price_per_device_hour, self.price_per_node_hour)
+        return any(each is not None for each in (*money, self.samples_per_epoch, self.epochs))
 
 
 @with_options(PredictOptions)

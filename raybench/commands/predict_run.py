@@ -112,8 +112,6 @@ def run_predict(options: PredictOptions, console: Console) -> int:
         options.price_per_device_hour or source.prices.per_device_hour,
         options.price_per_node_hour or source.prices.per_node_hour,
     )
-    if options.for_at_most is not None and not prices.are_known:
-        raise RequestError("--for-at-most: needs --price-per-device-hour or --price-per-node-hour")
     run, links = _run(options, source), None
     if options.communication is not None:
         links = swept_links(options.communication, source.devices)
@@ -174,8 +172,7 @@ def _by_fit(
     for group in source.groups:
         per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
-        limits = options.within, options.for_at_most
-        outlooks.append(outlook(group, shapes, run, prices, options.scaling, links, *limits))
+        outlooks.append(outlook(group, shapes, run, prices, options.scaling, links))
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
     if source.facts is not None and not any(each.answered for each in outlooks):

@@ -13,7 +13,7 @@ from raybench.analysis.objectives import Prices
 from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
-from raybench.analysis.simulate.outlook import Limited, Outlook, Way, cost_of_run
+from raybench.analysis.simulate.outlook import Outlook, Way, cost_of_run
 from raybench.analysis.simulate.steps import Expected, Input, MeasuredScaling, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
@@ -46,9 +46,9 @@ MOST_BATCHES = 3  # that a sentence names
 
 
 def outlook_sentences(outlook: Outlook) -> list[str]:
-    """What an outlook means, a line each: how it scales, limits, what devices bring, what was refused."""
+    """What an outlook means, a line each: how it scales, what devices bring, what was refused."""
     measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
-    return [*measured, *_limits(outlook), *bring_words(outlook)]
+    return [*measured, *bring_words(outlook)]
 
 
 def bring_words(outlook: Outlook) -> list[str]:
@@ -74,59 +74,11 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
         yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {percent(each.efficiency)}, {status}"
 
 
-def way_words(way: Way, outlook: Outlook) -> str:
-    """16 devices on 4 nodes at batch 128 (predicted)."""
-    shape, batch = way.expected.shape, f"{batch_word(outlook.scaling)} {way.expected.batch_size:,}"
-    nodes = f" on {shape.nodes} nodes" if shape.nodes > 1 else ""
-    return f"{devices_words(shape.world_size)}{nodes} at {batch} ({way.kind})"
-
-
 def few(batches: Sequence[Each]) -> list[Each]:
     """The smallest batch, the largest, and one between, where there are many."""
     if len(batches) <= MOST_BATCHES:
         return list(batches)
     return [batches[0], batches[len(batches) // 2], batches[-1]]
-
-
-def _limits(outlook: Outlook) -> Iterator[str]:
-    if outlook.within is not None:
-        limit = duration(outlook.within.limit)
-        yield _limited(outlook.within, outlook, f"cheapest within {limit}", f"within {limit}")
-    if outlook.at_most is not None:
-        limit = f"{outlook.at_most.limit:g}"
-        yield _limited(outlook.at_most, outlook, f"fastest for at most {limit}", f"for at most {limit}")
-
-
-def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
-    best = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
-    has_interval = found.way.run.time_s.low < found.way.run.time_s.high
-    chance = f", {_chance(found)} {limit}" if has_interval else " (nobody said how sure that is)"
-    if not found.keeps:
-        return f"{head}: none of what was measured or predicted; nearest is {best}{chance}"
-    words = f"{head}: {best}{chance}"
-    if found.surer is None or not has_interval:
-        return words
-    return f"{words}; for 95% {way_words(found.surer, outlook)}: {_spent(found.surer)}"
-
-
-def _chance(found: Limited) -> str:
-    if found.probability > 0.995:
-        return "more than 99% likely"
-    return "less than 1% likely" if found.probability < 0.005 else f"{found.probability:.0%} likely"
-
-
-def _spent(way: Way) -> str:
-    """What a run takes."""
-    run = way.run
-    money = f", cost {interval(run.money)}" if run.money is not None else ""
-    unit, unit_s = duration_unit(run.device_s.value)
-    return f"{plain_lasting(run.time_s)}, {figures(run.device_s.value / unit_s)} device-{unit}{money}"
-
-
-def duration(seconds: float) -> str:
-    """A time limit, in the unit that suits it: 2 h, 90 min, 45 s."""
-    unit, unit_s = duration_unit(seconds)
-    return f"{seconds / unit_s:g} {unit}"
 
 
 def returns_words(outlook: Outlook) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""What other numbers of devices would bring, and cost: predictions, front of time and cost, limits, laws."""
+"""What other numbers of devices would bring, and cost: predictions, front of time and cost, laws."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -23,7 +23,7 @@ from raybench.analysis.simulate.steps import (
     Step,
     measured_scalings,
 )
-from raybench.analysis.stats.statistics import NORMAL_95, Estimate, unpaired_ratio
+from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.errors import RequestError
 
 
@@ -100,9 +100,6 @@ def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, ba
     return fitted.compute_s(alone.batch_size)
 
 
-SURE = 0.95
-
-
 @dataclass(frozen=True)
 class Way:
     """One way to train: a batch on a shape, with what a run takes."""
@@ -123,21 +120,6 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Limited:
-    """The best way within a limit, and how likely it keeps it.
-
-    ``surer`` keeps it with 95% where ``way`` does not. ``keeps`` is False where no way is expected to: then
-    ``way`` is the nearest to it.
-    """
-
-    limit: float
-    way: Way
-    probability: float
-    keeps: bool
-    surer: Way | None = None
-
-
-@dataclass(frozen=True)
 class Outlook:
     """What was measured of a model, what is predicted of it, and what a run costs."""
 
@@ -149,8 +131,6 @@ class Outlook:
     prices: Prices
     run: Work
     ways: tuple[Way, ...]  # to do it
-    within: Limited | None  # the cheapest in a time, in s
-    at_most: Limited | None  # the fastest for an amount of money
 
     @property
     def answered(self) -> tuple[Expected, ...]:
@@ -206,15 +186,12 @@ def outlook(
     prices: Prices,
     scaling: ScalingMode | None = None,
     link: Mapping[LinkKey, Link] | None = None,
-    within_s: float | None = None,
-    at_most: float | None = None,
 ) -> Outlook:
     """The answers for each batch that was measured, on each of ``shapes``, and what ``run`` costs there.
 
     ``scaling``: of what is predicted, else that of the measurements. Where the two differ, batches measured
     per device become global ones of the same size, and global ones those that a device had. ``link``: what a
-    sweep of collectives says of the network. ``at_most`` is in the prices' currency; without a price it has
-    no answer.
+    sweep of collectives says of the network.
     """
     fitted = fit(group.measurements, link, group.scaling)
     asked = scaling or group.scaling
@@ -226,7 +203,6 @@ def outlook(
     # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
     measured = group.distinct if asked == group.scaling else ()
     ways = _ways(measured, predicted, run, prices)
-    paid = [way for way in ways if way.run.money is not None]
     return Outlook(
         group=group,
         scaling=asked,
@@ -236,21 +212,7 @@ def outlook(
         prices=prices,
         run=run,
         ways=ways,
-        within=_limited(ways, within_s, _time, _spent) if within_s is not None else None,
-        at_most=_limited(paid, at_most, _spent, _time) if at_most is not None else None,
     )
-
-
-def probability_of_at_most(estimate: Estimate, limit: float) -> float:
-    """How likely a positive quantity is at most ``limit`` in another run: its logarithm is taken as normal.
-
-    Without an interval it is so or not.
-    """
-    log = math.log(limit / estimate.value)
-    deviation = estimate.again_log_half_width / NORMAL_95
-    if deviation == 0:
-        return 1.0 if log >= 0 else 0.0
-    return 0.5 * (1 + math.erf(log / deviation / math.sqrt(2)))
 
 
 def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
@@ -271,31 +233,3 @@ def _ways(
     ways = [Way(each, cost) for each in every if (cost := cost_of_run(run, each, prices)) is not None]
     front = on_front([(way.run.time_s, way.spent) for way in ways])
     return tuple(replace(way, on_front=best) for way, best in zip(ways, front, strict=True))
-
-
-def _time(way: Way) -> Estimate:
-    return way.run.time_s
-
-
-def _spent(way: Way) -> Estimate:
-    return way.spent
-
-
-def _limited(
-    ways: Sequence[Way],
-    limit: float,
-    limited: Callable[[Way], Estimate],
-    wanted: Callable[[Way], Estimate],
-) -> Limited | None:
-    """Of the ways that are expected to keep the limit the one with least of what is ``wanted`` small."""
-    if not ways:
-        return None
-    keeping = [way for way in ways if limited(way).value <= limit]
-    if not keeping:
-        nearest = min(ways, key=lambda way: limited(way).value)
-        return Limited(limit, nearest, probability_of_at_most(limited(nearest), limit), keeps=False)
-    best = min(keeping, key=lambda way: wanted(way).value)
-    probability = probability_of_at_most(limited(best), limit)
-    sure = [way for way in keeping if probability_of_at_most(limited(way), limit) >= SURE]
-    surer = min(sure, key=lambda way: wanted(way).value) if sure and probability < SURE else None
-    return Limited(limit, best, probability, keeps=True, surer=surer)

@@ -25,20 +25,6 @@ from tests.unit.analysis.simulate.tables import groups
 from tests.unit.studies import exactly, exactly_strong, grid, planted, study
 
 
-def of_rows(folder: Path, rows: list[str], **asked: float) -> Outlook:
-    (group,) = groups(folder, rows)
-    return outlook(group, shapes_of((8,), 8), run_of(1e6, 2), Prices(), **asked)
-
-
-def test_a_limit_that_nothing_keeps_has_no_chance_where_nobody_said_how_sure(tmp_path: Path) -> None:
-    found = of_rows(tmp_path, ["1,1,32,0.1", "1,2,32,0.1"], within_s=1e-3)
-    (told,) = (line for line in outlook_sentences(found) if line.startswith("cheapest"))
-    assert told.startswith("cheapest within ")
-    assert ": none of what was measured or predicted; nearest is " in told
-    assert told.endswith("(nobody said how sure that is)")
-    assert "likely" not in told
-
-
 @pytest.fixture(scope="module")
 def refused() -> Outlook:
     """Two batches on one and two devices of a node; asked for two nodes and for four."""

@@ -17,12 +17,11 @@ from raybench.analysis.simulate.outlook import (
     Outlook,
     doublings,
     outlook,
-    probability_of_at_most,
     shapes_of,
 )
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
-from raybench.analysis.stats.statistics import Estimate, of_log
+from raybench.analysis.stats.statistics import Estimate
 from raybench.errors import RequestError
 from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
 from raybench.report.table import NONE
@@ -190,12 +189,12 @@ def test_shapes_fill_nodes_or_stand_evenly() -> None:
 TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
 
 
-def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01, **limits: float) -> Outlook:
+def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01) -> Outlook:
     """What one node measured, and a prediction that is refused: two nodes were never crossed."""
     rows = [f"1,{n},100,{t},{t * (1 - relative)},{t * (1 + relative)}" for n, t in TIMES_S.items()]
     (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
     run = run_of(36_000, 10)  # 3,600 steps of one device
-    return outlook(group, shapes_of((16,), 8), run, prices, **limits)
+    return outlook(group, shapes_of((16,), 8), run, prices)
 
 
 def test_what_a_run_costs(tmp_path: Path) -> None:
@@ -245,48 +244,6 @@ def test_a_front_of_estimates() -> None:
     assert on_front(alike) == [True, True]  # noise can turn both around
     either = [sure[0], (Estimate(0.9, 0.7, 1.2, 9), Estimate(5, 4.9, 5.1, 9))]
     assert on_front(either) == [True, False]  # faster by luck, and surely dearer
-
-
-def test_the_cheapest_within_a_time(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), within_s=200.0)
-    assert found.within is not None
-    assert found.within.keeps
-    assert found.within.way.expected.shape.world_size == 2  # 198 s; four devices are faster and dearer
-    # the interval is 1% wide on each side, the limit 1% away: the normal distribution function at 1.96
-    assert found.within.probability == pytest.approx(0.977, abs=0.01)
-    assert found.within.surer is None
-
-
-def test_a_limit_that_is_kept_by_chance_has_a_surer_way(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), within_s=199.0, relative=0.05)
-    assert found.within is not None
-    assert found.within.way.expected.shape.world_size == 2
-    assert 0.5 < found.within.probability < 0.95
-    assert found.within.surer is not None
-    assert found.within.surer.expected.shape.world_size == 4
-
-
-def test_the_fastest_for_an_amount(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), at_most=0.12)
-    assert found.at_most is not None
-    assert found.at_most.way.expected.shape.world_size == 2  # 396 device-seconds at 1 an hour cost 0.11
-    assert measured_outlook(tmp_path, Prices(), at_most=0.12).at_most is None
-
-
-def test_limits_that_nothing_keeps_name_the_nearest(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), within_s=10.0, at_most=0.01)
-    for limited, size in ((found.within, 4), (found.at_most, 1)):
-        assert limited is not None
-        assert not limited.keeps
-        assert limited.way.expected.shape.world_size == size
-        assert limited.probability < 0.01
-
-
-def test_probability_by_the_logarithm() -> None:
-    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.0) == pytest.approx(0.5)
-    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.2214) == pytest.approx(0.977, abs=0.001)
-    certain = Estimate(2.0, 2.0, 2.0, 1)
-    assert (probability_of_at_most(certain, 2.0), probability_of_at_most(certain, 1.9)) == (1.0, 0.0)
 
 
 def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> None:
