@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 from raybench.analysis.cost import Work
@@ -13,7 +12,7 @@ from raybench.analysis.objectives import Prices
 from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
-from raybench.analysis.simulate.outlook import Outlook, Way, cost_of_run
+from raybench.analysis.simulate.outlook import Outlook, cost_of_run
 from raybench.analysis.simulate.steps import Expected, Input, MeasuredScaling, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Each = TypeVar("Each")
-TRADEOFF = "Time and cost"
 MOST_BATCHES = 3  # that a sentence names
 
 
@@ -139,8 +137,8 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
     return ""
 
 
-def prediction_table(outlook: Outlook, title: str) -> Table:
-    """The predictions, by batch and world size."""
+def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Table:
+    """The predictions, by batch and world size; with ``costs`` what a run takes."""
     known_s = [row.step_time_s.value for row in outlook.predicted if row.step_time_s is not None]
     unit, per_s = time_unit(max(known_s, default=1e-3))
 
@@ -151,6 +149,16 @@ def prediction_table(outlook: Outlook, title: str) -> Table:
         """What is refused is not answered by a simpler law either."""
         return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value * per_s))
 
+    found = {each: cost_of_run(outlook.run, each, outlook.prices) for each in outlook.predicted if costs}
+    runs = {each: run for each, run in found.items() if run is not None}
+    run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
+
+    def run_time(row: Expected) -> str:
+        return known(runs.get(row), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
+
+    def money(row: Expected) -> str:
+        return known(runs[row].money if row in runs else None, interval)
+
     amdahl = Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)
     columns: list[Column[Expected]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
@@ -159,42 +167,11 @@ def prediction_table(outlook: Outlook, title: str) -> Table:
         Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
         *([amdahl] if outlook.fitted.amdahl else []),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
+        *([Column[Expected](f"run, {run_unit}", run_time, right=True)] if runs else []),
+        *([Column[Expected]("cost", money, right=True)] if runs and outlook.prices.are_known else []),
     ]
-    return make_table(title, "", columns, outlook.predicted)
-
-
-def tradeoff_table(outlook: Outlook) -> Table:
-    """What a run takes on every measured and predicted number of devices."""
-    if not outlook.ways:
-        return empty_table(TRADEOFF)
-    unit, unit_s = duration_unit(median(way.run.time_s.value for way in outlook.ways))
-    priced = outlook.prices.are_known
-
-    def place(way: Way) -> str:
-        return f"{'* ' if way.on_front else ''}{place_words(way.expected.shape)}"
-
-    def money(way: Way) -> str:
-        return known(way.run.money, interval)
-
-    def kilojoules(way: Way) -> str:
-        return known(way.run.energy_joules, lambda joules: figures(joules / 1e3))
-
-    cost, energy = Column("cost", money, right=True), Column("energy, kJ", kilojoules, right=True)
-    columns: list[Column[Way]] = [
-        Column("devices/ nodes", place, right=True),
-        Column(batch_word(outlook.scaling), lambda way: f"{way.expected.batch_size:,}", right=True),
-        Column("step", lambda way: way.kind),
-        Column(f"run, {unit}", lambda way: interval(way.run.time_s.scaled(1 / unit_s)), right=True),
-        Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
-        *([cost] if priced else []),
-        *([energy] if any(way.run.energy_joules for way in outlook.ways) else []),
-    ]
-    caption = (
-        f"A run is {outlook.run.name}: steps alone. *: on the front of time and "
-        f"{'money' if priced else 'device time'}: no other way is as good in both and better in one beyond "
-        f"the intervals; a time without one counts as exact."
-    )
-    return make_table(TRADEOFF, caption, columns, outlook.ways)
+    caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if runs else ""
+    return make_table(title, caption, columns, outlook.predicted)
 
 
 def batch_word(scaling: ScalingMode) -> str:
@@ -206,11 +183,9 @@ def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     """Rows of predict's CSV file: the columns of docs/reference.md."""
     rows = list[dict[str, KnobValue]]()
     for outlook in outlooks:
-        paid = {(way.expected.batch_size, way.expected.shape): way.run.money for way in outlook.ways}
         for each in outlook.predicted:
-            money = paid.get((each.batch_size, each.shape)) if each.step_time_s else None
-            reason = refusal_words(each, outlook)
-            rows.append(prediction_row(outlook.group.model, each, money, reason))
+            run, reason = cost_of_run(outlook.run, each, outlook.prices), refusal_words(each, outlook)
+            rows.append(prediction_row(outlook.group.model, each, run.money if run else None, reason))
     return rows
 
 
@@ -263,8 +238,7 @@ def print_outlooks(
 
     for outlook in outlooks:
         if not quiet:
-            tables = prediction_table(outlook, title_of(outlook)), tradeoff_table(outlook)
-            print_tables(tables[: 2 if costs else 1], console)
+            print_tables([prediction_table(outlook, title_of(outlook), costs=costs)], console)
         for line in outlook_sentences(outlook):
             console.print(Text(line))
         console.print()

@@ -1,4 +1,4 @@
-"""What other numbers of devices would bring, and cost: predictions, front of time and cost, laws."""
+"""What other numbers of devices would bring, and cost: predictions, laws."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, marginal_returns
-from raybench.analysis.objectives import Prices, on_front
+from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.fit import Fitted, fit
 from raybench.analysis.simulate.steps import (
     Expected,
     MeasuredGroup,
     MeasuredScaling,
-    Measurement,
     ScalingMode,
     Shape,
     Step,
@@ -101,36 +99,15 @@ def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, ba
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to train: a batch on a shape, with what a run takes."""
-
-    expected: Step
-    run: Cost
-    on_front: bool = False  # of time and cost: no other way dominates it (``on_front``)
-
-    @property
-    def kind(self) -> Literal["measured", "predicted"]:
-        """Of its step."""
-        return "measured" if isinstance(self.expected, Measurement) else "predicted"
-
-    @property
-    def spent(self) -> Estimate:
-        """What is to be small next to the time: money, or without a price device time."""
-        return self.run.money or self.run.device_s
-
-
-@dataclass(frozen=True)
 class Outlook:
     """What was measured of a model, what is predicted of it, and what a run costs."""
 
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
-    measured: tuple[Measurement, ...]  # of ``scaling``: by batch, the smallest world size first
     predicted: tuple[Expected, ...]
     fitted: Fitted
     prices: Prices
     run: Work
-    ways: tuple[Way, ...]  # to do it
 
     @property
     def answered(self) -> tuple[Expected, ...]:
@@ -200,18 +177,13 @@ def outlook(
         batches = tuple(sorted({each.question.batch_size for each in group.measurements}))
     ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
     predicted = [each for batch in batches for each in _answers(group, fitted, asked, batch, ordered)]
-    # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
-    measured = group.distinct if asked == group.scaling else ()
-    ways = _ways(measured, predicted, run, prices)
     return Outlook(
         group=group,
         scaling=asked,
-        measured=measured,
         predicted=tuple(predicted),
         fitted=fitted,
         prices=prices,
         run=run,
-        ways=ways,
     )
 
 
@@ -220,16 +192,4 @@ def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
     if step.total_step_s is None:
         return None
     time_s = step.total_step_s.scaled(run.samples / step.question.samples)
-    return cost_of(run, time_s, step.shape.world_size, step.shape.nodes, prices, step.joules_per_sample)
-
-
-def _ways(
-    measured: Sequence[Measurement], predicted: Sequence[Expected], run: Work, prices: Prices
-) -> tuple[Way, ...]:
-    """Measured steps, and predicted ones where nothing was measured."""
-    known = {(each.batch_size, each.shape) for each in measured}
-    new = [each for each in predicted if (each.batch_size, each.shape) not in known]
-    every = sorted((*measured, *new), key=lambda each: (each.batch_size, each.shape.world_size, each.shape))
-    ways = [Way(each, cost) for each in every if (cost := cost_of_run(run, each, prices)) is not None]
-    front = on_front([(way.run.time_s, way.spent) for way in ways])
-    return tuple(replace(way, on_front=best) for way, best in zip(ways, front, strict=True))
+    return cost_of(run, time_s, step.shape.world_size, step.shape.nodes, prices)

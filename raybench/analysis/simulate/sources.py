@@ -137,13 +137,12 @@ def _record_measurement(
     elif results.pool.has(together):
         compute_s = results.pool.time(together).value
     assert record.steps is not None
-    joules, asked = record.steps.energy_joules, _question(config, shape_of(record), mode)
+    asked = _question(config, shape_of(record), mode)
     return Measurement(
         question=replace(asked, counted=counted or record.steps.samples_per_step / asked.samples),
         step_time_s=found.step_time_s,
         compute_s=compute_s,
         efficiency=found.efficiency if over_one else None,
-        joules_per_sample=joules / record.steps.samples_per_step if joules else None,
         is_reference=config.placement == choice.default_placement(results.study, config.world_size),
         mean_step_s=found.mean_step_s,
     )
@@ -310,12 +309,10 @@ def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_no
     compute_s = row.compute_s
     if row.communication_s is not None:
         compute_s = row.step_time_s - row.communication_s
-    samples = row.global_batch_size or asked.samples
     return Measurement(
         question=asked,
         step_time_s=step_s,
         compute_s=compute_s,
-        joules_per_sample=row.energy_joules / samples if row.energy_joules else None,
         mean_step_s=step_s.scaled(row.mean_step_time_s / row.step_time_s) if row.mean_step_time_s else None,
     )
 

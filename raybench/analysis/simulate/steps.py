@@ -102,7 +102,6 @@ class Step:
     step_time_s: Estimate | None = None
     efficiency: Estimate | None = None
     mean_step_s: Estimate | None = None  # over all rounds; None: as ``step_time_s``
-    joules_per_sample: float | None = None
 
     @property
     def shape(self) -> Shape:

@@ -131,8 +131,8 @@ def test_costs_of_a_run(tmp_path: Path) -> None:
             "1.5",
         )
     )
-    assert "a run of 90 epochs" in out
-    assert "Time and cost" in out
+    assert "A run is 90 epochs: steps alone." in out
+    assert re.search(r"run, h +cost", out)
     quiet = answer("predict", written(tmp_path), "--epochs", "2", "--samples-per-epoch", "9", "--quiet")
     assert "devices/" not in quiet
 

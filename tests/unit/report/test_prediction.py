@@ -18,7 +18,6 @@ from raybench.report.prediction import (
     outlook_sentences,
     prediction_table,
     refusals_words,
-    tradeoff_table,
 )
 from raybench.report.table import NONE, Table, without_constant
 from tests.unit.analysis.simulate.tables import groups
@@ -46,9 +45,10 @@ def test_a_word_has_no_unit(refused: Outlook) -> None:
 def test_a_run_has_its_interval() -> None:
     """As "0.18" stood for 180 ms [177, 183]."""
     spec = study(knobs={"batch_size": [32]})
-    group = group_of_study(analyse(spec, grid(spec, (1, 2))[0]))  # with noise
+    group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))  # with noise
     assert group is not None
-    table = tradeoff_table(outlook(group, shapes_of((4,), 2), run_of(5_000, 3), Prices()))
+    found = outlook(group, shapes_of((8,), 8), run_of(5_000, 3), Prices())
+    table = prediction_table(found, "", costs=True)
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
 
@@ -64,8 +64,7 @@ def test_a_fit_has_a_row_for_each_number_of_devices() -> None:
     table = more_table(results.more_devices, run_of(), Prices())
     assert [row[:3] for row in table.rows] == [(size, "fit", "128") for size in ("8", "16", "32")]
     assert table.caption.startswith("Fit: a model of the step")
-    runs = [way.run.time_s.value for way in results.outlook.ways if way.kind == "predicted"]
-    assert len(runs) == 6  # of both batches
+    assert len(results.outlook.answered) == 6  # of both batches
     gustafson = [each.heading for each in table.columns].index("by Gustafson's law")
     assert all(row[gustafson] != NONE for row in table.rows)
     assert all(" [" in row[-1] for row in table.rows)
