@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +25,6 @@ from raybench.commands.options import (
     with_options,
 )
 from raybench.commands.process import one_blas_thread
-from raybench.errors import RequestError
 from raybench.spec.base import ListOrValue, no_repeats
 from raybench.spec.network import Network
 
@@ -38,17 +36,6 @@ world_sizes = typed(
     Annotated[tuple[Devices, ...], ListOrValue, AfterValidator(no_repeats)],
     f"numbers of devices, each once, at most {MOST_DEVICES:,}, as 16,32,64",
 )
-
-
-def _setting(text: str, option: str) -> dict[str, str]:
-    """``precision=bf16,bucket_cap_mb=25`` as text by knob."""
-    chosen = dict[str, str]()
-    for part in text.split(","):
-        name, equals, value = (each.strip() for each in part.partition("="))
-        if not (name and equals and value):
-            raise RequestError(f"{option}: KNOB=VALUE with commas between them (received {part!r})")
-        chosen[name] = value
-    return chosen
 
 
 @dataclass(frozen=True)
@@ -84,15 +71,6 @@ class PredictOptions:
         ),
     ] = None
     scaling: BatchMode = None
-    setting: Annotated[
-        Mapping[str, str],
-        option(
-            "--setting",
-            "TEXT",
-            _setting,
-            "Knobs to predict for, as precision=bf16.  [default: the headline's]",
-        ),
-    ] = field(default_factory=dict)
     communication: Communication = None
     network: Annotated[
         Network | None,

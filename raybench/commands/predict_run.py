@@ -21,8 +21,6 @@ from raybench.analysis.simulate.sources import (
     devices_of_node,
     group_of_study,
     groups_of_table,
-    knobs_words,
-    settings_of,
 )
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
@@ -107,7 +105,7 @@ class Source:
 def run_predict(options: PredictOptions, console: Console) -> int:
     """Read, fit, predict, print, write; the exit code. Raises ``RequestError`` for a wrong request."""
     _check(options)
-    source = read_source(options.sources, options.scaling, options.setting)
+    source = read_source(options.sources, options.scaling)
     prices = Prices(
         options.price_per_device_hour or source.prices.per_device_hour,
         options.price_per_node_hour or source.prices.per_node_hour,
@@ -183,27 +181,24 @@ def _by_fit(
     return outlooks
 
 
-def read_source(paths: Sequence[Path], scaling: ScalingMode | None, setting: Mapping[str, str]) -> Source:
+def read_source(paths: Sequence[Path], scaling: ScalingMode | None) -> Source:
     """The groups of a results directory or of files.
 
     Raises:
         RequestError: it is neither, or has nothing to predict from.
     """
     if len(paths) == 1 and paths[0].is_dir():
-        return _of_directory(paths[0], setting)
+        return _of_directory(paths[0])
     table = read_measured(paths, scaling)
     devices = tuple((None, dict(row.context)["device_name"]) for row in table.rows)
-    return Source(groups_of_table(table, scaling, setting), devices=devices)
+    return Source(groups_of_table(table, scaling), devices=devices)
 
 
-def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
+def _of_directory(path: Path) -> Source:
     with ResultsDirectory.open_readonly(path) as store:
         results = resolve(store.study(), list(store.latest().values()))
         environment, notes = store.environment(), tuple(store.warnings)
-    group = group_of_study(results, setting)
-    if group is None and group_of_study(results) is not None:
-        there = ", ".join(settings_of(results)) or "none explored"
-        raise RequestError(f"--setting: one that was measured: {there} (received {knobs_words(setting)})")
+    group = group_of_study(results)
     if group is None:
         trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(

@@ -179,8 +179,6 @@ def test_a_global_batch(tmp_path: Path) -> None:
         (["--price-per-device-hour", "nan"], "--price-per-device-hour: a number above 0"),
         (["--samples-per-epoch", "0"], '--samples-per-epoch: a whole number above 0 (received "0")'),
         (["--epochs", "3"], "--epochs: goes with --samples-per-epoch"),
-        (["--setting", "precision"], "--setting: KNOB=VALUE"),
-        (["--setting", "precision=bf16"], 'mine.csv has (received "precision=bf16")'),
         (["--communication", "nowhere"], "no such directory"),
     ],
 )
@@ -248,21 +246,11 @@ def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_pat
     assert "To measure it as if: `--as-if 4,8,16 --network 2xtcp-100`" in text
 
 
-@pytest.mark.parametrize("options", [(), ("--setting", "precision=bf16")])
-def test_a_results_directory_without_a_trial(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_results_directory_without_a_trial(tmp_path: Path) -> None:
     ResultsDirectory.create(tmp_path / "empty", study(), environments.capture()).close()
-    found = refused("predict", tmp_path / "empty", *options)
+    found = refused("predict", tmp_path / "empty")
     assert "a complete trial of steps, not oversubscribed" in found
     assert "received 0 trials, 0 complete" in found
-
-
-def test_a_setting_that_was_not_measured_is_told_those_that_were(tmp_path: Path) -> None:
-    spec = study(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]})
-    with ResultsDirectory.create(tmp_path / "two", spec, environments.capture()) as store:
-        for record in grid(spec, (1, 2), FakeRunner(costs, num_devices=2))[0]:
-            store.append(record)
-    found = refused("predict", tmp_path / "two", "--setting", "precision=fp16")
-    assert "one that was measured: precision=bf16, precision=fp32 (received precision=fp16)" in found
 
 
 def test_the_report_of_a_file_says_over_what_its_speed_up_is(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.outlook import cost_of_run
 from raybench.analysis.simulate.sources import group_of_study, shape_of
 from raybench.analysis.simulate.steps import MeasuredGroup, Shape, measured_scalings
-from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.prediction import more_sentences, more_table
@@ -110,15 +109,6 @@ def test_other_devices_than_the_headlines_are_left_out() -> None:
     assert group.world_sizes == (1, 4)
     (note,) = group.notes
     assert note == "fitted: fake cpu; 2 trials on other devices left out: an older CPU"
-
-
-def test_a_chosen_setting() -> None:
-    results = resolve(*ran(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]}))
-    group = group_of_study(results, {"precision": "bf16"})
-    assert group is not None
-    assert group.world_sizes == (1, 2, 4)
-    assert group.measurements[-1].step_time_s.value == pytest.approx(0.013, rel=1e-3)
-    assert group_of_study(results, {"precision": "fp16"}) is None
 
 
 def test_one_device_that_was_measured_beside_the_others_alone() -> None:
@@ -370,13 +360,6 @@ def test_of_a_summary_the_setting_of_most_world_sizes_is_taken(tmp_path: Path) -
     assert group.setting == "bucket_cap_mb=default, precision=fp32"
     (note,) = group.notes
     assert note.startswith("fitted: bucket_cap_mb=default, precision=fp32; 2 other settings left out")
-    (chosen,) = groups(tmp_path, rows, header=SUMMARY, precision="bf16")
-    assert chosen.world_sizes == (1, 4)
-    (buckets,) = groups(tmp_path, rows, header=SUMMARY, bucket_cap_mb="1")
-    assert buckets.world_sizes == (1, 4)  # one device has no buckets
-    with pytest.raises(RequestError) as refusal:
-        groups(tmp_path, rows, header=SUMMARY, precision="fp16")
-    assert 'mine.csv has (received "precision=fp16")' in str(refusal.value)
 
 
 def test_of_a_summary_devices_are_never_mixed(tmp_path: Path) -> None:
