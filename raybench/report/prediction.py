@@ -91,6 +91,8 @@ def returns_words(outlook: Outlook) -> Iterator[str]:
 
 def _laws(outlook: Outlook) -> Iterator[str]:
     """What a law makes of each batch, where nothing could be predicted."""
+    if outlook.answered:
+        return
     for batch, found in few(list(outlook.laws.items())):
         at = f"{found.measured_on} devices at {batch_word(outlook.group.scaling)} {batch:,}"
         shown = ", ".join(f"{times(speedup)} on {size}" for size, speedup in found.speedups)
@@ -145,9 +147,14 @@ def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Ta
     def step_time(row: Expected) -> str:
         return known(row.step_time_s, lambda step_s: interval(step_s.scaled(per_s)), "refused")
 
-    def law(row: Expected, seconds: float | None) -> str:
+    def naive(row: Expected) -> str:
         """What is refused is not answered by a simpler law either."""
+        seconds = row.naive_step_time_s
         return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value * per_s))
+
+    def by_law(row: Expected) -> str:
+        law = outlook.laws.get(row.batch_size) if row.step_time_s else None
+        return known(dict(law.speedups).get(row.shape.world_size) if law else None, factor)
 
     found = {each: cost_of_run(outlook.run, each, outlook.prices) for each in outlook.predicted if costs}
     runs = {each: run for each, run in found.items() if run is not None}
@@ -159,13 +166,16 @@ def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Ta
     def money(row: Expected) -> str:
         return known(runs[row].money if row in runs else None, interval)
 
-    amdahl = Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)
     columns: list[Column[Expected]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
         Column(batch_word(outlook.scaling), lambda row: f"{row.batch_size:,}", right=True),
         Column(f"step time, {unit}", step_time, right=True),
-        Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
-        *([amdahl] if outlook.fitted.amdahl else []),
+        Column("naive", naive, right=True),
+        *(
+            [Column[Expected]("by Amdahl's law", by_law, right=True)]
+            if outlook.scaling == "strong" and outlook.laws
+            else []
+        ),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
         *([Column[Expected](f"run, {run_unit}", run_time, right=True)] if runs else []),
         *([Column[Expected]("cost", money, right=True)] if runs and outlook.prices.are_known else []),

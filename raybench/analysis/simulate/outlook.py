@@ -134,17 +134,12 @@ class Outlook:
 
     @property
     def laws(self) -> Mapping[int, ByLaw]:
-        """By batch, what a law makes of its speed-up on the most devices, where nothing could be predicted.
+        """By batch, what a law makes of its speed-up on the most devices.
 
         Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
         """
         is_strong, sizes = self.group.scaling == "strong", self.group.world_sizes
-        if (
-            self.answered
-            or self.group.refused
-            or self.scaling != self.group.scaling
-            or (not is_strong and len(sizes) > 2)
-        ):
+        if self.group.refused or self.scaling != self.group.scaling or (not is_strong and len(sizes) > 2):
             return {}
         asked = sorted({each.shape.world_size for each in self.predicted})
         found = dict[int, ByLaw | None]()
@@ -170,7 +165,7 @@ def outlook(
     per device become global ones of the same size, and global ones those that a device had. ``link``: what a
     sweep of collectives says of the network.
     """
-    fitted = fit(group.measurements, link, group.scaling)
+    fitted = fit(group.measurements, link)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":

@@ -132,7 +132,7 @@ def test_costs_of_a_run(tmp_path: Path) -> None:
         )
     )
     assert "A run is 90 epochs: steps alone." in out
-    assert re.search(r"run, h +cost", out)
+    assert re.search(r"run, min +cost", out)
     quiet = answer("predict", written(tmp_path), "--epochs", "2", "--samples-per-epoch", "9", "--quiet")
     assert "devices/" not in quiet
 
