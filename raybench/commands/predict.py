@@ -14,7 +14,6 @@ from raybench.commands.options import (
     BatchMode,
     Communication,
     PricePerDevice,
-    PricePerNode,
     Sources,
     amount,
     count,
@@ -82,7 +81,6 @@ class PredictOptions:
         ),
     ] = None
     price_per_device_hour: PricePerDevice = None
-    price_per_node_hour: PricePerNode = None
     samples_per_epoch: Annotated[
         int | None, option("--samples-per-epoch", "N", count, "Of the data set.")
     ] = None
@@ -103,8 +101,8 @@ class PredictOptions:
     @property
     def asks_for_costs(self) -> bool:
         """Whether costs are shown."""
-        money = (self.price_per_device_hour, self.price_per_node_hour)
-        return any(each is not None for each in (*money, self.samples_per_epoch, self.epochs))
+        given = (self.price_per_device_hour, self.samples_per_epoch, self.epochs)
+        return any(each is not None for each in given)
 
 
 @with_options(PredictOptions)

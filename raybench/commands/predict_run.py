@@ -106,10 +106,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     """Read, fit, predict, print, write; the exit code. Raises ``RequestError`` for a wrong request."""
     _check(options)
     source = read_source(options.sources, options.scaling)
-    prices = Prices(
-        options.price_per_device_hour or source.prices.per_device_hour,
-        options.price_per_node_hour or source.prices.per_node_hour,
-    )
+    prices = Prices(options.price_per_device_hour or source.prices.per_device_hour)
     run, links = _run(options, source), None
     if options.communication is not None:
         links = swept_links(options.communication, source.devices)

@@ -15,7 +15,6 @@ from raybench.commands.options import (
     BatchMode,
     Communication,
     PricePerDevice,
-    PricePerNode,
     Quiet,
     Sources,
     choice,
@@ -39,7 +38,6 @@ def report(
     quiet: Quiet = False,
     communication: Communication = None,
     price_per_device_hour: PricePerDevice = None,
-    price_per_node_hour: PricePerNode = None,
     format_: Annotated[
         Format | None, choice("--format", Format, "Print the step times as this, and write nothing.")
     ] = None,
@@ -49,8 +47,7 @@ def report(
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
-    given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
-    prices = {name: price for name, price in given.items() if price is not None}
+    prices = {} if price_per_device_hour is None else {"price_per_device_hour": price_per_device_hour}
     of_study = [f"--{name.replace('_', '-')}" for name in prices] + (["--format"] if format_ else [])
     directory = sources[0]
     if len(sources) > 1 or not directory.is_dir():

@@ -187,4 +187,4 @@ def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
     if step.total_step_s is None:
         return None
     time_s = step.total_step_s.scaled(run.samples / step.question.samples)
-    return cost_of(run, time_s, step.shape.world_size, step.shape.nodes, prices)
+    return cost_of(run, time_s, step.shape.world_size, prices)

@@ -195,13 +195,13 @@ def measured_outlook(folder: Path, prices: Prices) -> Outlook:
 
 
 def test_what_a_run_costs(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(2.0, 1.0))
+    found = measured_outlook(tmp_path, Prices(2.0))
     two = cost_of_run(found.run, found.group.distinct[1], found.prices)
     assert two is not None
     assert two.time_s.value == pytest.approx(3600 / 2 * 0.110)
     assert two.device_s.value == pytest.approx(3600 * 0.110)
     assert two.money is not None
-    assert two.money.value == pytest.approx(3600 / 2 * 0.110 / 3600 * (2 * 2.0 + 1.0))
+    assert two.money.value == pytest.approx(3600 / 2 * 0.110 / 3600 * (2 * 2.0))
     assert cost_of_run(found.run, found.predicted[0], found.prices) is None  # refused
 
 

@@ -245,7 +245,7 @@ def test_a_report_predicts_from_three_world_sizes_on() -> None:
     few = analyse(*ran((1, 2))).outlook
     assert few is not None
     assert few.answered == ()
-    spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0, "price_per_node_hour": 1.0})
+    spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0})
     outlook = analyse(spec, records, devices_per_node=64).outlook
     assert outlook is not None
     assert [each.shape.world_size for each in outlook.predicted] == [16, 32, 64] * 2
@@ -253,7 +253,7 @@ def test_a_report_predicts_from_three_world_sizes_on() -> None:
     one = cost_of_run(outlook.run, outlook.group.distinct[0], outlook.prices)
     assert one is not None
     assert one.money is not None
-    assert one.money.value == pytest.approx(1e6 / 3200 / 3600 * 3.0, rel=1e-3)
+    assert one.money.value == pytest.approx(1e6 / 3200 / 3600 * 2.0, rel=1e-3)
     across = analyse(spec, records).outlook
     assert across is not None
     assert all(each.refused == "network not crossed" for each in across.predicted)
