@@ -284,12 +284,11 @@ def test_the_network_of_other_devices_is_refused(tmp_path: Path) -> None:
             for record in swept_ones:
                 store.append(record)
     source = results(tmp_path)
-    for command in (["predict", source], ["report", source]):
-        by_name = refused(*command, "--communication", tmp_path / "named")
-        assert "a sweep of the trials' devices, " in by_name
-        assert "(received another CPU)" in by_name
-        by_backend = refused(*command, "--communication", tmp_path / "cuda")
-        assert "a sweep of the trials' backend, gloo (received NCCL)" in by_backend
+    by_name = refused("predict", source, "--communication", tmp_path / "named")
+    assert "a sweep of the trials' devices, " in by_name
+    assert "(received another CPU)" in by_name
+    by_backend = refused("predict", source, "--communication", tmp_path / "cuda")
+    assert "a sweep of the trials' backend, gloo (received NCCL)" in by_backend
 
 
 # --- report of a file
