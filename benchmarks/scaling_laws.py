@@ -7,21 +7,62 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, nnls
+from scipy.optimize import minimize, minimize_scalar, nnls
 
-from raybench.analysis.simulate.fit import AmdahlLine, amdahl_line, naive_step_time_s
+from raybench.analysis.laws import amdahl_speedup
+from raybench.analysis.simulate.fit import naive_step_time_s
 from raybench.analysis.simulate.steps import Measurement, Question
 
 Floats = NDArray[np.float64]
 Answers = Callable[[Sequence[Question]], list[float | None]]
+LEAST_FRACTION = 1e-6
 
 
 def naive(points: Sequence[Measurement]) -> Answers:
     """The step stays as at the largest measured world size."""
     return lambda asked: [naive_step_time_s(points, each) for each in asked]
+
+
+@dataclass(frozen=True)
+class AmdahlLine:
+    """The law through the points of one batch."""
+
+    serial_fraction: float
+    one_device_s: float
+
+    def speedup(self, world_size: float) -> float:
+        """Of so many devices over one."""
+        return amdahl_speedup(self.serial_fraction, world_size)
+
+
+def amdahl_line(world_sizes: Sequence[int], rates: Sequence[float]) -> AmdahlLine:
+    """The law fitted to logarithms of rates, in work per s; least absolute residuals, one level for all."""
+    sizes, log_rates = np.array(world_sizes, dtype=np.float64), np.log(rates)
+
+    def residuals(f: float) -> Floats:
+        found = log_rates - _log_speedup(f, sizes)
+        return np.asarray(found - np.median(found), dtype=np.float64)
+
+    f = _least(lambda tried: float(np.abs(residuals(tried)).sum()))
+    return AmdahlLine(f, float(np.exp(-np.median(log_rates - _log_speedup(f, sizes)))))
+
+
+def _log_speedup(f: float, sizes: Floats) -> Floats:
+    return np.asarray(-np.log(f + (1 - f) / sizes), dtype=np.float64)
+
+
+def _least(error: Callable[[float], float]) -> float:
+    """The serial fraction with the smallest error, from none to all."""
+    grid = [LEAST_FRACTION, *np.geomspace(1e-4, 1.0, 41).tolist()]
+    errors = [error(f) for f in grid]
+    best = int(np.argmin(errors))
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
+    found = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+    return float(found.x) if found.fun < errors[best] else grid[best]
 
 
 def amdahl(points: Sequence[Measurement]) -> Answers:

@@ -102,16 +102,14 @@ def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[C
     times = config.world_size * one.baseline.sample_ratio  # its steps, for the samples of one of the record's
     time_s = steps_time(record, run.samples, one.mean_step_s.scaled(times))
     alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"})
-    yield CostPoint(
-        record, 1, label(results.study, alone), cost_of(run, time_s, 1, 1, prices_of(results.study))
-    )
+    yield CostPoint(record, 1, label(results.study, alone), cost_of(run, time_s, 1, prices_of(results.study)))
 
 
 def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
-    size, prices, nodes = record.config.world_size, prices_of(results.study), record.nodes or 1
+    size, prices = record.config.world_size, prices_of(results.study)
     speedup, step_s = _over_one_device(results, record), results.scaling(record).mean_step_s
     time_s = steps_time(record, run.samples, step_s)
-    cost = cost_of(run, time_s, size, nodes, prices, _joules_a_sample(record))
+    cost = cost_of(run, time_s, size, prices, _joules_a_sample(record))
     point = CostPoint(record, size, results.label(record), cost)
     if speedup is None:
         return point
@@ -123,13 +121,13 @@ def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
         """
         return speedup.plus(-price_ratio).scaled(time_s.value)
 
-    runs, one_price, price = results.study.cost.runs, prices.of_second(1, 1), prices.of_second(size, nodes)
+    runs, one_price = results.study.cost.runs, prices.of_second(1)
     return replace(
         point,
         speedup=speedup,
         device_time_ratio=inverse(speedup).scaled(size),  # paired as the speed-up is
         saved_s=saved(1.0).scaled(runs),
-        saved_money=saved(price / one_price).scaled(runs * one_price) if price and one_price else None,
+        saved_money=saved(size).scaled(runs * one_price) if one_price else None,
     )
 
 
@@ -143,7 +141,7 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
         return replace(point, saved_s=None, saved_money=None) if one_is_trained else point
     if point.world_size == 1 and all(each is not group for each in compared):
         return point
-    prices, nodes, comparison = prices_of(base.study), point.record.nodes or 1, training.comparison(group)
+    prices, comparison = prices_of(base.study), training.comparison(group)
     time_s = over_seeds([_run_time(each, run) for each in group.runs], POSITIVE)
     assert time_s is not None
     ones = {each.seed: each for each in comparison.base.runs} if comparison else {}
@@ -160,13 +158,13 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
         return found.scaled(base.study.cost.runs) if found else None
 
     ratios = [many_s / one_s for one_s, many_s in pairs]
-    cost = cost_of(run, time_s, point.world_size, nodes, prices)
+    cost = cost_of(run, time_s, point.world_size, prices)
     return replace(
         point,
         cost=replace(cost, energy_joules=point.cost.energy_joules),
         device_time_ratio=ratio_over_seeds(ratios).scaled(point.world_size) if ratios else None,
         saved_s=saved(1.0, 1.0),
-        saved_money=saved(prices.of_second(1, 1), prices.of_second(point.world_size, nodes)),
+        saved_money=saved(prices.of_second(1), prices.of_second(point.world_size)),
         is_trained=True,
     )
 
@@ -180,15 +178,13 @@ def _run_time(trained: TrainedRun, run: Work) -> float:
 def extra_cost(results: Facts, record: TrialRecord) -> Estimate | None:
     """What a sample costs on the record's devices over what it costs on one, less one: 0.25 is 25% more.
 
-    In money where there is a price, else in device time. None where it has no speed-up over one device, or
-    has more workers than cores.
+    In device time, which is money at any price. None where it has no speed-up over one device, or has more
+    workers than cores.
     """
-    speedup, prices = _over_one_device(results, record), prices_of(results.study)
+    speedup = _over_one_device(results, record)
     if speedup is None or record.config.oversubscribed:
         return None
-    size = record.config.world_size
-    one, many = prices.of_second(1, 1), prices.of_second(size, record.nodes or 1)
-    return inverse(speedup).scaled(many / one if many and one else size).plus(-1)
+    return inverse(speedup).scaled(record.config.world_size).plus(-1)
 
 
 def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
@@ -210,12 +206,11 @@ def cost_of(
     work: Work,
     time_s: Estimate,
     devices: int,
-    nodes: int,
     prices: Prices,
     joules_per_sample: float | None = None,
 ) -> Cost:
     """What a piece of work costs that takes ``time_s`` there, measured or predicted."""
-    price = prices.of_second(devices, nodes)
+    price = prices.of_second(devices)
     return Cost(
         time_s=time_s,
         device_s=time_s.scaled(devices),

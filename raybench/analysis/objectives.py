@@ -15,26 +15,23 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Prices:
-    """In any currency, for an hour; None where there is no such price. Where both are set both are paid."""
+    """In any currency, for an hour; None where there is no price."""
 
     per_device_hour: float | None = None
-    per_node_hour: float | None = None
 
     @property
     def are_known(self) -> bool:
-        """Whether there is any."""
-        return self.per_device_hour is not None or self.per_node_hour is not None
+        """Whether there is one."""
+        return self.per_device_hour is not None
 
-    def of_second(self, devices: int, nodes: int) -> float | None:
-        """What a second of so many devices on so many nodes costs; None without a price."""
-        if not self.are_known:
-            return None
-        return (devices * (self.per_device_hour or 0.0) + nodes * (self.per_node_hour or 0.0)) / HOUR_S
+    def of_second(self, devices: int) -> float | None:
+        """What a second of so many devices costs; None without a price."""
+        return None if self.per_device_hour is None else devices * self.per_device_hour / HOUR_S
 
 
 def prices_of(study: Study) -> Prices:
     """Those of ``[cost]``."""
-    return Prices(study.cost.price_per_device_hour, study.cost.price_per_node_hour)
+    return Prices(study.cost.price_per_device_hour)
 
 
 MAXIMIZED: frozenset[str] = frozenset({"throughput", "efficiency"})
@@ -75,7 +72,7 @@ def objective_value(
     if objective == "throughput":
         return found.throughput_samples_per_s
     size = record.config.world_size
-    price = prices.of_second(size, record.nodes or 1) if prices else None
+    price = prices.of_second(size) if prices else None
     return inverse(found.throughput_samples_per_s).scaled(size if price is None else price)
 
 

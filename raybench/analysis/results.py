@@ -66,7 +66,7 @@ def analyse(
     """All that follows from ``records``, whatever their states and however many there are.
 
     ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
-    ``around``: the machine, and the links of a sweep, where they are known; ``known``: as ``resolve``.
+    ``around``: the machine, where it is known; ``known``: as ``resolve``.
     """
     base = resolve(study, records, known)
     around = around or Around()

@@ -199,9 +199,6 @@ Communication = Annotated[
     ),
 ]
 PricePerDevice = Annotated[float | None, option("--price-per-device-hour", "P", amount, "In any currency.")]
-PricePerNode = Annotated[
-    float | None, option("--price-per-node-hour", "P", amount, "In addition to the devices'.")
-]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -15,19 +14,16 @@ from raybench.commands.options import (
     BatchMode,
     Communication,
     PricePerDevice,
-    PricePerNode,
     Sources,
     amount,
     count,
     counts,
     option,
-    parse_duration,
     path,
     typed,
     with_options,
 )
 from raybench.commands.process import one_blas_thread
-from raybench.errors import RequestError
 from raybench.spec.base import ListOrValue, no_repeats
 from raybench.spec.network import Network
 
@@ -39,17 +35,6 @@ world_sizes = typed(
     Annotated[tuple[Devices, ...], ListOrValue, AfterValidator(no_repeats)],
     f"numbers of devices, each once, at most {MOST_DEVICES:,}, as 16,32,64",
 )
-
-
-def _setting(text: str, option: str) -> dict[str, str]:
-    """``precision=bf16,bucket_cap_mb=25`` as text by knob."""
-    chosen = dict[str, str]()
-    for part in text.split(","):
-        name, equals, value = (each.strip() for each in part.partition("="))
-        if not (name and equals and value):
-            raise RequestError(f"{option}: KNOB=VALUE with commas between them (received {part!r})")
-        chosen[name] = value
-    return chosen
 
 
 @dataclass(frozen=True)
@@ -85,15 +70,6 @@ class PredictOptions:
         ),
     ] = None
     scaling: BatchMode = None
-    setting: Annotated[
-        Mapping[str, str],
-        option(
-            "--setting",
-            "TEXT",
-            _setting,
-            "Knobs to predict for, as precision=bf16.  [default: the headline's]",
-        ),
-    ] = field(default_factory=dict)
     communication: Communication = None
     network: Annotated[
         Network | None,
@@ -105,7 +81,6 @@ class PredictOptions:
         ),
     ] = None
     price_per_device_hour: PricePerDevice = None
-    price_per_node_hour: PricePerNode = None
     samples_per_epoch: Annotated[
         int | None, option("--samples-per-epoch", "N", count, "Of the data set.")
     ] = None
@@ -118,14 +93,6 @@ class PredictOptions:
             "gradient_compression, gradient_accumulation, link=10Gbit/s.",
         ),
     ] = ""
-    within: Annotated[
-        float | None,
-        option("--within", "TEXT", parse_duration, "The cheapest way to run in this time, as 2h, 90m."),
-    ] = None
-    for_at_most: Annotated[
-        float | None,
-        option("--for-at-most", "AMOUNT", amount, "The fastest run for this money."),
-    ] = None
     output: Annotated[
         Path | None, option("--output", "FILE.csv", path, "Write the predictions; a new file.")
     ] = None
@@ -134,8 +101,8 @@ class PredictOptions:
     @property
     def asks_for_costs(self) -> bool:
         """Whether costs are shown."""
-        money = (self.price_per_device_hour, self.price_per_node_hour, self.for_at_most)
-        return any(each is not None for each in (*money, self.samples_per_epoch, self.epochs, self.within))
+        given = (self.price_per_device_hour, self.samples_per_epoch, self.epochs)
+        return any(each is not None for each in given)
 
 
 @with_options(PredictOptions)

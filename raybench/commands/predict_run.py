@@ -21,8 +21,6 @@ from raybench.analysis.simulate.sources import (
     devices_of_node,
     group_of_study,
     groups_of_table,
-    knobs_words,
-    settings_of,
 )
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
@@ -107,13 +105,8 @@ class Source:
 def run_predict(options: PredictOptions, console: Console) -> int:
     """Read, fit, predict, print, write; the exit code. Raises ``RequestError`` for a wrong request."""
     _check(options)
-    source = read_source(options.sources, options.scaling, options.setting)
-    prices = Prices(
-        options.price_per_device_hour or source.prices.per_device_hour,
-        options.price_per_node_hour or source.prices.per_node_hour,
-    )
-    if options.for_at_most is not None and not prices.are_known:
-        raise RequestError("--for-at-most: needs --price-per-device-hour or --price-per-node-hour")
+    source = read_source(options.sources, options.scaling)
+    prices = Prices(options.price_per_device_hour or source.prices.per_device_hour)
     run, links = _run(options, source), None
     if options.communication is not None:
         links = swept_links(options.communication, source.devices)
@@ -174,8 +167,7 @@ def _by_fit(
     for group in source.groups:
         per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
-        limits = options.within, options.for_at_most
-        outlooks.append(outlook(group, shapes, run, prices, options.scaling, links, *limits))
+        outlooks.append(outlook(group, shapes, run, prices, options.scaling, links))
     costs = options.asks_for_costs or source.prices.are_known
     print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
     if source.facts is not None and not any(each.answered for each in outlooks):
@@ -186,27 +178,24 @@ def _by_fit(
     return outlooks
 
 
-def read_source(paths: Sequence[Path], scaling: ScalingMode | None, setting: Mapping[str, str]) -> Source:
+def read_source(paths: Sequence[Path], scaling: ScalingMode | None) -> Source:
     """The groups of a results directory or of files.
 
     Raises:
         RequestError: it is neither, or has nothing to predict from.
     """
     if len(paths) == 1 and paths[0].is_dir():
-        return _of_directory(paths[0], setting)
+        return _of_directory(paths[0])
     table = read_measured(paths, scaling)
     devices = tuple((None, dict(row.context)["device_name"]) for row in table.rows)
-    return Source(groups_of_table(table, scaling, setting), devices=devices)
+    return Source(groups_of_table(table, scaling), devices=devices)
 
 
-def _of_directory(path: Path, setting: Mapping[str, str]) -> Source:
+def _of_directory(path: Path) -> Source:
     with ResultsDirectory.open_readonly(path) as store:
         results = resolve(store.study(), list(store.latest().values()))
         environment, notes = store.environment(), tuple(store.warnings)
-    group = group_of_study(results, setting)
-    if group is None and group_of_study(results) is not None:
-        there = ", ".join(settings_of(results)) or "none explored"
-        raise RequestError(f"--setting: one that was measured: {there} (received {knobs_words(setting)})")
+    group = group_of_study(results)
     if group is None:
         trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(

@@ -13,9 +13,7 @@ import typer
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.options import (
     BatchMode,
-    Communication,
     PricePerDevice,
-    PricePerNode,
     Quiet,
     Sources,
     choice,
@@ -26,7 +24,6 @@ from raybench.errors import RequestError, StoreError, system_words
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from raybench.analysis.collectives import Link, LinkKey
     from raybench.analysis.results import StudyResults
     from raybench.records.store import ResultsDirectory
 
@@ -37,9 +34,7 @@ def report(
     sources: Sources,
     scaling: BatchMode = None,
     quiet: Quiet = False,
-    communication: Communication = None,
     price_per_device_hour: PricePerDevice = None,
-    price_per_node_hour: PricePerNode = None,
     format_: Annotated[
         Format | None, choice("--format", Format, "Print the step times as this, and write nothing.")
     ] = None,
@@ -49,8 +44,7 @@ def report(
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
-    given = {"price_per_device_hour": price_per_device_hour, "price_per_node_hour": price_per_node_hour}
-    prices = {name: price for name, price in given.items() if price is not None}
+    prices = {} if price_per_device_hour is None else {"price_per_device_hour": price_per_device_hour}
     of_study = [f"--{name.replace('_', '-')}" for name in prices] + (["--format"] if format_ else [])
     directory = sources[0]
     if len(sources) > 1 or not directory.is_dir():
@@ -68,13 +62,7 @@ def report(
             found = analysed(store, resume_command(store.path, "scaling"), prices=prices).results
             typer.echo(benchmark_json(found), nl=False)
             raise typer.Exit(DONE if found.complete else NOTHING_COMPLETED)
-        links: Mapping[LinkKey, Link] = {}
-        if communication is not None:
-            from raybench.commands.predict_run import swept_links
-
-            devices = [(each.request.config.device, each.device_name) for each in store.latest().values()]
-            links = swept_links(communication, devices)
-        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, links=links, prices=prices)
+        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, prices=prices)
     raise typer.Exit(code)
 
 
@@ -100,14 +88,13 @@ def write_and_print(
     notes: Sequence[str] = (),
     *,
     quiet: bool = False,
-    links: Mapping[LinkKey, Link] | None = None,
     prices: Mapping[str, float] | None = None,
     command: str = "scaling",
     stopped: bool = False,
 ) -> int:
     """Analysis and report from the records on disk; 1 where no trial completed.
 
-    ``links``: of a sweep of the same devices, for the diagnosis. ``prices``: fields of ``cost`` in the place
+    ``prices``: fields of ``cost`` in the place
     of the study's, in this report alone. ``command`` goes on where a study stopped: what has just ``stopped``
     says it as its last line, and nowhere else.
     """
@@ -115,7 +102,7 @@ def write_and_print(
         report = _of_sweep(store)
     else:
         goes_on = resume_command(store.path, command)
-        report = _of_study(store, links, prices, goes_on, quiet=quiet, stopped=stopped)
+        report = _of_study(store, prices, goes_on, quiet=quiet, stopped=stopped)
     if quiet:
         say(console, report.answer)
     else:
@@ -144,7 +131,6 @@ class Analysed:
 def analysed(
     store: ResultsDirectory,
     goes_on: str,
-    links: Mapping[LinkKey, Link] | None = None,
     prices: Mapping[str, float] | None = None,
 ) -> Analysed:
     """The study in ``store``; ``goes_on``: the command for the rest, others as in ``write_and_print``."""
@@ -158,7 +144,7 @@ def analysed(
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices or {}))})
-    on_a_node, around = devices_of_node(environment, study), Around(links or {}, environment, goes_on)
+    on_a_node, around = devices_of_node(environment, study), Around(environment, goes_on)
     results = analyse(study, records, on_a_node, around, spreads_of(environment))
     best = {each.trial_id for each in results.winners}  # as they were asked: of a script results have counts
     winners = [record for record in records if record.trial_id in best]
@@ -172,7 +158,6 @@ def analysed(
 
 def _of_study(
     store: ResultsDirectory,
-    links: Mapping[LinkKey, Link] | None,
     prices: Mapping[str, float] | None,
     goes_on: str,
     *,
@@ -183,7 +168,7 @@ def _of_study(
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 
-    found = analysed(store, goes_on, links, prices)
+    found = analysed(store, goes_on, prices)
     results, missing = found.results, found.left_out
     return _Report(
         answer_of(results),

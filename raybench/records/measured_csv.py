@@ -81,7 +81,6 @@ class MeasuredRow(BaseModel):
     # of a summary.csv
     rounds: Samples | None = None
     global_batch_size: Samples | None = None
-    energy_joules: Number | None = None  # of all devices, for one step
     ideal_s: Number | None = None
     small_batch_s: Number = 0.0
     contention_s: Number | None = None

@@ -2,8 +2,8 @@
 
 A log of nccl-tests (its text since 2.0) has the ranks with their hosts, a header that names the columns, and
 a row for each message, timed out of place and in place. Several logs may stand in one file, with a launcher's
-prefix before each line. What its ``-J FILE.json`` writes is read too. A run's file lacks what a measurement
-needs, so the user adds it: ``FILE@DEVICES``, ``FILE@DEVICES/NODES``, ``FILE@DEVICESxBATCH``.
+prefix before each line. A run's file lacks what a measurement needs, so the user adds it: ``FILE@DEVICES``,
+``FILE@DEVICES/NODES``, ``FILE@DEVICESxBATCH``.
 """
 
 from __future__ import annotations
@@ -55,37 +55,10 @@ def read_nccl_tests(path: Path) -> tuple[LoggedMessage, ...]:
     first, *tests = re.split(r"(?m)^(?=.*# nThread)", text)
     for before, test in itertools.pairwise([first, *tests]):
         found += _messages(path, _NAME.findall(_CONCLUDED.split(before)[-1]), test)
-    if text.startswith("{"):
-        found = _json_messages(path, text)
     if not found:
         rule = f"a log of nccl-tests with times of {', '.join(COLLECTIVES)} on several devices"
         raise RequestError(f"{path}: {rule} (received none)")
     return tuple(found)
-
-
-def _json_messages(path: Path, text: str) -> list[LoggedMessage]:
-    try:
-        log = json.loads(text)
-        names = [*_NAME.findall(path.name), *_NAME.findall(log["args"][0])]
-        devices, rows = log["config"]["devices"], log["results"]
-        if not names:
-            return []
-        group = [each for each in devices if each.get("group", 0) == devices[0].get("group", 0)]
-        times = [
-            (
-                int(row["size"]),
-                [_number((row.get(place) or {}).get("time", 0)) for place in ("out_of_place", "in_place")],
-            )
-            for row in rows
-        ]
-        return _logged(
-            names[-1],
-            [each["hostname"] for each in group],
-            group[0]["device_info"],
-            times,
-        )
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise RequestError(f"{path}: what nccl-tests writes with -J (received other JSON)") from None
 
 
 def _messages(path: Path, announced: Sequence[str], test: str) -> list[LoggedMessage]:
@@ -131,7 +104,7 @@ def _logged(
     return found
 
 
-def _number(text: str | float) -> float:
+def _number(text: str) -> float:
     """0 for N/A."""
     try:
         return float(text)

@@ -104,12 +104,8 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.BANDWIDTH: "use a larger batch, gradient accumulation, gradient_compression bf16 or a faster link",
     Reason.COMPRESSED: "use a larger batch, gradient accumulation or a faster link",
     Reason.BOTH: "use a larger batch, which helps against both",
-    Reason.ONE_BUCKET_SIZE: (
-        "measure bucket_cap_mb {sizes} too, or run `raybench communication --world-sizes {world_size}`"
-    ),
-    Reason.UNSEPARATED: (
-        "use a larger batch, or run `raybench communication --world-sizes {world_size}` for what limits them"
-    ),
+    Reason.ONE_BUCKET_SIZE: "measure bucket_cap_mb {sizes} too",
+    Reason.UNSEPARATED: "use a larger batch, which helps against either",
     Reason.SOCKETS: "look in the output of NCCL_DEBUG=INFO for a missing plugin, NCCL_NET or NCCL_IB_HCA",
     Reason.HOST_MEMORY: "load nvidia-peermem, with GPU and adapter below one switch (nvidia-smi topo -m)",
     Reason.PASSES: "synchronize fewer layers (BatchNorm for SyncBatchNorm), or use a larger batch",

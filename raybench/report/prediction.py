@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 from raybench.analysis.cost import Work
@@ -13,7 +12,7 @@ from raybench.analysis.objectives import Prices
 from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
-from raybench.analysis.simulate.outlook import Limited, Outlook, Way, cost_of_run
+from raybench.analysis.simulate.outlook import Outlook, cost_of_run
 from raybench.analysis.simulate.steps import Expected, Input, MeasuredScaling, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
@@ -41,14 +40,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Each = TypeVar("Each")
-TRADEOFF = "Time and cost"
 MOST_BATCHES = 3  # that a sentence names
 
 
 def outlook_sentences(outlook: Outlook) -> list[str]:
-    """What an outlook means, a line each: how it scales, limits, what devices bring, what was refused."""
+    """What an outlook means, a line each: how it scales, what devices bring, what was refused."""
     measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
-    return [*measured, *_limits(outlook), *bring_words(outlook)]
+    return [*measured, *bring_words(outlook)]
 
 
 def bring_words(outlook: Outlook) -> list[str]:
@@ -74,59 +72,11 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
         yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {percent(each.efficiency)}, {status}"
 
 
-def way_words(way: Way, outlook: Outlook) -> str:
-    """16 devices on 4 nodes at batch 128 (predicted)."""
-    shape, batch = way.expected.shape, f"{batch_word(outlook.scaling)} {way.expected.batch_size:,}"
-    nodes = f" on {shape.nodes} nodes" if shape.nodes > 1 else ""
-    return f"{devices_words(shape.world_size)}{nodes} at {batch} ({way.kind})"
-
-
 def few(batches: Sequence[Each]) -> list[Each]:
     """The smallest batch, the largest, and one between, where there are many."""
     if len(batches) <= MOST_BATCHES:
         return list(batches)
     return [batches[0], batches[len(batches) // 2], batches[-1]]
-
-
-def _limits(outlook: Outlook) -> Iterator[str]:
-    if outlook.within is not None:
-        limit = duration(outlook.within.limit)
-        yield _limited(outlook.within, outlook, f"cheapest within {limit}", f"within {limit}")
-    if outlook.at_most is not None:
-        limit = f"{outlook.at_most.limit:g}"
-        yield _limited(outlook.at_most, outlook, f"fastest for at most {limit}", f"for at most {limit}")
-
-
-def _limited(found: Limited, outlook: Outlook, head: str, limit: str) -> str:
-    best = f"{way_words(found.way, outlook)}: {_spent(found.way)}"
-    has_interval = found.way.run.time_s.low < found.way.run.time_s.high
-    chance = f", {_chance(found)} {limit}" if has_interval else " (nobody said how sure that is)"
-    if not found.keeps:
-        return f"{head}: none of what was measured or predicted; nearest is {best}{chance}"
-    words = f"{head}: {best}{chance}"
-    if found.surer is None or not has_interval:
-        return words
-    return f"{words}; for 95% {way_words(found.surer, outlook)}: {_spent(found.surer)}"
-
-
-def _chance(found: Limited) -> str:
-    if found.probability > 0.995:
-        return "more than 99% likely"
-    return "less than 1% likely" if found.probability < 0.005 else f"{found.probability:.0%} likely"
-
-
-def _spent(way: Way) -> str:
-    """What a run takes."""
-    run = way.run
-    money = f", cost {interval(run.money)}" if run.money is not None else ""
-    unit, unit_s = duration_unit(run.device_s.value)
-    return f"{plain_lasting(run.time_s)}, {figures(run.device_s.value / unit_s)} device-{unit}{money}"
-
-
-def duration(seconds: float) -> str:
-    """A time limit, in the unit that suits it: 2 h, 90 min, 45 s."""
-    unit, unit_s = duration_unit(seconds)
-    return f"{seconds / unit_s:g} {unit}"
 
 
 def returns_words(outlook: Outlook) -> Iterator[str]:
@@ -141,6 +91,8 @@ def returns_words(outlook: Outlook) -> Iterator[str]:
 
 def _laws(outlook: Outlook) -> Iterator[str]:
     """What a law makes of each batch, where nothing could be predicted."""
+    if outlook.answered:
+        return
     for batch, found in few(list(outlook.laws.items())):
         at = f"{found.measured_on} devices at {batch_word(outlook.group.scaling)} {batch:,}"
         shown = ", ".join(f"{times(speedup)} on {size}" for size, speedup in found.speedups)
@@ -187,62 +139,49 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
     return ""
 
 
-def prediction_table(outlook: Outlook, title: str) -> Table:
-    """The predictions, by batch and world size."""
+def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Table:
+    """The predictions, by batch and world size; with ``costs`` what a run takes."""
     known_s = [row.step_time_s.value for row in outlook.predicted if row.step_time_s is not None]
     unit, per_s = time_unit(max(known_s, default=1e-3))
 
     def step_time(row: Expected) -> str:
         return known(row.step_time_s, lambda step_s: interval(step_s.scaled(per_s)), "refused")
 
-    def law(row: Expected, seconds: float | None) -> str:
+    def naive(row: Expected) -> str:
         """What is refused is not answered by a simpler law either."""
+        seconds = row.naive_step_time_s
         return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value * per_s))
 
-    amdahl = Column[Expected]("Amdahl", lambda row: law(row, row.amdahl_step_time_s), right=True)
+    def by_law(row: Expected) -> str:
+        law = outlook.laws.get(row.batch_size) if row.step_time_s else None
+        return known(dict(law.speedups).get(row.shape.world_size) if law else None, factor)
+
+    found = {each: cost_of_run(outlook.run, each, outlook.prices) for each in outlook.predicted if costs}
+    runs = {each: run for each, run in found.items() if run is not None}
+    run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
+
+    def run_time(row: Expected) -> str:
+        return known(runs.get(row), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
+
+    def money(row: Expected) -> str:
+        return known(runs[row].money if row in runs else None, interval)
+
     columns: list[Column[Expected]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
         Column(batch_word(outlook.scaling), lambda row: f"{row.batch_size:,}", right=True),
         Column(f"step time, {unit}", step_time, right=True),
-        Column("naive", lambda row: law(row, row.naive_step_time_s), right=True),
-        *([amdahl] if outlook.fitted.amdahl else []),
+        Column("naive", naive, right=True),
+        *(
+            [Column[Expected]("by Amdahl's law", by_law, right=True)]
+            if outlook.scaling == "strong" and outlook.laws
+            else []
+        ),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
+        *([Column[Expected](f"run, {run_unit}", run_time, right=True)] if runs else []),
+        *([Column[Expected]("cost", money, right=True)] if runs and outlook.prices.are_known else []),
     ]
-    return make_table(title, "", columns, outlook.predicted)
-
-
-def tradeoff_table(outlook: Outlook) -> Table:
-    """What a run takes on every measured and predicted number of devices."""
-    if not outlook.ways:
-        return empty_table(TRADEOFF)
-    unit, unit_s = duration_unit(median(way.run.time_s.value for way in outlook.ways))
-    priced = outlook.prices.are_known
-
-    def place(way: Way) -> str:
-        return f"{'* ' if way.on_front else ''}{place_words(way.expected.shape)}"
-
-    def money(way: Way) -> str:
-        return known(way.run.money, interval)
-
-    def kilojoules(way: Way) -> str:
-        return known(way.run.energy_joules, lambda joules: figures(joules / 1e3))
-
-    cost, energy = Column("cost", money, right=True), Column("energy, kJ", kilojoules, right=True)
-    columns: list[Column[Way]] = [
-        Column("devices/ nodes", place, right=True),
-        Column(batch_word(outlook.scaling), lambda way: f"{way.expected.batch_size:,}", right=True),
-        Column("step", lambda way: way.kind),
-        Column(f"run, {unit}", lambda way: interval(way.run.time_s.scaled(1 / unit_s)), right=True),
-        Column(f"device- {unit}", lambda way: figures(way.run.device_s.value / unit_s), right=True),
-        *([cost] if priced else []),
-        *([energy] if any(way.run.energy_joules for way in outlook.ways) else []),
-    ]
-    caption = (
-        f"A run is {outlook.run.name}: steps alone. *: on the front of time and "
-        f"{'money' if priced else 'device time'}: no other way is as good in both and better in one beyond "
-        f"the intervals; a time without one counts as exact."
-    )
-    return make_table(TRADEOFF, caption, columns, outlook.ways)
+    caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if runs else ""
+    return make_table(title, caption, columns, outlook.predicted)
 
 
 def batch_word(scaling: ScalingMode) -> str:
@@ -254,11 +193,9 @@ def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     """Rows of predict's CSV file: the columns of docs/reference.md."""
     rows = list[dict[str, KnobValue]]()
     for outlook in outlooks:
-        paid = {(way.expected.batch_size, way.expected.shape): way.run.money for way in outlook.ways}
         for each in outlook.predicted:
-            money = paid.get((each.batch_size, each.shape)) if each.step_time_s else None
-            reason = refusal_words(each, outlook)
-            rows.append(prediction_row(outlook.group.model, each, money, reason))
+            run, reason = cost_of_run(outlook.run, each, outlook.prices), refusal_words(each, outlook)
+            rows.append(prediction_row(outlook.group.model, each, run.money if run else None, reason))
     return rows
 
 
@@ -311,8 +248,7 @@ def print_outlooks(
 
     for outlook in outlooks:
         if not quiet:
-            tables = prediction_table(outlook, title_of(outlook)), tradeoff_table(outlook)
-            print_tables(tables[: 2 if costs else 1], console)
+            print_tables([prediction_table(outlook, title_of(outlook), costs=costs)], console)
         for line in outlook_sentences(outlook):
             console.print(Text(line))
         console.print()

@@ -213,12 +213,9 @@ class MeasureSpec(Model):
 
 
 class CostSpec(Model):
-    """Prices."""
+    """A price."""
 
     price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency, for one device")
-    price_per_node_hour: PositiveFloat | None = Field(
-        None, description="of a node with any worker on it, in addition to its devices"
-    )
     runs: PositiveInt = Field(
         10, description="runs that savings are given for; a run whose samples are unknown is a million"
     )

@@ -343,17 +343,15 @@ def _rounded_sum(name: str, cells: Iterable[str], whole: str) -> Iterator[str]:
 
 def _costs(drawn: Drawn) -> Iterator[str]:
     """Money is time x price, device time is time x devices; as values, and as they are shown."""
-    prices = drawn.results.study.cost
+    price = drawn.results.study.cost.price_per_device_hour or 0
     for point in drawn.results.costs:
-        nodes = point.record.nodes if point.world_size == point.record.config.world_size else 1
         cost = point.cost
-        paid = [cost.device_s.value * (prices.price_per_device_hour or 0) / 3600]
-        paid.append(cost.time_s.value * (nodes or 1) * (prices.price_per_node_hour or 0) / 3600)
+        paid = cost.device_s.value * price / 3600
         where = f"{drawn.results.run.name} with {point.label} on {point.world_size}"
         if not math.isclose(cost.device_s.value, cost.time_s.value * point.world_size, rel_tol=CLOSE):
             yield f"{where}: device time is not time x devices"
-        if cost.money is not None and not math.isclose(cost.money.value, sum(paid), rel_tol=CLOSE):
-            yield f"{where}: costs {cost.money.value:.9g}, time x price is {sum(paid):.9g}"
+        if cost.money is not None and not math.isclose(cost.money.value, paid, rel_tol=CLOSE):
+            yield f"{where}: costs {cost.money.value:.9g}, time x price is {paid:.9g}"
     table = drawn.table("Cost")
     for row in table.rows if table else ():
         yield from _shown_cost(drawn, row)
@@ -374,7 +372,7 @@ def _shown_cost(drawn: Drawn, row: dict[str, str]) -> Iterator[str]:
         if abs(device_s - shown_s) > 1.001 * (slack_s + shown_slack_s):
             yield f"{where}: {time.text} on {devices} devices is not {all_time.text}"
     money = figure_of(row.get("cost", ""))
-    if money is not None and drawn.results.study.cost.price_per_node_hour is None and price:
+    if money is not None and price:
         paid, slack = (each * price / 3600 for each in (device_s, slack_s))
         if abs(paid - money.value) > 1.001 * (slack + money.slack):
             yield f"{where}: {time.text} cost {paid:.4g}, the table has {money.text}"

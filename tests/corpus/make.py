@@ -37,7 +37,6 @@ STUDIES: dict[str, tuple[str, ...]] = {
     "two_nodes": (
         "--set", 'scaling.placement=["spread"]',
         "--set", "cost.price_per_device_hour=1.5",
-        "--set", "cost.price_per_node_hour=0.25",
     ),
 }  # fmt: skip
 NODES, RATE = 2, "1gbit"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.phases import phase_times
 from raybench.analysis.scaling import Measured, Scaling
@@ -31,10 +30,9 @@ MUCH = 0.10  # of the step: from here on a finding is a warning
 class Around:
     """What surrounds the trials of a study; empty where not known.
 
-    The links of a sweep, the machine, and the command that goes on where the study stopped.
+    The machine, and the command that goes on where the study stopped.
     """
 
-    links: Mapping[LinkKey, Link] = field(default_factory=dict)
     environment: Environment | None = None
     goes_on: str = ""
 

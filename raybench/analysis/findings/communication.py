@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
@@ -51,7 +50,6 @@ def communication_bound(case: Case) -> Finding | None:
         "exposed_share": case.share(part_s),
         "replay_s": replay_s.value if replay_s else None,
         "bus_bandwidth_bytes_per_s": rate.value if rate else None,
-        "link_share": _link_share(case, rate),
         "latency_share": latency_share.value if latency_share else None,
         "buckets": len(case.steps.bucket_bytes) or len(case.steps.collective_bytes),
         "transferred_bytes": case.steps.gradient_bytes or sum(_sent_bytes(case)),
@@ -99,13 +97,6 @@ def _sharded(case: Case) -> Limit | None:
     return Limit(Reason.GATHERS)
 
 
-def _link_share(case: Case, rate: Estimate | None) -> float | None:
-    """The bus bandwidth as a share of what the sweep's largest messages reach."""
-    link = sweep_link(case)
-    best = link.bus_bandwidth_bytes_per_s if link else None
-    return None if rate is None or best is None else rate.value / best.value
-
-
 @dataclass(frozen=True)
 class Limit:
     """What limits the transfers; the fields as in ``Finding``."""
@@ -118,9 +109,8 @@ class Limit:
 def _limit(case: Case, latency_share: Estimate | None) -> Limit:
     """Latency or bandwidth, where one has certainly more than half of the transfers' time."""
     if latency_share is None:
-        sizes, size = " and ".join(f"{each:g}" for each in _other_sizes(case)), str(case.config.world_size)
-        reason = Reason.ONE_BUCKET_SIZE if sizes else Reason.UNSEPARATED
-        return Limit(reason, {"sizes": sizes, "world_size": size})
+        sizes = " and ".join(f"{each:g}" for each in _other_sizes(case))
+        return Limit(Reason.ONE_BUCKET_SIZE if sizes else Reason.UNSEPARATED, {"sizes": sizes})
     if latency_share.low > HALF:
         if len(case.steps.bucket_bytes) <= MANY_BUCKETS:
             return Limit(Reason.FEW_BUCKETS)
@@ -154,11 +144,6 @@ def _in_one_bucket(case: Case) -> float:
     return float(max(25, 2 ** max(int(_gradients_mib(case)), 1).bit_length()))
 
 
-def sweep_link(case: Case) -> Link | None:
-    """The all-reduce's line at this world size and number of nodes, where a sweep was given."""
-    return case.around.links.get(LinkKey("all_reduce", case.config.world_size, case.record.nodes))
-
-
 DIRECT = "/GDRDMA"  # GPUDirect: an adapter reads a GPU's memory
 
 
@@ -179,13 +164,10 @@ def slow_way(case: Case) -> Limit | None:
 
 
 def latency_share_of(case: Case) -> Estimate | None:
-    """The latency's share of the transfers: by the sweep's line, else by trials with other buckets."""
-    number, replay = len(case.steps.bucket_bytes), case.waterfall.replay_s if case.waterfall else None
-    if not number or replay is None:
+    """The latency's share of the transfers: by trials with other buckets."""
+    number = len(case.steps.bucket_bytes)
+    if not number or case.waterfall is None or case.waterfall.replay_s is None:
         return None
-    link = sweep_link(case)
-    if link is not None and link.latency_s is not None:
-        return _share(link.latency_s, number, replay)
     return _by_bucket_sizes(case, number)
 
 

@@ -84,7 +84,7 @@ class Reason(StrEnum):
     COMPRESSED = auto()  # bandwidth, of gradients that are compressed already
     BOTH = auto()  # neither latency nor bandwidth has certainly more than half
     ONE_BUCKET_SIZE = auto()  # which of them is unknown; another bucket size separates them
-    UNSEPARATED = auto()  # the same; a sweep separates them
+    UNSEPARATED = auto()  # the same; no other bucket size separates them
     SOCKETS = auto()  # a slow way
     HOST_MEMORY = auto()  # a slow way
     PASSES = auto()  # communicate themselves, as SyncBatchNorm does

@@ -26,28 +26,23 @@ The variance of a prediction's logarithm has these parts: that of the fitted val
 where it is extrapolated, which grows with every doubling beyond the largest measured world size, and for a
 batch that was not measured; the noise of one more measurement.
 
-Next to it stand two simpler answers: the step at the largest measured world size; and under strong scaling
-the law of Amdahl (1967), "Validity of the single processor approach to achieving large scale computing
-capabilities", AFIPS 30, by which the step of a global batch lasts T(n) = T(1) / speed-up, with a speed-up of
-1 / (f + (1 - f) / n).
+Next to it stands a simpler answer: the step at the largest measured world size.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares, minimize_scalar
+from scipy.optimize import least_squares
 from scipy.special import ndtri
 
 from raybench.analysis.collectives import Link, LinkKey
-from raybench.analysis.laws import amdahl_speedup
-from raybench.analysis.simulate.steps import Expected, Measurement, Question, Refusal, ScalingMode, Shape
+from raybench.analysis.simulate.steps import Expected, Measurement, Question, Refusal, Shape
 from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
 
 Floats = NDArray[np.float64]
@@ -245,66 +240,8 @@ def without_pairs(points: Sequence[Measurement]) -> Sequence[Measurement]:
     return [each for each in points if each.shape.nodes != 2] if len(larger) >= FEWEST_NODES else points
 
 
-LEAST_FRACTION = 1e-6
-LEAST_NOISE = 0.03  # standard deviation of a logarithm: a repeat differs by that, however well few points fit
-
-
-@dataclass(frozen=True)
-class AmdahlLine:
-    """The law through the points of one batch."""
-
-    serial_fraction: float
-    one_device_s: float
-
-    def speedup(self, world_size: float) -> float:
-        """Of so many devices over one."""
-        return amdahl_speedup(self.serial_fraction, world_size)
-
-    def step_time_s(self, world_size: float) -> float:
-        """A step on so many devices, in s."""
-        return self.one_device_s / self.speedup(world_size)
-
-
-def fit_amdahl(points: Sequence[Measurement]) -> dict[int, AmdahlLine]:
-    """The law of every global batch that was measured at two world sizes or more."""
-    groups: dict[int, list[Measurement]] = defaultdict(list)
-    for point in points:
-        groups[point.question.batch_of_all].append(point)
-    lines = dict[int, AmdahlLine]()
-    for batch, group in sorted(groups.items()):
-        sizes = [each.shape.world_size for each in group]
-        if len(set(sizes)) > 1:
-            lines[batch] = amdahl_line(sizes, [1 / each.step_time_s.value for each in group])
-    return lines
-
-
-def amdahl_line(world_sizes: Sequence[int], rates: Sequence[float]) -> AmdahlLine:
-    """The law fitted to logarithms of rates, in work per s; least absolute residuals, one level for all."""
-    sizes, log_rates = np.array(world_sizes, dtype=np.float64), np.log(rates)
-
-    def residuals(f: float) -> Floats:
-        found = log_rates - _log_speedup(f, sizes)
-        return np.asarray(found - np.median(found), dtype=np.float64)
-
-    f = _least(lambda tried: float(np.abs(residuals(tried)).sum()))
-    return AmdahlLine(f, float(np.exp(-np.median(log_rates - _log_speedup(f, sizes)))))
-
-
-def _log_speedup(f: float, sizes: Floats) -> Floats:
-    return np.asarray(-np.log(f + (1 - f) / sizes), dtype=np.float64)
-
-
-def _least(error: Callable[[float], float]) -> float:
-    """The serial fraction with the smallest error, from none to all."""
-    grid = [LEAST_FRACTION, *np.geomspace(1e-4, 1.0, 41).tolist()]
-    errors = [error(f) for f in grid]
-    best = int(np.argmin(errors))
-    bounds = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found = minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-7})
-    return float(found.x) if found.fun < errors[best] else grid[best]
-
-
 FEWEST_SIZES = 3
+LEAST_NOISE = 0.03  # standard deviation of a logarithm: a repeat differs by that, however well few points fit
 FARTHEST = 8  # times the largest measured world size
 # Standard deviation of a logarithm, for each doubling beyond what was measured: with it about 90% of the
 # intervals of generated studies hold (benchmarks/prediction.py)
@@ -318,7 +255,6 @@ class Fitted:
     """The model through the measured points; asks nothing further of them."""
 
     points: tuple[Measurement, ...]
-    amdahl: Mapping[int, AmdahlLine]  # by global batch, under strong scaling
     crosses_nodes: bool  # by a measured point, or in a sweep of the network
     posterior: _Posterior
 
@@ -379,15 +315,12 @@ class Fitted:
 
     def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Expected:
         naive_s = naive_step_time_s(self.points, question)
-        line = self.amdahl.get(question.batch_of_all)
-        amdahl_s = line.step_time_s(question.shape.world_size) if line else None
         refused = self._refusal(question.shape)
         return Expected(
             question,
             None if refused else step,
             None if refused else efficiency,
             naive_step_time_s=naive_s,
-            amdahl_step_time_s=amdahl_s,
             refused=refused,
         )
 
@@ -402,19 +335,15 @@ class Fitted:
 def fit(
     points: Sequence[Measurement],
     link: Mapping[LinkKey, Link] | None = None,
-    scaling: ScalingMode | None = None,
     form: Form = FORM,
 ) -> Fitted:
     """The model fitted to all points together; ``link`` is what a sweep of collectives says of the network.
-
-    ``scaling``, in which the points were measured: under strong scaling Amdahl's law is fitted too.
 
     Too few world sizes are no error: the predictions then say why they are refused.
     """
     sweep = Sweep.of(link)
     crosses = any(each.shape.nodes > 1 for each in points) or (sweep is not None and sweep.crosses_nodes)
-    amdahl = fit_amdahl(points) if scaling == "strong" else {}
-    return Fitted(tuple(points), amdahl, crosses, _posterior(points, sweep, form))
+    return Fitted(tuple(points), crosses, _posterior(points, sweep, form))
 
 
 def naive_step_time_s(points: Sequence[Measurement], asked: Question) -> float | None:

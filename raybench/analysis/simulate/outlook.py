@@ -1,29 +1,27 @@
-"""What other numbers of devices would bring, and cost: predictions, front of time and cost, limits, laws."""
+"""What other numbers of devices would bring, and cost: predictions, laws."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, marginal_returns
-from raybench.analysis.objectives import Prices, on_front
+from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.fit import Fitted, fit
 from raybench.analysis.simulate.steps import (
     Expected,
     MeasuredGroup,
     MeasuredScaling,
-    Measurement,
     ScalingMode,
     Shape,
     Step,
     measured_scalings,
 )
-from raybench.analysis.stats.statistics import NORMAL_95, Estimate, unpaired_ratio
+from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.errors import RequestError
 
 
@@ -100,57 +98,16 @@ def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, ba
     return fitted.compute_s(alone.batch_size)
 
 
-SURE = 0.95
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to train: a batch on a shape, with what a run takes."""
-
-    expected: Step
-    run: Cost
-    on_front: bool = False  # of time and cost: no other way dominates it (``on_front``)
-
-    @property
-    def kind(self) -> Literal["measured", "predicted"]:
-        """Of its step."""
-        return "measured" if isinstance(self.expected, Measurement) else "predicted"
-
-    @property
-    def spent(self) -> Estimate:
-        """What is to be small next to the time: money, or without a price device time."""
-        return self.run.money or self.run.device_s
-
-
-@dataclass(frozen=True)
-class Limited:
-    """The best way within a limit, and how likely it keeps it.
-
-    ``surer`` keeps it with 95% where ``way`` does not. ``keeps`` is False where no way is expected to: then
-    ``way`` is the nearest to it.
-    """
-
-    limit: float
-    way: Way
-    probability: float
-    keeps: bool
-    surer: Way | None = None
-
-
 @dataclass(frozen=True)
 class Outlook:
     """What was measured of a model, what is predicted of it, and what a run costs."""
 
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
-    measured: tuple[Measurement, ...]  # of ``scaling``: by batch, the smallest world size first
     predicted: tuple[Expected, ...]
     fitted: Fitted
     prices: Prices
     run: Work
-    ways: tuple[Way, ...]  # to do it
-    within: Limited | None  # the cheapest in a time, in s
-    at_most: Limited | None  # the fastest for an amount of money
 
     @property
     def answered(self) -> tuple[Expected, ...]:
@@ -177,17 +134,12 @@ class Outlook:
 
     @property
     def laws(self) -> Mapping[int, ByLaw]:
-        """By batch, what a law makes of its speed-up on the most devices, where nothing could be predicted.
+        """By batch, what a law makes of its speed-up on the most devices.
 
         Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
         """
         is_strong, sizes = self.group.scaling == "strong", self.group.world_sizes
-        if (
-            self.answered
-            or self.group.refused
-            or self.scaling != self.group.scaling
-            or (not is_strong and len(sizes) > 2)
-        ):
+        if self.group.refused or self.scaling != self.group.scaling or (not is_strong and len(sizes) > 2):
             return {}
         asked = sorted({each.shape.world_size for each in self.predicted})
         found = dict[int, ByLaw | None]()
@@ -206,51 +158,28 @@ def outlook(
     prices: Prices,
     scaling: ScalingMode | None = None,
     link: Mapping[LinkKey, Link] | None = None,
-    within_s: float | None = None,
-    at_most: float | None = None,
 ) -> Outlook:
     """The answers for each batch that was measured, on each of ``shapes``, and what ``run`` costs there.
 
     ``scaling``: of what is predicted, else that of the measurements. Where the two differ, batches measured
     per device become global ones of the same size, and global ones those that a device had. ``link``: what a
-    sweep of collectives says of the network. ``at_most`` is in the prices' currency; without a price it has
-    no answer.
+    sweep of collectives says of the network.
     """
-    fitted = fit(group.measurements, link, group.scaling)
+    fitted = fit(group.measurements, link)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":
         batches = tuple(sorted({each.question.batch_size for each in group.measurements}))
     ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
     predicted = [each for batch in batches for each in _answers(group, fitted, asked, batch, ordered)]
-    # a batch of one scaling is not the same batch in the other, so its steps do not stand with the answers
-    measured = group.distinct if asked == group.scaling else ()
-    ways = _ways(measured, predicted, run, prices)
-    paid = [way for way in ways if way.run.money is not None]
     return Outlook(
         group=group,
         scaling=asked,
-        measured=measured,
         predicted=tuple(predicted),
         fitted=fitted,
         prices=prices,
         run=run,
-        ways=ways,
-        within=_limited(ways, within_s, _time, _spent) if within_s is not None else None,
-        at_most=_limited(paid, at_most, _spent, _time) if at_most is not None else None,
     )
-
-
-def probability_of_at_most(estimate: Estimate, limit: float) -> float:
-    """How likely a positive quantity is at most ``limit`` in another run: its logarithm is taken as normal.
-
-    Without an interval it is so or not.
-    """
-    log = math.log(limit / estimate.value)
-    deviation = estimate.again_log_half_width / NORMAL_95
-    if deviation == 0:
-        return 1.0 if log >= 0 else 0.0
-    return 0.5 * (1 + math.erf(log / deviation / math.sqrt(2)))
 
 
 def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
@@ -258,44 +187,4 @@ def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
     if step.total_step_s is None:
         return None
     time_s = step.total_step_s.scaled(run.samples / step.question.samples)
-    return cost_of(run, time_s, step.shape.world_size, step.shape.nodes, prices, step.joules_per_sample)
-
-
-def _ways(
-    measured: Sequence[Measurement], predicted: Sequence[Expected], run: Work, prices: Prices
-) -> tuple[Way, ...]:
-    """Measured steps, and predicted ones where nothing was measured."""
-    known = {(each.batch_size, each.shape) for each in measured}
-    new = [each for each in predicted if (each.batch_size, each.shape) not in known]
-    every = sorted((*measured, *new), key=lambda each: (each.batch_size, each.shape.world_size, each.shape))
-    ways = [Way(each, cost) for each in every if (cost := cost_of_run(run, each, prices)) is not None]
-    front = on_front([(way.run.time_s, way.spent) for way in ways])
-    return tuple(replace(way, on_front=best) for way, best in zip(ways, front, strict=True))
-
-
-def _time(way: Way) -> Estimate:
-    return way.run.time_s
-
-
-def _spent(way: Way) -> Estimate:
-    return way.spent
-
-
-def _limited(
-    ways: Sequence[Way],
-    limit: float,
-    limited: Callable[[Way], Estimate],
-    wanted: Callable[[Way], Estimate],
-) -> Limited | None:
-    """Of the ways that are expected to keep the limit the one with least of what is ``wanted`` small."""
-    if not ways:
-        return None
-    keeping = [way for way in ways if limited(way).value <= limit]
-    if not keeping:
-        nearest = min(ways, key=lambda way: limited(way).value)
-        return Limited(limit, nearest, probability_of_at_most(limited(nearest), limit), keeps=False)
-    best = min(keeping, key=lambda way: wanted(way).value)
-    probability = probability_of_at_most(limited(best), limit)
-    sure = [way for way in keeping if probability_of_at_most(limited(way), limit) >= SURE]
-    surer = min(sure, key=lambda way: wanted(way).value) if sure and probability < SURE else None
-    return Limited(limit, best, probability, keeps=True, surer=surer)
+    return cost_of(run, time_s, step.shape.world_size, prices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
 
@@ -27,21 +27,19 @@ from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
-from raybench.spec.user_input import received
 from raybench.spec.workloads import ScriptSpec
 
 
-def group_of_study(results: Facts, chosen: Mapping[str, str] | None = None) -> MeasuredGroup | None:
-    """The headline's setting, or that of ``chosen`` knobs, whatever the batch, placement and world size.
+def group_of_study(results: Facts) -> MeasuredGroup | None:
+    """The headline's setting, whatever the batch, placement and world size.
 
     Devices of another kind than the headline's are left out, where it is known, and so are oversubscribed
     trials. None where nothing that may be fitted was measured.
     """
     usable = [record for record in results.references if not record.config.oversubscribed]
     headline = results.headline
-    if chosen or headline is None or headline.config.oversubscribed:
-        matching = [record for record in usable if _record_has(record.config, chosen or {})]
-        headline = choice.headline(results.study, matching, results.target_world_size)
+    if headline is None or headline.config.oversubscribed:
+        headline = choice.headline(results.study, usable, results.target_world_size)
     if headline is None:
         return None
     asked = without_batch(headline.config)
@@ -98,34 +96,6 @@ def devices_of_node(environment: Environment, study: Study) -> int:
     return len(environment.gpus)
 
 
-def settings_of(results: Facts) -> list[str]:
-    """The values of explored knobs that were measured, as ``--setting`` takes them."""
-    knobs = [name for name in results.study.knobs.explored() if name != "batch_size"]
-    configs = [record.config for record in results.references]
-    return sorted(
-        {
-            f"{name}={_text(getattr(config.setting, name))}"
-            for config in configs
-            for name in knobs
-            if name not in config.setting.indifferent(config.world_size)
-        }
-    )
-
-
-def _record_has(config: Configuration, chosen: Mapping[str, str]) -> bool:
-    """On one device what has no effect there is whatever is chosen."""
-    indifferent = config.setting.indifferent(config.world_size)
-    there = {name: _text(value) for name, value in vars(config.setting).items()} | config.environment
-    return all(name in indifferent or there.get(name) == value for name, value in chosen.items())
-
-
-def _text(value: object) -> str:
-    """A knob's value as summary.csv has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _record_measurement(
     results: Facts, record: TrialRecord, mode: ScalingMode, counted: float | None
 ) -> Measurement:
@@ -137,13 +107,12 @@ def _record_measurement(
     elif results.pool.has(together):
         compute_s = results.pool.time(together).value
     assert record.steps is not None
-    joules, asked = record.steps.energy_joules, _question(config, shape_of(record), mode)
+    asked = _question(config, shape_of(record), mode)
     return Measurement(
         question=replace(asked, counted=counted or record.steps.samples_per_step / asked.samples),
         step_time_s=found.step_time_s,
         compute_s=compute_s,
         efficiency=found.efficiency if over_one else None,
-        joules_per_sample=joules / record.steps.samples_per_step if joules else None,
         is_reference=config.placement == choice.default_placement(results.study, config.world_size),
         mean_step_s=found.mean_step_s,
     )
@@ -196,24 +165,21 @@ def _notes(
         yield f"fitted: {headline.device_name}; {trials} on other devices left out: {names}"
     if others := len(usable) - len(alike):
         words, trials = _setting_words(results, headline), plural(others, "trial")
-        yield f"fitted: {words}; {trials} of other settings left out (--setting KNOB=VALUE chooses)"
+        yield f"fitted: {words}; {trials} of other settings left out"
 
 
 def _setting_words(results: Facts, headline: TrialRecord) -> str:
     return label(results.study, headline.config, ["batch_size", "placement"])
 
 
-def groups_of_table(
-    table: MeasuredTable, asked: ScalingMode | None = None, chosen: Mapping[str, str] | None = None
-) -> list[MeasuredGroup]:
+def groups_of_table(table: MeasuredTable, asked: ScalingMode | None = None) -> list[MeasuredGroup]:
     """A group for each model, device, input and study, in the file's order, of one setting.
 
-    ``asked`` is the scaling of a file that does not say it, else weak; ``chosen`` has values of knobs. Of
-    several settings that fit, the one of the most world sizes is taken, of these the one of the most rows,
-    then the first.
+    ``asked`` is the scaling of a file that does not say it, else weak. Of several settings the one of the
+    most world sizes is taken, of these the one of the most rows, then the first.
 
     Raises:
-        RequestError: no row has the chosen setting, or the file says that its batches are the others.
+        RequestError: the file says that its batches are the others.
     """
     scaling = asked or "weak"
     said = sorted({row.scaling for row in table.rows if row.scaling and not table.is_summary} - {scaling})
@@ -222,12 +188,7 @@ def groups_of_table(
             f"--scaling: {said[0]}, as the column scaling of {table.path} says (received {asked})"
         )
     families = _grouped(table.rows, lambda row: (row.model, row.context, row.scaling or scaling))
-    groups = [_group(table, rows, scaling, chosen or {}) for rows in families.values()]
-    found = [group for group in groups if group is not None]
-    if not found:
-        asked_for = received(knobs_words(chosen or {}))
-        raise RequestError(f"--setting: values of one setting that {table.path} has (received {asked_for})")
-    return found
+    return [_group(table, rows, scaling) for rows in families.values()]
 
 
 def _grouped(
@@ -257,25 +218,17 @@ def _by_setting(rows: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
     return found or list(alone.values())
 
 
-def _group(
-    table: MeasuredTable,
-    family: Sequence[MeasuredRow],
-    scaling: ScalingMode,
-    chosen: Mapping[str, str],
-) -> MeasuredGroup | None:
+def _group(table: MeasuredTable, family: Sequence[MeasuredRow], scaling: ScalingMode) -> MeasuredGroup:
     settings = _by_setting(family)
     every = [dict(_knobs(rows[-1])) for rows in settings]
-    fitting = [rows for rows, knobs in zip(settings, every, strict=True) if chosen.items() <= knobs.items()]
-    if not fitting:
-        return None
-    rows = max(fitting, key=lambda rows: (len({row.world_size for row in rows}), len(rows)))
+    rows = max(settings, key=lambda rows: (len({row.world_size for row in rows}), len(rows)))
     mode, passes = rows[0].scaling or scaling, rows[0].gradient_accumulation
     per_node = max(-(-row.world_size // row.nodes) for row in rows)
     mine, notes = _knobs(rows[-1]), [*table.notes]
     words = ", ".join(f"{name}={value}" for name, value in mine if len({each[name] for each in every}) > 1)
     if len(settings) > 1:
         others = plural(len(settings) - 1, "other setting")
-        notes.append(f"fitted: {words}; {others} left out (--setting KNOB=VALUE chooses)")
+        notes.append(f"fitted: {words}; {others} left out")
     return MeasuredGroup(
         model=_name(table, rows[0]),
         setting=words,
@@ -284,11 +237,6 @@ def _group(
         measurements=tuple(_row_measurement(row, mode, passes, per_node) for row in rows),
         notes=tuple(notes),
     )
-
-
-def knobs_words(chosen: Mapping[str, str]) -> str:
-    """Values of knobs, as ``--setting`` takes them."""
-    return ",".join(f"{name}={value}" for name, value in chosen.items())
 
 
 def _name(table: MeasuredTable, row: MeasuredRow) -> str:
@@ -310,12 +258,10 @@ def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_no
     compute_s = row.compute_s
     if row.communication_s is not None:
         compute_s = row.step_time_s - row.communication_s
-    samples = row.global_batch_size or asked.samples
     return Measurement(
         question=asked,
         step_time_s=step_s,
         compute_s=compute_s,
-        joules_per_sample=row.energy_joules / samples if row.energy_joules else None,
         mean_step_s=step_s.scaled(row.mean_step_time_s / row.step_time_s) if row.mean_step_time_s else None,
     )
 

@@ -102,7 +102,6 @@ class Step:
     step_time_s: Estimate | None = None
     efficiency: Estimate | None = None
     mean_step_s: Estimate | None = None  # over all rounds; None: as ``step_time_s``
-    joules_per_sample: float | None = None
 
     @property
     def shape(self) -> Shape:
@@ -138,13 +137,11 @@ class Expected(Step):
     """A step that was not measured so; or why there is no prediction.
 
     Intervals are those of a new measurement. ``naive_step_time_s`` says that the step stays as at the largest
-    measured world size; ``amdahl_step_time_s`` follows Amdahl's law, under strong scaling. Where ``refused``
-    holds a reason the predicted values are None.
+    measured world size. Where ``refused`` holds a reason the predicted values are None.
     """
 
     how: How = "fit"
     naive_step_time_s: float | None = None
-    amdahl_step_time_s: float | None = None
     refused: Refusal | None = None
     network: str | None = None  # that joins the devices; None: as they are joined here
     shares: tuple[tuple[Input, float], ...] = ()  # of the variance behind the interval, by what has it

@@ -22,13 +22,8 @@ from raybench.report.table import Column, Table, known, make_table
 
 def cost_table(results: StudyResults) -> Table:
     """Device time, or money where there is a price, of a run on one device and on several; what runs save."""
-    asked, shown = results.study.cost, _shown(results)
-    prices = [
-        f"{price:g} a {what}-hour"
-        for what, price in (("device", asked.price_per_device_hour), ("node", asked.price_per_node_hour))
-        if price is not None
-    ]
-    at = f"At {' and '.join(prices)}." if prices else "No price is set (`--price-per-device-hour`)."
+    price, shown = results.study.cost.price_per_device_hour, _shown(results)
+    at = "No price is set (`--price-per-device-hour`)." if price is None else f"At {price:g} a device-hour."
     made_of = (
         "By the epochs trained, else by the mean step, slow ones included; without evaluation. Fewer than "
         "three seeds have no interval."
@@ -102,12 +97,10 @@ def when_to_use(results: StudyResults) -> str:
     speedup = results.scaling(advice.record).mean_speedup if advice else None
     if advice is None or speedup is None:
         return ""
-    record, unit = advice.record, "device time"
-    if results.study.cost.price_per_node_hour is not None:
-        unit = "money"
+    record = advice.record
     many, here = devices_of(record.config), f"({results.label(record)})"
     fast = f"{times(speedup)} as fast over all steps"
-    extra = f"at {percent(advice.extra, sign=True)} {unit} a sample"
+    extra = f"at {percent(advice.extra, sign=True)} device time a sample"
     if speedup.high < 1:
         return f"Use one {results.device_word}: {many} {here} are slower, {fast}, {extra}."
     if speedup.low <= 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from raybench.machine.environment import capture
 from raybench.machine.host import Resources
 from raybench.records.store import ResultsDirectory
 from raybench.study import app
-from tests.support.planted import FakeHardware, FakeRunner
-from tests.unit.studies import grid, study
+from tests.support.planted import FakeRunner
+from tests.unit.studies import study
 from tests.unit.sweeps import KIB, STEADY
 
 SIZES = "1KiB,64KiB,1MiB"
@@ -152,24 +151,3 @@ def test_a_damaged_sweep_is_a_line(tmp_path: Path) -> None:
     error = CliRunner().invoke(app, ["report", str(out)]).exception
     assert isinstance(error, StoreError)
     assert "sweep.toml: damaged: collectives" in str(error)
-
-
-def test_a_study_is_diagnosed_with_the_link_of_a_sweep(tmp_path: Path) -> None:
-    """20 MiB in one bucket take 21 ms where the link takes 10.5 ms, and its latency is nothing."""
-    sweep, directory = tmp_path / "sweep", tmp_path / "study"
-    assert typed("--output", sweep, "--world-sizes", "2", "--sizes", "1KiB,64KiB,1MiB,16MiB").exit_code == 0
-    spec = study(knobs={"batch_size": [64]}, measure={"half_width": 0.02})
-    hardware = FakeHardware(gradient_bytes=20 << 20, bandwidth_bytes_per_s=1e9, latency_s=1e-6)
-    records, _ = grid(spec, [1, 2], FakeRunner(hardware.costs, STEADY))
-    with ResultsDirectory.create(directory, spec, capture()) as store:
-        for record in records:
-            store.append(record)
-    report = ["report", str(directory), "--quiet", "--communication"]
-    assert CliRunner().invoke(app, [*report, str(sweep)]).exit_code == 0
-    found = json.loads((directory / "report" / "summary.json").read_text())["findings"][0]
-    assert (found["name"], found["reason"]) == ("communication-bound", "bandwidth")
-    assert found["values"]["bus_bandwidth_bytes_per_s"] == pytest.approx(1e9, rel=0.1)
-    assert found["values"]["link_share"] == pytest.approx(0.5, abs=0.02)  # of what the sweep reaches
-    refused = CliRunner().invoke(app, [*report, str(directory)])
-    assert isinstance(refused.exception, RequestError)
-    assert "a study, not a sweep of collectives" in str(refused.exception)

@@ -90,7 +90,6 @@ def test_many_faults_are_counted() -> None:
         ["predict", "a" * 5000],
         ["predict", "x.csv", "--output", "a" * 5000],
         ["predict", "x.csv", "--communication", "a" * 5000],
-        ["report", "x", "--communication", "a" * 5000],
         ["compare", "x", "y", "--output", "a" * 5000],
     ],
     ids=lambda words: " ".join(word[:20] for word in words),

@@ -114,7 +114,7 @@ def test_the_next_doublings_are_asked_for_by_default(tmp_path: Path) -> None:
     assert "nodes of 4 devices are assumed" in in_words(out)
 
 
-def test_limits_and_costs_in_sentences(tmp_path: Path) -> None:
+def test_costs_of_a_run(tmp_path: Path) -> None:
     out = in_words(
         answer(
             "predict",
@@ -129,18 +129,11 @@ def test_limits_and_costs_in_sentences(tmp_path: Path) -> None:
             "1281167",
             "--price-per-device-hour",
             "1.5",
-            "--within",
-            "2h",
-            "--for-at-most",
-            "10",
         )
     )
-    assert re.search(r"cheapest within 2 h: \d+ devices? .*device-", out)
-    assert re.search(r"fastest for at most 10: \d+ devices", out)
-    assert "a run of 90 epochs" in out
-    assert "Time and cost" in out
-    quiet = answer("predict", written(tmp_path), "--within", "2h", "--quiet")
-    assert "cheapest within 2 h: " in quiet
+    assert "A run is 90 epochs: steps alone." in out
+    assert re.search(r"run, min +cost", out)
+    quiet = answer("predict", written(tmp_path), "--epochs", "2", "--samples-per-epoch", "9", "--quiet")
     assert "devices/" not in quiet
 
 
@@ -186,10 +179,6 @@ def test_a_global_batch(tmp_path: Path) -> None:
         (["--price-per-device-hour", "nan"], "--price-per-device-hour: a number above 0"),
         (["--samples-per-epoch", "0"], '--samples-per-epoch: a whole number above 0 (received "0")'),
         (["--epochs", "3"], "--epochs: goes with --samples-per-epoch"),
-        (["--within", "soon"], "--within: a time above 0 such as"),
-        (["--for-at-most", "10"], "--for-at-most: needs --price-per-device-hour"),
-        (["--setting", "precision"], "--setting: KNOB=VALUE"),
-        (["--setting", "precision=bf16"], 'mine.csv has (received "precision=bf16")'),
         (["--communication", "nowhere"], "no such directory"),
     ],
 )
@@ -257,21 +246,11 @@ def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_pat
     assert "To measure it as if: `--as-if 4,8,16 --network 2xtcp-100`" in text
 
 
-@pytest.mark.parametrize("options", [(), ("--setting", "precision=bf16")])
-def test_a_results_directory_without_a_trial(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_results_directory_without_a_trial(tmp_path: Path) -> None:
     ResultsDirectory.create(tmp_path / "empty", study(), environments.capture()).close()
-    found = refused("predict", tmp_path / "empty", *options)
+    found = refused("predict", tmp_path / "empty")
     assert "a complete trial of steps, not oversubscribed" in found
     assert "received 0 trials, 0 complete" in found
-
-
-def test_a_setting_that_was_not_measured_is_told_those_that_were(tmp_path: Path) -> None:
-    spec = study(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]})
-    with ResultsDirectory.create(tmp_path / "two", spec, environments.capture()) as store:
-        for record in grid(spec, (1, 2), FakeRunner(costs, num_devices=2))[0]:
-            store.append(record)
-    found = refused("predict", tmp_path / "two", "--setting", "precision=fp16")
-    assert "one that was measured: precision=bf16, precision=fp32 (received precision=fp16)" in found
 
 
 def test_the_report_of_a_file_says_over_what_its_speed_up_is(tmp_path: Path) -> None:
@@ -305,12 +284,11 @@ def test_the_network_of_other_devices_is_refused(tmp_path: Path) -> None:
             for record in swept_ones:
                 store.append(record)
     source = results(tmp_path)
-    for command in (["predict", source], ["report", source]):
-        by_name = refused(*command, "--communication", tmp_path / "named")
-        assert "a sweep of the trials' devices, " in by_name
-        assert "(received another CPU)" in by_name
-        by_backend = refused(*command, "--communication", tmp_path / "cuda")
-        assert "a sweep of the trials' backend, gloo (received NCCL)" in by_backend
+    by_name = refused("predict", source, "--communication", tmp_path / "named")
+    assert "a sweep of the trials' devices, " in by_name
+    assert "(received another CPU)" in by_name
+    by_backend = refused("predict", source, "--communication", tmp_path / "cuda")
+    assert "a sweep of the trials' backend, gloo (received NCCL)" in by_backend
 
 
 # --- report of a file

@@ -46,16 +46,9 @@ def test_what_it_costs_is_told_and_nothing_is_kept(results: Path) -> None:
     assert costs(results) == []
 
 
-def test_a_price_of_a_node_is_beside_that_of_its_devices(results: Path) -> None:
-    prices = ["--price-per-device-hour", "36", "--price-per-node-hour", "72"]
-    assert CliRunner().invoke(app, ["report", str(results), *prices]).exit_code == 0
-    one_s, two_s = 1e6 / 64 * 0.010, 1e6 / 128 * 0.0125
-    assert costs(results) == pytest.approx([3 * one_s / 100, 4 * two_s / 100], rel=0.01)
-
-
 def test_a_file_has_no_price(tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("nodes,world_size,batch_size,step_time_s\n1,1,8,0.1\n1,2,8,0.12\n")
-    error = CliRunner().invoke(app, ["report", str(file), "--price-per-node-hour", "3"]).exception
+    error = CliRunner().invoke(app, ["report", str(file), "--price-per-device-hour", "3"]).exception
     assert isinstance(error, RequestError)
-    assert str(error).startswith("--price-per-node-hour: of a results directory")
+    assert str(error).startswith("--price-per-device-hour: of a results directory")

@@ -98,33 +98,6 @@ def test_what_is_no_log_or_does_not_say_enough(tmp_path: Path) -> None:
     assert "HOST" in refusal(read_nccl_tests, written(tmp_path, no_ranks))
 
 
-def test_what_j_writes_is_read_as_its_text_is(tmp_path: Path) -> None:
-    """Two nodes of two; a row without a time in place, one that was not timed, and one of no bytes."""
-    devices = [
-        {"rank": rank, "group": 0, "pid": 7, "hostname": f"node-{rank // 2}", "device": rank % 2}
-        | {"device_hex": "0000:01:00", "device_info": "NVIDIA H100 80GB HBM3"}
-        for rank in range(4)
-    ]
-    timed = {"alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0.0}
-    rows = [
-        {"size": 0, "out_of_place": timed | {"time": 9.0}, "in_place": timed | {"time": 9.0}},
-        {"size": 1024, "out_of_place": timed | {"time": 21.5}, "in_place": timed | {"time": 20.0}},
-        {"size": 4096, "out_of_place": timed | {"time": 31.0}, "in_place": None},
-        {"size": 8192, "out_of_place": timed | {"time": "nan"}, "in_place": timed | {"time": "nan"}},
-    ]
-    log = {"version": 1, "args": ["./build/all_reduce_perf", "-J", "mine.json"], "env": []}
-    log |= {"config": {"nthreads": 1, "devices": devices}, "results": rows}
-    path = written(tmp_path, json.dumps(log), "mine.json")
-    found = read_nccl_tests(path)
-    assert [(each.message_bytes, each.time_s) for each in found] == [
-        (1024, pytest.approx(20e-6)),
-        (4096, pytest.approx(31e-6)),
-    ]
-    assert {(each.collective, each.world_size, each.nodes) for each in found} == {("all_reduce", 4, 2)}
-    path.write_text(json.dumps(log)[:-20])
-    assert "mine.json" in refusal(read_nccl_tests, path)
-
-
 # --- runs
 
 

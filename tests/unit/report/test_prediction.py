@@ -18,25 +18,10 @@ from raybench.report.prediction import (
     outlook_sentences,
     prediction_table,
     refusals_words,
-    tradeoff_table,
 )
 from raybench.report.table import NONE, Table, without_constant
 from tests.unit.analysis.simulate.tables import groups
 from tests.unit.studies import exactly, exactly_strong, grid, planted, study
-
-
-def of_rows(folder: Path, rows: list[str], **asked: float) -> Outlook:
-    (group,) = groups(folder, rows)
-    return outlook(group, shapes_of((8,), 8), run_of(1e6, 2), Prices(), **asked)
-
-
-def test_a_limit_that_nothing_keeps_has_no_chance_where_nobody_said_how_sure(tmp_path: Path) -> None:
-    found = of_rows(tmp_path, ["1,1,32,0.1", "1,2,32,0.1"], within_s=1e-3)
-    (told,) = (line for line in outlook_sentences(found) if line.startswith("cheapest"))
-    assert told.startswith("cheapest within ")
-    assert ": none of what was measured or predicted; nearest is " in told
-    assert told.endswith("(nobody said how sure that is)")
-    assert "likely" not in told
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +45,24 @@ def test_a_word_has_no_unit(refused: Outlook) -> None:
 def test_a_run_has_its_interval() -> None:
     """As "0.18" stood for 180 ms [177, 183]."""
     spec = study(knobs={"batch_size": [32]})
-    group = group_of_study(analyse(spec, grid(spec, (1, 2))[0]))  # with noise
+    group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))  # with noise
     assert group is not None
-    table = tradeoff_table(outlook(group, shapes_of((4,), 2), run_of(5_000, 3), Prices()))
+    found = outlook(group, shapes_of((8,), 8), run_of(5_000, 3), Prices())
+    table = prediction_table(found, "", costs=True)
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
+
+
+def test_amdahls_column_stands_beside_what_is_predicted_of_each_global_batch(tmp_path: Path) -> None:
+    """Tenths that are serial: 1 / (0.1 + 0.9 / 8) and 1 / (0.2 + 0.8 / 8)."""
+    times = {256: 0.1, 512: 0.2}
+    rows = [f"1,{n},{batch},{0.4 * (f + (1 - f) / n)}" for n in (1, 2, 4) for batch, f in times.items()]
+    (group,) = groups(tmp_path, rows, scaling="strong")
+    table = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices()), "")
+    (place,) = [place for place, each in enumerate(table.columns) if each.heading == "by Amdahl's law"]
+    assert [row[place] for row in table.rows] == ["4.71x", "3.33x"]
+    weak = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices(), "weak"), "")
+    assert not [each for each in weak.columns if "Amdahl" in each.heading]
 
 
 def by_law(results: StudyResults) -> Table:
@@ -78,8 +76,7 @@ def test_a_fit_has_a_row_for_each_number_of_devices() -> None:
     table = more_table(results.more_devices, run_of(), Prices())
     assert [row[:3] for row in table.rows] == [(size, "fit", "128") for size in ("8", "16", "32")]
     assert table.caption.startswith("Fit: a model of the step")
-    runs = [way.run.time_s.value for way in results.outlook.ways if way.kind == "predicted"]
-    assert len(runs) == 6  # of both batches
+    assert len(results.outlook.answered) == 6  # of both batches
     gustafson = [each.heading for each in table.columns].index("by Gustafson's law")
     assert all(row[gustafson] != NONE for row in table.rows)
     assert all(" [" in row[-1] for row in table.rows)

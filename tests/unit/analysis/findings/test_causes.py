@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 
 from raybench.analysis import analyse
-from raybench.analysis.collectives import Link, LinkKey, SweptPlace
-from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
-from raybench.analysis.stats.statistics import Estimate
 from raybench.report.finding_texts import cost, evidence, next_step
 from raybench.report.method import method_words
 from raybench.spec import Setting
@@ -109,12 +106,12 @@ def test_slower_than_one_by_step_times_alone_with_the_right_efficiencies() -> No
 # --- links
 
 
-def _on_link(buckets_mb: list[object], around: Around | None = None, **hardware: object) -> Finding:
+def _on_link(buckets_mb: list[object], **hardware: object) -> Finding:
     machine = FakeHardware(fixed_s=0.0, gradient_bytes=32 * MIB, overlap=0.0, contention=0.0, wrapper_s=0.0)
     machine = replace(machine, **hardware)  # type: ignore[arg-type]
     spec = study(knobs={"batch_size": [64], "bucket_cap_mb": buckets_mb})
     records = grid(spec, [1, 2], FakeRunner(machine.costs, Noise(block=0.005, step=0.0)))[0]
-    return analyse(spec, records, around=around).diagnosis[0]
+    return analyse(spec, records).diagnosis[0]
 
 
 def test_two_bucket_sizes_tell_latency_from_bandwidth() -> None:
@@ -123,6 +120,9 @@ def test_two_bucket_sizes_tell_latency_from_bandwidth() -> None:
     many = _on_link([1, "default"], bandwidth_bytes_per_s=50e9, latency_s=0.0005)
     assert many.reason is Reason.MANY_BUCKETS
     assert many.values["latency_share"] > 0.9
+    few = _on_link(["default", 1], bandwidth_bytes_per_s=50e9, latency_s=0.005)
+    assert few.reason is Reason.FEW_BUCKETS  # no size of buckets helps
+    assert "bucket_cap_mb" not in (few.change or {})
 
 
 def test_two_sizes_of_buckets_bound_the_share_of_latency() -> None:
@@ -175,14 +175,6 @@ def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
     assert (one.name, one.reason) == (FindingName.COMMUNICATION_BOUND, Reason.ONE_BUCKET_SIZE)
 
 
-def test_a_sweep_tells_them_apart_and_what_the_link_could_do() -> None:
-    place = SweptPlace(2, "pack", 1, "gloo")
-    rate = Estimate(10e9, 9.5e9, 10.5e9, 10)
-    swept = Link("all_reduce", place, Estimate(1e-6, 0.9e-6, 1.1e-6, 10), rate, (1e-6, 1e-10))
-    around = Around({LinkKey("all_reduce", 2, 1): swept})
-    found = _on_link(["default"], around, bandwidth_bytes_per_s=5e9, latency_s=1e-6)
-    assert found.reason is Reason.BANDWIDTH
-    assert found.values["link_share"] == pytest.approx(0.5, rel=0.05)
 
 
 # --- several settings

@@ -12,9 +12,9 @@ HEADER = "nodes,world_size,batch_size,step_time_s"
 
 
 def groups(
-    folder: Path, rows: list[str], *, header: str = HEADER, scaling: ScalingMode = "weak", **chosen: str
+    folder: Path, rows: list[str], *, header: str = HEADER, scaling: ScalingMode = "weak"
 ) -> list[MeasuredGroup]:
     """The groups of a file of these rows."""
     path = folder / "mine.csv"
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-    return groups_of_table(read_measured_csv(path), scaling, chosen)
+    return groups_of_table(read_measured_csv(path), scaling)

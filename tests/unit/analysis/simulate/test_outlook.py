@@ -15,14 +15,14 @@ from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import (
     Outlook,
+    cost_of_run,
     doublings,
     outlook,
-    probability_of_at_most,
     shapes_of,
 )
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
-from raybench.analysis.stats.statistics import Estimate, of_log
+from raybench.analysis.stats.statistics import Estimate
 from raybench.errors import RequestError
 from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
 from raybench.report.table import NONE
@@ -94,7 +94,6 @@ def test_weak_scaling_has_a_row_for_each_batch_and_shape(tmp_path: Path) -> None
         assert each.naive_step_time_s == pytest.approx(at_16, rel=0.02)
         assert each.question.samples == each.batch_size * each.shape.world_size
         assert each.step_time_s.low < each.step_time_s.value < each.step_time_s.high
-    assert {way.expected for way in found.ways} == {*found.measured, *found.predicted}
 
 
 def test_strong_scaling_divides_the_global_batch(tmp_path: Path) -> None:
@@ -143,13 +142,12 @@ def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
     ]
     (group,) = groups(tmp_path, rows, scaling=of_file)
     found = forecast(group, shapes_of((16, 32), 4), asked)
-    assert found.measured == ()
-    every = [way.expected for way in found.ways]
-    assert every == [*found.answered] == [*found.predicted]  # at 16 as well, which was measured
-    way = found.ways[0]
-    step_s = way.expected.step_time_s
-    assert step_s is not None
-    assert way.run.time_s.value == pytest.approx(1e6 / way.expected.question.samples * step_s.value)
+    assert found.answered == found.predicted  # at 16 as well, which was measured
+    first = found.predicted[0]
+    run = cost_of_run(found.run, first, found.prices)
+    assert run is not None
+    assert first.step_time_s is not None
+    assert run.time_s.value == pytest.approx(1e6 / first.question.samples * first.step_time_s.value)
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 3, 4, 6, 8), (2, 3, 4, 6, 8)])
@@ -174,8 +172,6 @@ def test_too_few_world_sizes_are_refused_and_the_naive_answer_stands_beside(tmp_
     assert all(each.step_time_s is None and each.refused for each in found.predicted)
     assert all(each.naive_step_time_s == 0.0414 for each in found.predicted)
     assert found.answered == ()
-    assert [way.expected for way in found.ways] == [*found.measured]
-    assert not found.fitted.amdahl  # of weak scaling
 
 
 def test_shapes_fill_nodes_or_stand_evenly() -> None:
@@ -190,23 +186,23 @@ def test_shapes_fill_nodes_or_stand_evenly() -> None:
 TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
 
 
-def measured_outlook(folder: Path, prices: Prices, *, relative: float = 0.01, **limits: float) -> Outlook:
+def measured_outlook(folder: Path, prices: Prices) -> Outlook:
     """What one node measured, and a prediction that is refused: two nodes were never crossed."""
-    rows = [f"1,{n},100,{t},{t * (1 - relative)},{t * (1 + relative)}" for n, t in TIMES_S.items()]
+    rows = [f"1,{n},100,{t},{t * 0.99},{t * 1.01}" for n, t in TIMES_S.items()]
     (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
     run = run_of(36_000, 10)  # 3,600 steps of one device
-    return outlook(group, shapes_of((16,), 8), run, prices, **limits)
+    return outlook(group, shapes_of((16,), 8), run, prices)
 
 
 def test_what_a_run_costs(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(2.0, 1.0))
-    assert [way.expected.shape.world_size for way in found.ways] == [1, 2, 4, 8]
-    two = found.ways[1]
-    assert two.run.time_s.value == pytest.approx(3600 / 2 * 0.110)
-    assert two.run.device_s.value == pytest.approx(3600 * 0.110)
-    assert two.run.money is not None
-    assert two.run.money.value == pytest.approx(3600 / 2 * 0.110 / 3600 * (2 * 2.0 + 1.0))
-    assert two.spent == two.run.money
+    found = measured_outlook(tmp_path, Prices(2.0))
+    two = cost_of_run(found.run, found.group.distinct[1], found.prices)
+    assert two is not None
+    assert two.time_s.value == pytest.approx(3600 / 2 * 0.110)
+    assert two.device_s.value == pytest.approx(3600 * 0.110)
+    assert two.money is not None
+    assert two.money.value == pytest.approx(3600 / 2 * 0.110 / 3600 * (2 * 2.0))
+    assert cost_of_run(found.run, found.predicted[0], found.prices) is None  # refused
 
 
 def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
@@ -215,22 +211,14 @@ def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
     rows = [f"1,{size},32,{step_s},{mean_s}" for size, (step_s, mean_s) in sizes.items()]
     (group,) = groups(tmp_path, rows, header=f"{HEADER},mean_step_time_s")
     found = outlook(group, shapes_of((16,), 16), run_of(), Prices())
-    *_, eight, sixteen = found.ways
-    assert eight.expected.step_time_s is not None
-    assert eight.expected.step_time_s.value == pytest.approx(0.13)
-    assert eight.run.time_s.value == pytest.approx(0.143 * 1e6 / (8 * 32))
-    assert sixteen.expected.step_time_s is not None
-    step_s = sixteen.expected.step_time_s.value
-    assert sixteen.run.time_s.value == pytest.approx(1.1 * step_s * 1e6 / (16 * 32))
-
-
-def test_what_another_way_beats_in_both_is_not_on_the_front(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0))
-    assert [way.on_front for way in found.ways] == [True, True, True, False]
-    unsure = measured_outlook(tmp_path, Prices(1.0), relative=0.05)
-    assert not unsure.ways[-1].on_front
-    overlapping = measured_outlook(tmp_path, Prices(1.0), relative=0.25)
-    assert not overlapping.ways[-1].on_front  # slower, and surely dearer
+    (*_, eight), (sixteen,) = group.distinct, found.predicted
+    of_eight, of_sixteen = (cost_of_run(found.run, each, found.prices) for each in (eight, sixteen))
+    assert eight.step_time_s.value == pytest.approx(0.13)
+    assert of_eight is not None
+    assert of_eight.time_s.value == pytest.approx(0.143 * 1e6 / (8 * 32))
+    assert sixteen.step_time_s is not None
+    assert of_sixteen is not None
+    assert of_sixteen.time_s.value == pytest.approx(1.1 * sixteen.step_time_s.value * 1e6 / (16 * 32))
 
 
 def test_a_front_of_estimates() -> None:
@@ -247,48 +235,6 @@ def test_a_front_of_estimates() -> None:
     assert on_front(either) == [True, False]  # faster by luck, and surely dearer
 
 
-def test_the_cheapest_within_a_time(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), within_s=200.0)
-    assert found.within is not None
-    assert found.within.keeps
-    assert found.within.way.expected.shape.world_size == 2  # 198 s; four devices are faster and dearer
-    # the interval is 1% wide on each side, the limit 1% away: the normal distribution function at 1.96
-    assert found.within.probability == pytest.approx(0.977, abs=0.01)
-    assert found.within.surer is None
-
-
-def test_a_limit_that_is_kept_by_chance_has_a_surer_way(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), within_s=199.0, relative=0.05)
-    assert found.within is not None
-    assert found.within.way.expected.shape.world_size == 2
-    assert 0.5 < found.within.probability < 0.95
-    assert found.within.surer is not None
-    assert found.within.surer.expected.shape.world_size == 4
-
-
-def test_the_fastest_for_an_amount(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), at_most=0.12)
-    assert found.at_most is not None
-    assert found.at_most.way.expected.shape.world_size == 2  # 396 device-seconds at 1 an hour cost 0.11
-    assert measured_outlook(tmp_path, Prices(), at_most=0.12).at_most is None
-
-
-def test_limits_that_nothing_keeps_name_the_nearest(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(1.0), within_s=10.0, at_most=0.01)
-    for limited, size in ((found.within, 4), (found.at_most, 1)):
-        assert limited is not None
-        assert not limited.keeps
-        assert limited.way.expected.shape.world_size == size
-        assert limited.probability < 0.01
-
-
-def test_probability_by_the_logarithm() -> None:
-    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.0) == pytest.approx(0.5)
-    assert probability_of_at_most(of_log(0.0, 0.196, 9), 1.2214) == pytest.approx(0.977, abs=0.001)
-    certain = Estimate(2.0, 2.0, 2.0, 1)
-    assert (probability_of_at_most(certain, 2.0), probability_of_at_most(certain, 1.9)) == (1.0, 0.0)
-
-
 def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> None:
     """Its epochs on 1 to 8 devices, three of them projected, at its price, with a fixed global batch.
 
@@ -303,16 +249,18 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
     rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
     (group,) = groups(tmp_path, rows, scaling="strong")
     found = outlook(group, shapes_of((16,), 16), run_of(50_000, 10), Prices(1.5))
-    for way, scaling, size in zip(found.ways, found.scalings, sizes, strict=False):
+    for scaling, size in zip(found.scalings, sizes, strict=True):
+        run = cost_of_run(found.run, group.distinct[sizes.index(size)], found.prices)
+        assert run is not None
         assert scaling.speedup is not None
         assert scaling.efficiency is not None
-        assert way.run.money is not None
+        assert run.money is not None
         if size > 1:
             assert scaling.speedup.value == pytest.approx(figures["speedup", size], abs=0.011)
             assert scaling.efficiency.value == pytest.approx(figures["efficiency", size], abs=0.006)
-            assert way.run.money.value == pytest.approx(figures["cost", size], abs=0.006)
+            assert run.money.value == pytest.approx(figures["cost", size], abs=0.006)
         else:
-            assert way.run.money.value == pytest.approx(0.91, abs=0.001)
+            assert run.money.value == pytest.approx(0.91, abs=0.001)
 
 
 def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
@@ -320,7 +268,6 @@ def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     (group,) = groups(tmp_path, ["1,1,128,0.559", "1,2,128,0.313"], scaling="strong")
     found = outlook(group, shapes_of((4, 8, 16), 16), run_of(50_000, 10), Prices(1.5))
     assert all(each.refused for each in found.predicted)
-    assert [way.expected.shape.world_size for way in found.ways] == [1, 2]
 
 
 def test_the_law_of_two_world_sizes_is_the_report_s() -> None:

@@ -1,4 +1,4 @@
-"""Answers, refusals and Amdahl's law, on studies as small as users have them."""
+"""Answers and refusals, on studies as small as users have them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from raybench.analysis.laws import amdahl_speedup
-from raybench.analysis.simulate.fit import AmdahlLine, amdahl_line, fit, fit_amdahl
+from raybench.analysis.simulate.fit import fit
 from raybench.analysis.simulate.steps import Expected, Measurement, Question, Shape
 from tests.support.planted.simulated_scaling import measured_step
 
@@ -52,7 +51,6 @@ def test_three_sizes_of_one_node() -> None:
     assert all(one.relative_half_width < other.relative_half_width for one, other in pairwise(steps[2:]))
     assert steps[3].value == pytest.approx(0.135, rel=0.2)
     assert answers[3].naive_step_time_s == pytest.approx(0.118)
-    assert answers[3].amdahl_step_time_s is None  # in weak scaling nothing is serial
 
 
 def test_a_larger_batch_is_more_efficient() -> None:
@@ -143,60 +141,3 @@ def test_a_batch_that_was_not_measured_has_a_wider_interval() -> None:
     assert known.step_time_s is not None
     assert new.step_time_s is not None
     assert new.step_time_s.relative_half_width > known.step_time_s.relative_half_width
-    assert new.amdahl_step_time_s is None
-
-
-SIZES = (1, 2, 4, 8, 16)
-
-
-def planted(fraction: float, noise: tuple[float, ...] = (0.0,) * len(SIZES)) -> AmdahlLine:
-    rates = [amdahl_speedup(fraction, n) / 0.1 / (1 + e) for n, e in zip(SIZES, noise, strict=True)]
-    return amdahl_line(SIZES, rates)
-
-
-def test_a_parallel_fraction_of_95_percent_is_not_what_002_says() -> None:
-    """Its table has 6.15x and 10.4x at 8 and 16 devices."""
-    found = planted(0.05)
-    speedups = [round(found.speedup(n), 2) for n in (2, 4, 8, 16)]
-    assert speedups == [1.90, 3.48, 5.93, 9.14]
-
-
-@pytest.mark.parametrize("fraction", [0.001, 0.02, 0.3, 0.9])
-def test_a_planted_fraction_comes_back(fraction: float) -> None:
-    found = planted(fraction)
-    assert found.serial_fraction == pytest.approx(fraction, rel=1e-3)
-    expected_s = 0.1 * (1 + fraction * 63) / 64
-    assert found.one_device_s / found.speedup(64) == pytest.approx(expected_s, rel=1e-2)
-
-
-def test_one_outlier_counts_little() -> None:
-    found = planted(0.05, (0.0, 0.0, 0.5, 0.0, 0.0))
-    assert found.serial_fraction == pytest.approx(0.05, rel=1e-2)
-
-
-def test_a_fixed_global_batch_is_strong_scaling() -> None:
-    points = [measured_step(Shape((n,)), 256 // n, 0.4 * (0.1 + 0.9 / n)) for n in SIZES]
-    found = fit_amdahl(points)
-    assert list(found) == [256]
-    assert found[256].serial_fraction == pytest.approx(0.1, rel=1e-2)
-    assert found[256].step_time_s(32) == pytest.approx(0.4 * (0.1 + 0.9 / 32), rel=1e-2)
-
-
-def test_a_study_of_two_global_batches_has_a_line_for_each() -> None:
-    """100 and 200 samples on 1, 2, 3: 100 for a device on one of the first and two of the second."""
-    points = [
-        measured_step(Shape((n,)), -(-batch // n), 0.004 * batch * (0.1 + 0.9 / n), global_batch_size=batch)
-        for n in (1, 2, 3)
-        for batch in (100, 200)
-    ]
-    found = fit(points, scaling="strong")
-    assert sorted(found.amdahl) == [100, 200]  # three times 34 are 102
-    assert found.amdahl[100].serial_fraction == pytest.approx(0.1, rel=1e-2)
-    of_100, of_50 = found.predict([Question(Shape((8,)), 13, 100), Question(Shape((8,)), 7, 50)])
-    assert of_100.amdahl_step_time_s == pytest.approx(0.4 * (0.1 + 0.9 / 8), rel=1e-2)
-    assert of_50.amdahl_step_time_s is None  # another global batch
-    assert not fit(points).amdahl  # only of what is known to be strong scaling
-
-
-def test_a_line_through_nothing_else() -> None:
-    assert not fit_amdahl([measured_step(Shape((4,)), 32, 0.1)])

@@ -11,9 +11,9 @@ from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
 from raybench.analysis.objectives import Prices
 from raybench.analysis.resolve import resolve
+from raybench.analysis.simulate.outlook import cost_of_run
 from raybench.analysis.simulate.sources import group_of_study, shape_of
 from raybench.analysis.simulate.steps import MeasuredGroup, Shape, measured_scalings
-from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.prediction import more_sentences, more_table
@@ -111,15 +111,6 @@ def test_other_devices_than_the_headlines_are_left_out() -> None:
     assert note == "fitted: fake cpu; 2 trials on other devices left out: an older CPU"
 
 
-def test_a_chosen_setting() -> None:
-    results = resolve(*ran(knobs={"batch_size": [32], "precision": ["fp32", "bf16"]}))
-    group = group_of_study(results, {"precision": "bf16"})
-    assert group is not None
-    assert group.world_sizes == (1, 2, 4)
-    assert group.measurements[-1].step_time_s.value == pytest.approx(0.013, rel=1e-3)
-    assert group_of_study(results, {"precision": "fp16"}) is None
-
-
 def test_one_device_that_was_measured_beside_the_others_alone() -> None:
     group = group_of_study(resolve(*ran((2, 4))))
     assert group is not None
@@ -204,7 +195,7 @@ def test_a_script_whose_steps_have_other_samples_on_each_number_of_devices_is_re
     assert found.outlook is not None
     assert {each.refused for each in found.outlook.predicted} == {"samples do not scale"}
     assert found.outlook.laws == {}
-    assert [each.question.samples for each in found.outlook.measured] == list(samples.values())
+    assert [each.question.samples for each in found.outlook.group.distinct] == list(samples.values())
     (said,) = more_sentences(found.more_devices)
     assert said.endswith("the samples of a step neither grow with the devices nor stay the same")
 
@@ -254,15 +245,15 @@ def test_a_report_predicts_from_three_world_sizes_on() -> None:
     few = analyse(*ran((1, 2))).outlook
     assert few is not None
     assert few.answered == ()
-    spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0, "price_per_node_hour": 1.0})
+    spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0})
     outlook = analyse(spec, records, devices_per_node=64).outlook
     assert outlook is not None
     assert [each.shape.world_size for each in outlook.predicted] == [16, 32, 64] * 2
     assert len(outlook.answered) == 6
-    assert len(outlook.ways) == 14  # measured and predicted
-    one = outlook.ways[0]
-    assert one.run.money is not None
-    assert one.run.money.value == pytest.approx(1e6 / 3200 / 3600 * 3.0, rel=1e-3)
+    one = cost_of_run(outlook.run, outlook.group.distinct[0], outlook.prices)
+    assert one is not None
+    assert one.money is not None
+    assert one.money.value == pytest.approx(1e6 / 3200 / 3600 * 2.0, rel=1e-3)
     across = analyse(spec, records).outlook
     assert across is not None
     assert all(each.refused == "network not crossed" for each in across.predicted)
@@ -272,7 +263,7 @@ SUMMARY = (
     "study,model,device_name,input,trial_id,role,state,strategy,scaling,world_size,nodes,placement,"
     "batch_size,global_batch_size,bucket_cap_mb,precision,gradient_accumulation,gradient_compression,"
     "OMP_PROC_BIND,step_time_s,step_time_low_s,step_time_high_s,ideal_s,small_batch_s,contention_s,"
-    "oversubscribed,rounds,energy_joules"
+    "oversubscribed,rounds"
 )
 
 
@@ -369,13 +360,6 @@ def test_of_a_summary_the_setting_of_most_world_sizes_is_taken(tmp_path: Path) -
     assert group.setting == "bucket_cap_mb=default, precision=fp32"
     (note,) = group.notes
     assert note.startswith("fitted: bucket_cap_mb=default, precision=fp32; 2 other settings left out")
-    (chosen,) = groups(tmp_path, rows, header=SUMMARY, precision="bf16")
-    assert chosen.world_sizes == (1, 4)
-    (buckets,) = groups(tmp_path, rows, header=SUMMARY, bucket_cap_mb="1")
-    assert buckets.world_sizes == (1, 4)  # one device has no buckets
-    with pytest.raises(RequestError) as refusal:
-        groups(tmp_path, rows, header=SUMMARY, precision="fp16")
-    assert 'mine.csv has (received "precision=fp16")' in str(refusal.value)
 
 
 def test_of_a_summary_devices_are_never_mixed(tmp_path: Path) -> None:
@@ -397,12 +381,11 @@ def test_of_a_summary_what_varies_is_a_setting(tmp_path: Path) -> None:
 def test_of_a_summary_the_parts_of_the_step_are_read(tmp_path: Path) -> None:
     parts = {"ideal_s": 0.005, "small_batch_s": 0.001, "contention_s": 0.002}
     strong = {"scaling": "strong", "batch_size": 64, "global_batch_size": 64, "world_size": 4}
-    rows = [summary_row(**strong, **parts, energy_joules=6.4)]
+    rows = [summary_row(**strong, **parts)]
     (group,) = groups(tmp_path, rows, header=SUMMARY)
     (only,) = group.measurements
     assert group.scaling == "strong"
     assert (only.batch_size, only.question.batch_size) == (64, 16)
     assert only.compute_s == pytest.approx(0.008)
-    assert only.joules_per_sample == pytest.approx(0.1)
     assert only.log_error == pytest.approx(0.0051, abs=1e-4)  # log(0.0101 / 0.0099) / 2 / 1.96
     assert only.step_time_s.n == 10
