@@ -21,7 +21,7 @@ PROMISES = {
     "sigterm": "also while the report is drawn",
     "closed terminal": "a hangup leaves the report",
     "reader leaves": "a pipe that nobody reads ends it with the report",
-    "killed driver": "last words, and no process left",
+    "killed driver": "what was measured is kept, and no process left",
     "tune": "every trial in processes of its own, through Ray Tune",
     "address": "a cluster that was joined is left as it was",
     "token": "a cluster that asks for a token is not joined without it, and the line says so",
