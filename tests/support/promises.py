@@ -24,7 +24,7 @@ PROMISES = {
     "killed driver": "what was measured is kept, and no process left",
     "tune": "every trial in processes of its own, through Ray Tune",
     "address": "a cluster that was joined is left as it was",
-    "token": "a cluster that asks for a token is not joined without it, and the line says so",
+    "token": "a cluster that asks for a token is not joined without it, and Ray's words say so",
     "job": "a study that is submitted as a job runs to its report",
     "own script": "what torchrun runs is measured unchanged, from one command",
     "own workload": "the README's factory and study run as they stand there",
