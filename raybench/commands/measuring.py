@@ -5,11 +5,10 @@ It survives interrupts and full disks, and ends every process that it started.
 
 from __future__ import annotations
 
-import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from raybench.commands.console import is_read, own_output, say, say_to_copy, shown_path
 from raybench.commands.options import Options
-from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED, exit_watcher
+from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
 from raybench.commands.progress import NOT_READ, Display
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling import Runner, ScalingOptions, study_file
@@ -164,7 +163,7 @@ def measure_and_report(
     """
     notes, ended, goes_on, read = list(store.warnings), DONE, False, True
     goes_on_by = f"To go on: {resume_command(store.path, command)}"
-    with _said_if_killed(store, goes_on_by), own_output(store.path / "ray.log") as own:
+    with own_output(store.path / "ray.log") as own:
         with Display(own, quiet=quiet) as display:
             try:
                 with interrupt.held():
@@ -200,16 +199,6 @@ def measure_and_report(
             print(f"{NOT_READ}: what was measured is kept in {shown_path(store.path)}", file=sys.stderr)
             print(goes_on_by, file=sys.stderr, flush=True)
     return Ended(ended or code, store.path)
-
-
-def _said_if_killed(store: ResultsDirectory, goes_on_by: str) -> AbstractContextManager[None]:
-    path = shown_path(store.path)
-    return exit_watcher(
-        "raybench was ended from outside: killed, by a person or for lack of memory, or by Ray's core, whose "
-        f"raylet died. What was measured is kept in {path}; what Ray said is in its ray.log",
-        goes_on_by,
-        f"The report: python -m raybench.study report {shlex.quote(path)}",
-    )
 
 
 @contextmanager

@@ -59,12 +59,6 @@ def note_words(study: Study, note: Note) -> str:
             return f"not reached: {left_out_words(study, note)}"
         case NoteKind.NO_ROOM:
             return f"not measured, since nodes are gone: {_lost_words(study, note)} ({note.reason})"
-        case NoteKind.NO_PROFILE:
-            (request,) = note.requests
-            return (
-                f"no profile of trial {request.trial_id} ({trial_words(study, request)}): it was measured "
-                "before one was requested, and nothing is measured twice"
-            )
     return PLAIN[note.kind].format(note=note)
 
 

@@ -1,12 +1,11 @@
-"""The command's own process: exit codes, a watcher that prints how to go on if it is killed, BLAS threads."""
+"""The command's own process: exit codes, BLAS threads."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from raybench.errors import WRITING, Interrupted, printable, system_words
@@ -49,40 +48,6 @@ def leave_without(error: OSError) -> NoReturn:
     except OSError:  # it is what cannot be written, and Python would try it again at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(CANNOT_WRITE)
-
-
-SAID = b"."  # on the pipe: the command has said itself how it ended
-# Not a module of the package: it starts in milliseconds, and holds no memory of the command's.
-WATCHER = f"""
-import os, sys
-if {SAID!r} not in sys.stdin.buffer.read():
-    shown = "\\x1b[?25h\\r\\n" if os.isatty(1) else ""  # a live line hides the cursor
-    try:
-        os.write(1, (shown + sys.argv[1]).encode(errors="replace"))
-    except OSError:
-        pass
-"""
-
-
-@contextmanager
-def exit_watcher(*lines: str) -> Iterator[None]:
-    """Inside, ``lines`` are printed once this process ends without leaving the block."""
-    sys.stdout.flush()
-    watcher = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", WATCHER, "".join(f"{line}\n" for line in lines)],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert watcher.stdin is not None
-    try:
-        yield
-    finally:
-        try:
-            watcher.stdin.write(SAID)
-            watcher.stdin.close()
-        except BrokenPipeError:  # someone has ended it
-            pass
-        watcher.wait()
 
 
 def one_blas_thread() -> None:

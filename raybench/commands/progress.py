@@ -250,16 +250,12 @@ def trial_values(record: TrialRecord, scaling: Scaling) -> dict[Metric, float]:
     A search's trials have no transfers apart from compute, and a verification no device alone.
     """
     parts = Measured([record]).waterfall(record)
-    # in a verification's rounds there was no base: what others measured is theirs
-    efficiency = None if record.request.role == "verification" else scaling.efficiency
     found: dict[Metric, Estimate | None] = {
         metrics.STEP_TIME: scaling.step_time_s,
         metrics.THROUGHPUT: scaling.throughput_samples_per_s,
-        metrics.EFFICIENCY: efficiency,
+        # in a verification's rounds there was no base: what others measured is theirs
+        metrics.EFFICIENCY: None if record.request.role == "verification" else scaling.efficiency,
         metrics.EXPOSED: parts.parts.exposed_communication if parts else None,
         metrics.BUS_BANDWIDTH: parts.bus_bandwidth_bytes_per_s if parts else None,
     }
-    values = {metric: estimate.value for metric, estimate in found.items() if estimate is not None}
-    if efficiency is not None:
-        values |= {metrics.EFFICIENCY_LOW: efficiency.low, metrics.EFFICIENCY_HIGH: efficiency.high}
-    return values
+    return {metric: estimate.value for metric, estimate in found.items() if estimate is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from raybench.analysis.findings.diagnose import diagnose_study
@@ -15,7 +15,7 @@ from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.training import training_requests, with_peers
 from raybench.plan.trials import Trial, further_visits
 from raybench.records.record import TrialRecord
-from raybench.records.requests import StepsRequest, StudyRequest
+from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import KnobValue, Setting
 
 MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for
@@ -151,7 +151,6 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
     """The trials in their order; where time is short those of the highest visit numbers are left out."""
     session.enter(stage)
     ledger = session.ledger
-    _note_without_profile(session, [trial.request for trial in trials])
     # each once, beforehand: a question reads all records
     still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
     if still:
@@ -168,17 +167,6 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
         done, trial = still.pop(place)
         with session.leaving_out_what_has_no_room(requests=(request,)):
             session.measure(replace(trial, request=request), done=done, total=len(trials))
-
-
-def _note_without_profile(session: Session, requests: Iterable[StudyRequest]) -> None:
-    """Note which of ``requests`` were measured before a profile was requested."""
-    for request in requests:
-        if request.kind != "steps" or not request.measure.profile or session.ledger.is_open(request):
-            continue
-        record = session.ledger.record_of(request)
-        measured = record.request if record is not None and record.steps is not None else None
-        if measured is not None and measured.kind == "steps" and not measured.measure.profile:
-            session.note(NoteKind.NO_PROFILE, requests=(request,))
 
 
 # --- the trainings: whole epochs, on one device and on several

@@ -14,7 +14,6 @@ from typing import Any, Self
 # A gauge that was not set since Ray's last report is not in the next one, and soon forgotten; Ray reports
 # every 10 s. Six microseconds a series (two cores of an EPYC): of a whole default study 0.01% of a core.
 REFRESH_S = 5.0
-MOST_SERIES = 300  # kept up, the newest: some forty settings
 
 _OF_STUDY = ("study",)
 _OF_SETTING = ("study", "world_size", "strategy", "setting")
@@ -41,31 +40,21 @@ LEFT = Metric("raybench_left_seconds", "Time until the stage, and what it reserv
 THROUGHPUT = Metric("raybench_throughput_samples_per_second", "Samples of all devices", _OF_SETTING)
 STEP_TIME = Metric("raybench_step_time_seconds", "Optimizer step to optimizer step", _OF_SETTING)
 EFFICIENCY = Metric("raybench_efficiency_ratio", "Speed-up over the number of devices", _OF_SETTING)
-EFFICIENCY_LOW = Metric("raybench_efficiency_low_ratio", "Where its 95% interval begins", _OF_SETTING)
-EFFICIENCY_HIGH = Metric("raybench_efficiency_high_ratio", "Where its 95% interval ends", _OF_SETTING)
 EXPOSED = Metric("raybench_exposed_communication_seconds", "Transfers that no compute hides", _OF_SETTING)
 BUS_BANDWIDTH = Metric(
     "raybench_bus_bandwidth_bytes_per_second", "Of the all-reduces alone, as nccl-tests has it", _OF_SETTING
 )
-METRICS = (
-    TRIALS, STAGE_DONE, STAGE_PLANNED, LEFT, THROUGHPUT, STEP_TIME, EFFICIENCY, EFFICIENCY_LOW,
-    EFFICIENCY_HIGH, EXPOSED, BUS_BANDWIDTH,
-)  # fmt: skip
-
-_Series = tuple[Metric, tuple[str, ...]]  # and the values of its tags
+METRICS = (TRIALS, STAGE_DONE, STAGE_PLANNED, LEFT, THROUGHPUT, STEP_TIME, EFFICIENCY, EXPOSED, BUS_BANDWIDTH)
 
 
 class RayMetrics:
-    """Keeps the value of every series, and sends them through Ray once it is connected, again and again.
+    """The newest value of every series; as a context a thread sends them through Ray, once it is connected.
 
-    As a context: a thread repeats them until it ends. Nothing raises: where Ray takes no metrics the study
-    goes on without, and a line in the log says so.
+    Nothing raises: where Ray takes no metrics the study goes on without, and a line in the log says so.
     """
 
     def __init__(self) -> None:
-        self._values: dict[_Series, float] = {}
-        self._gauges: dict[Metric, Any] = {}
-        self._lock = threading.Lock()
+        self.values: dict[tuple[Metric, tuple[str, ...]], float] = {}  # by the values of its tags
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._repeat, daemon=True, name="raybench-metrics")
 
@@ -82,37 +71,22 @@ class RayMetrics:
     def set(self, metric: Metric, value: float | None, **tags: str) -> None:
         """The value of a series from now on; None: it is not known, and no longer sent."""
         series = (metric, tuple(tags[name] for name in metric.tags))
-        with self._lock:
-            self._values.pop(series, None)
-            if value is None or not math.isfinite(value):
-                return
-            self._values[series] = value  # the newest stand last
-            while len(self._values) > MOST_SERIES:
-                del self._values[next(iter(self._values))]
-            self._send({series: value})
-
-    def refresh(self) -> None:
-        """Send every value once more."""
-        with self._lock:
-            self._send(self._values)
+        if value is None or not math.isfinite(value):
+            self.values.pop(series, None)
+        else:
+            self.values[series] = value
 
     def _repeat(self) -> None:
-        while not self._ended.wait(REFRESH_S):
-            self.refresh()
-
-    def _send(self, values: dict[_Series, float]) -> None:
-        if self._ended.is_set():
-            return
+        gauges: dict[Metric, Any] = {}
         try:
-            make = _gauge_maker()
-            if make is None:
-                return
-            for (metric, tags), value in values.items():
-                if metric not in self._gauges:
-                    self._gauges[metric] = make(metric)
-                self._gauges[metric].set(value, tags=dict(zip(metric.tags, tags, strict=True)))
+            while not self._ended.wait(REFRESH_S):
+                if (make := _gauge_maker()) is None:
+                    continue
+                for (metric, tags), value in list(self.values.items()):
+                    if metric not in gauges:
+                        gauges[metric] = make(metric)
+                    gauges[metric].set(value, tags=dict(zip(metric.tags, tags, strict=True)))
         except Exception as error:  # whatever it is: a study is not about its metrics
-            self._ended.set()
             logging.getLogger(__name__).warning("no metrics are sent from now on: %r", error)
 
 

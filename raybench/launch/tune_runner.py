@@ -218,17 +218,10 @@ class TuneRunner:
             return trial.ended or GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
         timeout_s = trial.task.request.timeout_s
         limit_s = START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S
-        late_s = monotonic() - trial.began - limit_s
-        if late_s <= 0:
+        if monotonic() - trial.began <= limit_s:
             return None
-        while self._hear(POLL_S):  # this process may have been stopped, and the mailbox has the outcome
-            pass
-        trial.ended = trial.ended or Outcome("timeout", timeout_s, f"not done after {timeout_s:g} s")
-        trial.kill()
-        if late_s <= CLOSE_S:
-            return None
-        self._leave_tune()  # which would keep the trial's places
-        return trial.ended
+        self._leave_tune()  # which would keep the trial's places; what the mailbox still has is heard
+        return trial.ended or Outcome("timeout", timeout_s, f"not done after {timeout_s:g} s")
 
     def _hear(self, timeout_s: float) -> bool:
         """Tell the trial its next message; whether there was one of any within ``timeout_s``."""

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import platform
 import re
-import resource
 import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 from scipy.stats import quantile_test
 
 import raybench
 from raybench.machine import environment, gpus, host
 from raybench.machine import network as net
 from raybench.machine.environment import few
-from raybench.machine.host import virtualization
 
 Status = Literal["ok", "unused", "warning", "missing"]
 
@@ -161,52 +155,6 @@ def topology() -> Iterator[Check]:
     yield judged("peer-to-peer", not without, connections + lacks, "nvidia-smi topo -p2p r")
 
 
-_BUSY_SAMPLE_S = 0.3
-_BUSY_PERCENT = 20.0
-
-
-def busy() -> Iterator[Check]:
-    """The load, other processes that work, and processes on the GPUs."""
-    usable, load = host.usable_cores(), os.getloadavg()[0]
-    mend = "wait until the load is below half the cores, or stop what is running"
-    text = f"load average {load:.2f} on {usable} usable cores"
-    yield judged("busy", load < 0.5 * usable, text, mend)
-    for process, percent in _busy_processes():
-        yield Check(
-            "busy",
-            "warning",
-            f"process {process.pid} ({_process_name(process.pid)}) takes {percent:.0f}% of a core",
-            f"stop it if it is yours: kill {process.pid}",
-        )
-    for pid, place in gpus.graphics().processes:
-        text = f"process {pid} ({_process_name(pid)}) is on GPU {place}"
-        yield Check("busy", "warning", text, f"stop it if it is yours: kill {pid}")
-
-
-def _busy_processes() -> list[tuple[psutil.Process, float]]:
-    """Other processes that worked more than a share of the sample, the busiest first."""
-    processes = [process for process in psutil.process_iter() if process.pid != os.getpid()]
-    _percents(processes)  # of which psutil takes the difference
-    time.sleep(_BUSY_SAMPLE_S)
-    busy = [(process, percent) for process, percent in _percents(processes) if percent > _BUSY_PERCENT]
-    return sorted(busy, key=lambda pair: -pair[1])
-
-
-def _percents(processes: list[psutil.Process]) -> list[tuple[psutil.Process, float]]:
-    found = []
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            found.append((process, float(process.cpu_percent())))
-    return found
-
-
-def _process_name(pid: int) -> str:
-    try:
-        return str(psutil.Process(pid).name())
-    except psutil.Error:
-        return "of another container or user"
-
-
 def network() -> Iterator[Check]:
     """The interfaces that gloo and NCCL will take."""
     for library, variable, interface in (
@@ -231,24 +179,7 @@ def network() -> Iterator[Check]:
             yield Check(name, "ok", f"{interface[0]} ({interface[1]}), {why}{note}")
 
 
-_MIN_OPEN_FILES = 4096  # Ray's processes and the workers' sockets; Ray itself recommends 65536
 _MIN_SHARED_BYTES = GIB
-_MIN_DISK_BYTES = 2 * GIB
-_WORKER_BYTES = GIB  # torch, Ray and a small model in one process
-
-
-def memory() -> Iterator[Check]:
-    """Main memory and the container's limit."""
-    total, limit = host.total_memory_bytes(), host.memory_limit_bytes()
-    available = int(psutil.virtual_memory().available)
-    text = f"{as_size(available)} available of {as_size(total)}"
-    if limit is not None:
-        text += f"; the container's limit is {as_size(limit)}"
-        available = min(available, limit)
-    text += f"; a worker needs about {as_size(_WORKER_BYTES)}"
-    workers = available // _WORKER_BYTES
-    mend = f"python -m raybench.study scaling --world-sizes {'1' if workers < 2 else f'1,{workers}'}"
-    yield judged("memory", workers >= host.usable_cores(), text, mend)
 
 
 def shared_memory() -> Iterator[Check]:
@@ -259,35 +190,8 @@ def shared_memory() -> Iterator[Check]:
         return
     usage = shutil.disk_usage(path)
     text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}, for Ray and DataLoader processes"
-    in_docker = virtualization() in ("docker", "podman")
-    mend = "docker run --shm-size=8g ..." if in_docker else "sudo mount -o remount,size=8G /dev/shm"
+    mend = "sudo mount -o remount,size=8G /dev/shm; of a container: docker run --shm-size=8g ..."
     yield judged("shared memory", usage.free >= _MIN_SHARED_BYTES, text, mend)
-
-
-def disks() -> Iterator[Check]:
-    """The disk of this directory and the one of temporary files."""
-    places = {"disk (here)": Path.cwd(), "disk (temp)": Path(tempfile.gettempdir())}
-    for name, path in places.items():
-        usage = shutil.disk_usage(path)
-        text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}"
-        if not os.access(path, os.W_OK):
-            mend = "python -m raybench.study scaling --output DIR" if "here" in name else "export TMPDIR=DIR"
-            yield Check(name, "warning", f"{path} cannot be written", mend)
-            continue
-        # Ray warns from 95% on, and stores nothing on the disk any more.
-        is_enough = usage.free >= max(_MIN_DISK_BYTES, 0.05 * usage.total)
-        yield judged(name, is_enough, text, f"du -xh --max-depth=1 {path} | sort -h | tail")
-
-
-def open_files() -> Iterator[Check]:
-    """How many files and sockets a process may have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        yield Check("open files", "ok", "without limit")
-        return
-    most = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
-    text = f"at most {soft} in a process, Ray needs some thousands with many workers"
-    yield judged("open files", soft >= _MIN_OPEN_FILES, text, f"ulimit -n {most}")
 
 
 def ray() -> Iterator[Check]:
@@ -374,7 +278,7 @@ def examine(with_workers: bool = True) -> list[Check]:
     With ``with_workers`` two workers start, for some 5 s.
     """
     looks: list[Callable[[], Iterator[Check]]] = [
-        software, devices, topology, busy, network, memory, shared_memory, disks, open_files, ray,
+        software, devices, topology, network, shared_memory, ray,
     ]  # fmt: skip
     if with_workers:
         looks.append(all_reduce)

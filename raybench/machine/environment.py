@@ -18,7 +18,7 @@ import raybench
 from raybench.errors import printable
 from raybench.machine import gpus, host
 from raybench.machine.gpus import Gpu
-from raybench.machine.host import DeviceKind, virtualization
+from raybench.machine.host import DeviceKind
 from raybench.machine.network import rdma_devices
 
 PACKAGES = (
@@ -58,7 +58,6 @@ class Environment(BaseModel):
     hostname: str = Field(description="name of the host")
     os: str = Field(description="name and version of the distribution")
     kernel: str = Field(description="release of the kernel")
-    virtualization: str | None = Field(None, description="container or hypervisor, where cheaply known")
     cpu_model: str = Field(description="name of the processor")
     cores: int = Field(description="logical cores of the host")
     usable_cores: int = Field(description="cores that affinity and the container's quota leave, whole ones")
@@ -118,7 +117,6 @@ def capture() -> Environment:
         hostname=socket.gethostname(),
         os=_distribution(),
         kernel=platform.release(),
-        virtualization=virtualization(),
         cpu_model=host.cpu_model(),
         cores=os.cpu_count() or 1,
         usable_cores=host.usable_cores(),

@@ -67,8 +67,6 @@ class Graphics:
     peer_to_peer: tuple[tuple[bool | None, ...], ...] = ()
     driver_version: str | None = None
     cuda_version: str | None = None
-    # Process ids on the GPUs with the GPU's place in ``gpus``; a container may hide those outside it.
-    processes: tuple[tuple[int, int], ...] = ()
 
 
 def graphics() -> Graphics:
@@ -89,11 +87,6 @@ def graphics() -> Graphics:
             peer_to_peer=tuple(tuple(_reads_peer(pynvml, a, b) for b in handles) for a in handles),
             driver_version=_answer(pynvml.nvmlSystemGetDriverVersion),
             cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-            processes=tuple(
-                (int(process.pid), place)
-                for place, handle in enumerate(handles)
-                for process in _answer(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
-            ),
         )
     except Exception:  # a device that fell off its bus fails in any of these
         return Graphics()

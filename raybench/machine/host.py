@@ -227,21 +227,6 @@ def available_memory_bytes() -> int:
     return max(left, 0)
 
 
-def virtualization() -> str | None:
-    """A container or hypervisor that can be told without asking another program."""
-    if Path("/run/.containerenv").exists():
-        return "podman"
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return "kubernetes"
-    if Path("/.dockerenv").exists():
-        return "docker"
-    if "SINGULARITY_CONTAINER" in os.environ or "APPTAINER_CONTAINER" in os.environ:
-        return "apptainer"
-    if first_match(Path("/proc/cpuinfo"), r"^flags\s*:.*\b(hypervisor)\b"):
-        return read(Path("/sys/class/dmi/id/sys_vendor")) or "virtual machine"
-    return None
-
-
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 

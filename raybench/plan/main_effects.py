@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,7 @@ PAIR = 0.05  # of what two values do together, in addition to what each does alo
 NOISE = 0.03  # of one trial's estimate, drift from trial to trial included
 GIVEN_UP = 2  # failures of a value that was never measured
 
-MOST_LISTED = 4096  # settings among which every one is looked at
-NUM_DRAWN = 1024  # at random from a larger space
-NUM_NEAR = 4  # of the best so far, whose neighbours in one knob are looked at in a larger space
+MOST_LISTED = 4096  # settings; in a larger space any open one is suggested, at random
 
 Array = NDArray[np.float64]
 
@@ -148,24 +146,26 @@ class MainEffectsSampler(BaseSampler):
             return {}
         known = _Known(self._space, study.get_trials(deepcopy=False))
         random = np.random.default_rng([self._seed, len(known.tried)])
+        if math.prod(map(len, self._space.values.values())) > MOST_LISTED:
+            every = self._space.values.items()
+            drawn = (
+                {name: values[random.integers(len(values))] for name, values in every}
+                for _ in range(MOST_LISTED)
+            )
+            return next(filter(self._is_open, itertools.chain(drawn, self._space.points())), {})
         signs = np.array([1.0 if each is StudyDirection.MAXIMIZE else -1.0 for each in study.directions])
         known.weigh(signs * random.dirichlet(np.ones(len(signs))))  # one objective: its sign
-        candidates = self._candidates(known, random)
+        candidates = self._candidates(known)
         for place in known.order(candidates, random) if candidates else ():
             if self._is_open(candidates[place]):
                 return candidates[place]
         return next(filter(self._is_open, self._space.points()), {})
 
-    def _candidates(self, known: _Known, random: np.random.Generator) -> list[Parameters]:
-        """Those with at most one value that was never tried; from a larger space some of them."""
-        values = self._space.values
-        if math.prod(map(len, values.values())) <= MOST_LISTED:
-            listed: Iterator[Parameters] = self._space.points()
-        else:
-            listed = itertools.chain(known.neighbours(), known.drawn(random))
+    def _candidates(self, known: _Known) -> list[Parameters]:
+        """Those with at most one value that was never tried."""
         tried = {tuple(point.values()) for point in known.tried}
-        found = {tuple(point.values()): point for point in listed if known.num_new(point) <= 1}
-        return [point for key, point in found.items() if key not in tried]
+        points = (point for point in self._space.points() if known.num_new(point) <= 1)
+        return [point for point in points if tuple(point.values()) not in tried]
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -204,23 +204,6 @@ class _Known:
     def num_new(self, point: Parameters) -> int:
         """How many of its values were never tried."""
         return sum(value not in self._values[name] for name, value in point.items())
-
-    def neighbours(self) -> Iterator[Parameters]:
-        """Of the best so far: what differs in one knob."""
-        for place in np.argsort(-self._logs, kind="stable")[:NUM_NEAR]:
-            best = self._measured[place]
-            for name, values in self._space.values.items():
-                for value in values:
-                    yield {**best, name: value}
-
-    def drawn(self, random: np.random.Generator) -> Iterator[Parameters]:
-        """Combinations of values that were tried."""
-        tried = {
-            name: [value for value in values if value in self._values[name]] or list(values)
-            for name, values in self._space.values.items()
-        }
-        for _ in range(NUM_DRAWN):
-            yield {name: values[random.integers(len(values))] for name, values in tried.items()}
 
     def order(self, candidates: Sequence[Parameters], random: np.random.Generator) -> list[int]:
         """The places of the candidates, the most promising first; of equals any."""

@@ -38,7 +38,6 @@ class NoteKind(Enum):
     NOT_REACHED = auto()  # for want of time: ``number`` of ``total``, ``requests``, ``combinations``
     NOT_PLANNED = auto()  # what was left out is not known: the study cannot be planned again (``reason``)
     NO_ROOM = auto()  # nodes are gone (``reason``): ``requests`` or ``changes``, else the rest of the stage
-    NO_PROFILE = auto()  # ``requests`` were measured before a profile was requested
     ALL_FAIL = auto()  # the default has crashed wherever it was tried (``reason``), and nothing has completed
     NO_BATCH_FITS = auto()
     SPACE_EXHAUSTED = auto()  # ``number`` of ``total`` suggestions made: there are no others

@@ -426,8 +426,6 @@ class Plan:
         changed: dict[str, Any] = {"profile": False, "timeout_seconds": self._timeout_s(*settings)}
         if role != "verification":  # which is visited once
             half_width = asked_half_width(asked, self.device) * math.sqrt(asked.visits)
-            if role == "search" and self.study.search.half_width is not None:
-                half_width = self.study.search.half_width
             rounds = max(LEAST_MEASURED, math.ceil(asked.min_rounds / asked.visits))
             changed |= {"half_width": min(round(half_width, 4), WIDEST), "min_rounds": rounds}
         return asked.model_copy(update=changed)

@@ -34,8 +34,7 @@ SCHEMA_VERSION = "1.2"
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host
 #: timeout: it took longer than it may
-#: crashed: an exception, a worker that died, or variables of `[environment]` with which no worker group
-#:   starts, as one with others does
+#: crashed: an exception, or a worker that died
 #: invalid: it cannot be had as requested, or what was measured means nothing (a loss that is not finite)
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[

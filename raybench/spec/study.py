@@ -155,10 +155,6 @@ class SearchSpec(Model):
         65536, description='the largest that batch_size = "max" tries, as batch_size counts'
     )
     minimum_gain: Fraction = Field(0.02, description="relative; less is as good")
-    half_width: Fraction | None = Field(
-        None,
-        description="of a suggestion's interval, relative, as it is visited once; unset: as a visit's",
-    )
 
 
 COMPILING = 3.0  # times ``timeout_seconds``: every rank compiles, for minutes where the model is large

@@ -76,14 +76,12 @@ def test_where_ray_dies_the_command_ends_with_the_report_and_a_code_of_its_own(t
 
 
 @pytest.mark.promise("killed driver")
-def test_a_driver_that_is_killed_has_an_exit_watcher_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_driver_that_is_killed_leaves_its_records_and_no_process(tmp_path: Path) -> None:
     write_study(tmp_path, BATCHES, "[1]", workload=SLOWLY)
     command = Command("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
     command.wait_for("samples/s")
     assert command.workers()
     command.send(signal.SIGKILL)
     assert command.wait(ENDS_S) == -signal.SIGKILL
-    assert command.survivors(ENDS_S, ignored=BY_THEMSELVES) == []  # what says the last words is over too
-    assert command.output.count(GOES_ON) == 1
-    assert "raybench was ended from outside" in command.output
+    assert command.survivors(ENDS_S, ignored=BY_THEMSELVES) == []
     assert {record["state"] for record in read_records(tmp_path)} == {"complete"}

@@ -8,7 +8,6 @@ FIELDS = {
     "measure.half_width": 0.9,
     "measure.steps": 1,
     "measure.warmup_steps": 1,
-    "search.half_width": 0.9,
     "measure.visits": 1,
 }
 BRIEFLY = tuple(word for field, value in FIELDS.items() for word in ("--set", f"{field}={value}"))

@@ -1,4 +1,4 @@
-"""Is there a head at an address? Whatever else may be there is told in a line."""
+"""Does a head answer at an address?"""
 
 from __future__ import annotations
 
@@ -55,23 +55,15 @@ def refusal(address: str) -> str:
     return line
 
 
-def test_a_head_says_its_settings_first() -> None:
+def test_a_head_answers() -> None:
     with answering(SETTINGS_OF_GRPC) as address:
         await_head(address, limit_s=5)
-
-
-@pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"no"])
-def test_another_program_is_no_head(words: bytes) -> None:
-    with answering(words) as address:
-        line = refusal(address)
-    # a program that leaves at once may reset what was said to it
-    assert "what answers there is not a Ray cluster's head" in line or "Connection reset" in line
 
 
 def test_who_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ONE_TRY_S", 0.01)
     with answering(None) as address:
-        assert "nothing answers there, tried for 0.1 s" in refusal(address)
+        assert "timed out, tried for 0.1 s" in refusal(address)
 
 
 def test_nobody_there() -> None:

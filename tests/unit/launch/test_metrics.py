@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from raybench.launch import metrics
-from raybench.launch.metrics import EFFICIENCY, LEFT, METRICS, TRIALS, Metric, RayMetrics
+from raybench.launch.metrics import LEFT, METRICS, TRIALS, Metric, RayMetrics
 
 UNITS = ("_seconds", "_ratio", "_bytes_per_second", "_samples_per_second")
 COUNTS = ("trials", "trials_done", "trials_planned")
@@ -58,76 +58,69 @@ def test_names_have_a_prefix_and_their_unit_as_prometheus_asks() -> None:
     assert set(METRICS) == every
 
 
-def test_what_is_set_is_sent_at_once_and_again(ray: Ray) -> None:
+def send(sent: RayMetrics, monkeypatch: pytest.MonkeyPatch, rounds: int = 1) -> None:
+    """As the thread does, without its waits."""
+    ended = iter([*[False] * rounds, True])
+    monkeypatch.setattr(sent, "_ended", SimpleNamespace(wait=lambda seconds: next(ended)))
+    sent._repeat()
+
+
+def test_what_is_set_is_sent_again_and_again(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = RayMetrics()
     sent.set(TRIALS, 3, study="mine", state="complete")
     sent.set(LEFT, 12.5, study="mine")
-    first = [
+    send(sent, monkeypatch, rounds=2)
+    once = [
         ("raybench_trials", 3, {"study": "mine", "state": "complete"}),
         ("raybench_left_seconds", 12.5, {"study": "mine"}),
     ]
-    assert ray.sent == first
-    sent.refresh()
-    assert ray.sent == [*first, *first]
+    assert ray.sent == once * 2
     assert sorted(ray.made) == ["raybench_left_seconds", "raybench_trials"]  # each once
 
 
-def test_before_ray_is_connected_values_are_kept(ray: Ray) -> None:
+def test_before_ray_is_connected_values_are_kept(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     """A local cluster starts with the first trial, after the study has begun to tell."""
     ray.connected, sent = False, RayMetrics()
     sent.set(LEFT, 12.5, study="mine")
     sent.set(LEFT, 11.5, study="mine")
-    sent.refresh()
+    send(sent, monkeypatch)
     assert ray.made == ray.sent == []
     ray.connected = True
-    sent.refresh()
+    send(sent, monkeypatch)
     assert ray.sent == [("raybench_left_seconds", 11.5, {"study": "mine"})]
 
 
 @pytest.mark.parametrize("unknown", [None, float("nan"), float("inf")])
-def test_what_is_not_known_is_no_longer_sent(ray: Ray, unknown: float | None) -> None:
+def test_what_is_not_known_is_no_longer_sent(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch, unknown: float | None
+) -> None:
     sent = RayMetrics()
     sent.set(LEFT, 12.5, study="mine")
     sent.set(LEFT, unknown, study="mine")
-    ray.sent.clear()
-    sent.refresh()
+    send(sent, monkeypatch)
     assert ray.sent == []
 
 
-def test_a_thread_repeats_the_values_until_the_end(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_sends_the_values_until_the_end(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "REFRESH_S", 0.01)
     with RayMetrics() as sent:
         sent.set(LEFT, 12.5, study="mine")
         assert ray.four.wait(30)
-    ended = len(ray.sent)
-    sent.set(LEFT, 11.5, study="mine")  # what comes late, after the end of Ray perhaps, is not sent
-    assert len(ray.sent) == ended
     assert "raybench-metrics" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_ray_that_takes_no_metrics_fails_nothing_and_is_said_once(
-    ray: Ray, caplog: pytest.LogCaptureFixture
+    ray: Ray, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ray.error = RuntimeError("no agent answers")
-    with caplog.at_level(logging.WARNING), RayMetrics() as sent:
-        sent.set(LEFT, 12.5, study="mine")
-        sent.set(TRIALS, 1, study="mine", state="oom")
-        sent.refresh()
+    ray.error, sent = RuntimeError("no agent answers"), RayMetrics()
+    sent.set(LEFT, 12.5, study="mine")
+    sent.set(TRIALS, 1, study="mine", state="oom")
+    with caplog.at_level(logging.WARNING):
+        send(sent, monkeypatch, rounds=3)
     assert ray.sent == []
     assert [record.getMessage() for record in caplog.records] == [
         "no metrics are sent from now on: RuntimeError('no agent answers')"
     ]
-
-
-def test_the_newest_series_are_kept_up(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_SERIES", 3)
-    sent = RayMetrics()
-    tags = {"study": "mine", "world_size": "2", "strategy": "ddp"}
-    for number in (1, 2, 3, 1, 4):
-        sent.set(EFFICIENCY, number / 10, setting=f"batch {number}", **tags)
-    ray.sent.clear()
-    sent.refresh()
-    assert [tags["setting"] for _, _, tags in ray.sent] == ["batch 3", "batch 1", "batch 4"]
 
 
 def test_ray_is_never_imported_to_send(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ import raybench
 from raybench.driver.groups import Groups
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, RequestError
-from raybench.launch.cluster import Cluster, core_output, refusal_words
+from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.runtime_env import runtime_environment
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
@@ -274,30 +273,6 @@ def test_a_cluster_of_its_own_is_described_without_ray() -> None:
     found = Cluster().resources(WorkerNeeds("cpu", 1))
     assert isinstance(found, Resources)
     assert found.num_nodes == 1
-
-
-# --- a token that is missing or wrong
-
-SAID = b"gcs_client.cc:210: Failed to get cluster ID: Unauthenticated: RPC error: InvalidAuthToken: Auth\n"
-
-
-@pytest.mark.parametrize(
-    ("mode", "told"),
-    [
-        ("", "no token was sent: put the head's ~/.ray/auth_token here and set RAY_AUTH_MODE=token"),
-        ("token", "the token that was sent is another one: put the head's ~/.ray/auth_token here"),
-    ],
-)
-def test_a_refused_token_is_told_in_a_line(
-    mode: str, told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    with core_output() as said:
-        os.write(2, SAID * 3)  # as Ray's core does, by attempt
-        assert refusal_words(said(), "Failed to connect") == f"it asks for a token, and {told}"
-    os.write(2, b"and back\n")
-    assert capfd.readouterr().err == "and back\n"
-    assert refusal_words("", "Failed to connect") == ""
 
 
 # --- what travels

@@ -16,7 +16,7 @@ from raybench.errors import ClusterBusyError, GroupLostError
 from raybench.launch import tune_runner, tune_trial
 from raybench.launch.cluster import Cluster, Suffice
 from raybench.launch.liveness import DEATH_NOTICE_S
-from raybench.launch.tune_runner import CLOSE_S, TuneRunner, TuneTrial, nodes_of
+from raybench.launch.tune_runner import TuneRunner, TuneTrial, nodes_of
 from raybench.launch.tune_trial import metrics
 from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
 from raybench.machine.host import WorkerNeeds
@@ -188,40 +188,30 @@ def late_by(seconds: float, clock: Clock) -> None:
     clock.now += request().timeout_s + deadlines_s + seconds
 
 
-def test_a_trial_that_keeps_no_deadline_is_ended(runner: TuneRunner, clock: Clock, fake_ray: FakeRay) -> None:
-    trial = under_way(runner, clock)
-    late_by(1.0, clock)
-    assert runner._ended(trial) is None
-    assert fake_ray.killed == []  # its process in Tune has not told of itself
-    trial.hear(Started("its process"))
-    assert runner._ended(trial) is None
-    assert set(fake_ray.killed) == {"its process"}
-    trial.over = clock.now
-    ended = runner._ended(trial)
-    assert isinstance(ended, Outcome)
-    assert ended.state == "timeout"
+def test_a_trial_that_keeps_no_deadline_is_ended_and_tune_with_it(
+    runner: TuneRunner, clock: Clock, fake_ray: FakeRay
+) -> None:
+    tuning = runner._tuning
+
+    def play() -> None:
+        assert runner._trial is not None
+        runner._trial.hear(Started("its process"))
+        late_by(1.0, clock)
+
+    fake_ray.meanwhile = play
+    assert runner.run(request(), lambda progress: None).state == "timeout"
+    assert fake_ray.killed == ["its process", "mailbox"]  # what starts late finds none
+    runner.start(2, {})
+    assert runner._tuning is not tuning
 
 
 def test_an_outcome_that_is_heard_late_counts(runner: TuneRunner, clock: Clock, fake_ray: FakeRay) -> None:
     trial = under_way(runner, clock)
     fake_ray.told = [Message(1, Progress("measure")), Message(1, Outcome("invalid", 3.0, "planted"))]
     late_by(1.0, clock)  # as after a stop of the driver
-    runner._ended(trial)
-    trial.over = clock.now
     ended = runner._ended(trial)
     assert isinstance(ended, Outcome)
     assert ended.state == "invalid"
-
-
-def test_a_trial_that_nothing_ends_is_given_up_and_tune_with_it(
-    runner: TuneRunner, clock: Clock, fake_ray: FakeRay
-) -> None:
-    tuning = runner._tuning
-    fake_ray.meanwhile = lambda: late_by(CLOSE_S + 1.0, clock)
-    assert runner.run(request(), lambda progress: None).state == "timeout"
-    assert fake_ray.killed == ["mailbox"]  # what starts late finds none
-    runner.start(2, {})
-    assert runner._tuning is not tuning
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
@@ -297,7 +287,7 @@ def test_a_trial_whose_node_is_gone_while_its_workers_start_is_told_of(
 def test_a_trial_waits_for_its_own_places_and_not_for_the_largest_groups(
     runner: TuneRunner, clock: Clock, fake_ray: FakeRay
 ) -> None:
-    fake_ray.meanwhile = lambda: late_by(CLOSE_S + 1.0, clock)
+    fake_ray.meanwhile = lambda: late_by(1.0, clock)
     for size in (4, 7):
         runner.start(8, {})  # of all world sizes the largest
         runner.run(request(world_size=size), lambda progress: None)

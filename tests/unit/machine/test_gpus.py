@@ -48,7 +48,6 @@ def paper_driver(**changes):
         "nvmlDeviceGetMaxPcieLinkWidth": unsupported,
         "nvmlDeviceGetComputeMode": lambda handle: 3 if handle == "gpu2" else 0,
         "nvmlDeviceGetMigMode": unsupported,
-        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [SimpleNamespace(pid=7)] * (handle == "gpu1"),
         "nvmlDeviceGetTopologyCommonAncestor": lambda a, b: 50,
         "nvmlDeviceGetP2PStatus": lambda a, b, index: 0 if {a, b} == {"gpu0", "gpu1"} else 4,
         "nvmlDeviceGetNvLinkState": lambda handle, link: handle != "gpu2" and link < 2,
@@ -74,7 +73,6 @@ def test_gpus_their_links_and_what_they_do_not_tell(paper, monkeypatch):
     assert found.links == (("X", "NV2", "SYS"), ("NV2", "X", "SYS"), ("SYS", "SYS", "X"))
     assert found.peer_to_peer == ((None, True, False), (True, None, False), (False, False, None))
     assert (found.driver_version, found.cuda_version) == ("570.1", "12.8")
-    assert found.processes == ((7, 1),)
     assert len(capture().gpus) == 3
     assert json.loads(capture().model_dump_json())["gpu_links"][0] == ["X", "NV2", "SYS"]
 
