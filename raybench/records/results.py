@@ -316,19 +316,6 @@ class ProbeResult(Frozen):
     fixed_memory_bytes: tuple[Bytes, ...] | None = None
 
 
-class GradientNorms(Frozen):
-    """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
-
-    #: samples of a small batch
-    small_batch: Count
-    #: squared norm of its gradient, mean over the small batches
-    small_square: Ratio
-    #: samples of all small batches together
-    big_batch: Count
-    #: squared norm of their averaged gradient
-    big_square: Ratio
-
-
 class Epoch(Frozen):
     """One pass over the training samples, all ranks together."""
 
@@ -356,8 +343,6 @@ class Epoch(Frozen):
     test_samples: Samples | None = None
     #: time of the evaluation, in s
     evaluation_s: Duration | None = None
-    #: squared norms of gradients, for the gradient noise scale
-    noise: tuple[GradientNorms, ...] = ()
 
     @model_validator(mode="after")
     def _has_samples(self) -> Self:
@@ -437,7 +422,7 @@ class TrainingResult(Frozen):
     stopped_by: Pruned | None = None
     #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: memory of each rank, as the device (on CPUs the process) counts it; on GPUs in the first epoch
+    #: memory of each rank, as the device (on CPUs the process) counts it
     device_memory_bytes: tuple[Bytes, ...] | None = None
     #: busy share of each rank's device while training, 0 to 1
     device_utilization: tuple[Duration | None, ...] = ()

@@ -74,7 +74,6 @@ class TrainingSpec(Model):
     save_model: Switch = Field(
         False, description="keep each trained model: models/ in the results, as safetensors"
     )
-    noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
     timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this time, in s")
 
     def learning_rate_factor(self, global_batch: int, reference_batch: int, world_size: int) -> float:

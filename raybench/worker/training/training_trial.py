@@ -24,7 +24,6 @@ from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
 from raybench.worker.training.epoch_batches import MOST_SEEDS, PRIME, state_preserved
-from raybench.worker.training.gradient_noise import GradientNoise
 from raybench.worker.training.passes import (
     LearningRates,
     Passes,
@@ -66,13 +65,12 @@ class TrainingTrial:
         self._saved = SavedTraining(self._at_work, device, checkpoints)
         self._model_name = f"{MODELS}/{request.trial_id}"
         self._model_place = results / self._model_name if results else None
-        self._peaks: list[MemoryPeak] = []  # after each epoch
-        self._driven_peaks: list[list[int]] = []  # of the devices that dp drives
+        self._memory = MemoryPeak(None, None)  # since the first epoch, at the end of the last
+        self._driven_memory: tuple[int, ...] = ()  # of the devices that dp drives
         self._workload = build(config.workload, config.data, config.seed)
         self._passes = Passes(request, self._at_work, device, self._workload)
         check_model_fits(config, self._workload, team, cache)
         self._models = self._make_models(cache)
-        self._noise = GradientNoise(request, self._at_work, self._passes.train_batches, self._models)
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
@@ -127,12 +125,10 @@ class TrainingTrial:
         config, team, missing = self._request.config, self._at_work, dict[str, str]()
         if metric_of(self._workload) is None:
             missing["accuracy"] = "the workload has no metric(output, batch)"
-        if self._noise.missing:
-            missing["noise_scale"] = self._noise.missing
         own = (
-            max((peak.torch for peak in self._peaks if peak.torch is not None), default=None),
-            max((peak.device for peak in self._peaks if peak.device is not None), default=None),
-            tuple(max(peaks) for peaks in zip(*self._driven_peaks, strict=True)),
+            self._memory.torch,
+            self._memory.device,
+            self._driven_memory,
             fmean(self._passes.utilization) if self._passes.utilization else None,
         )
         torchs, devices, driven, utilization = zip(*team.gather(own), strict=True)
@@ -228,7 +224,7 @@ class TrainingTrial:
         return stepper
 
     def _epoch(self, stepper: Stepper, rates: LearningRates, number: int) -> Epoch:
-        """Train, evaluate, look at the noise; the same record on every rank."""
+        """Train and evaluate; the same record on every rank."""
         sums, num_steps = self._passes.train(stepper, rates, number)
         self._broadcast_buffers(stepper)
         epoch = Epoch(
@@ -250,12 +246,8 @@ class TrainingTrial:
                 "evaluation_s": max(of_rank.seconds for of_rank in sums),
             }
             epoch = epoch.model_copy(update=evaluated)
-        self._peaks.append(self._device.memory_peak())
-        self._driven_peaks.append(self._device.peaks_of(self._models.dp_devices))
-        if self._spec.noise_scale:
-            epoch = epoch.model_copy(update={"noise": self._noise.after(stepper, number, num_steps)})
-        # what raybench looks at in addition is not the training's, and the next epoch must not pay for it
-        self._device.reset_peak(self._models.dp_devices, at_once=True)
+        self._memory = self._device.memory_peak()
+        self._driven_memory = tuple(self._device.peaks_of(self._models.dp_devices))
         return epoch
 
     def _broadcast_buffers(self, stepper: Stepper) -> None:

@@ -1,4 +1,4 @@
-"""What training trials amount to: parity of accuracy, times, the noise scale."""
+"""What training trials amount to: parity of accuracy, times."""
 
 import pytest
 
@@ -111,10 +111,8 @@ def test_what_is_not_evaluated_or_not_reached_is_unknown():
     assert run_of(None, 0.8, target=0.75).time_to_target_s == 15.0
 
 
-def test_planted_epoch_times_and_noise_are_found():
-    plan, records = trained_study(
-        FakeLearning(variance=96.0, squared_gradient=2.0), knobs={"batch_size": [32, 96]}
-    )
+def test_planted_epoch_times_are_found():
+    plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 96]})
     results = analyse(plan.study, records)
     found, runner = results.training, FakeRunner()
     assert found is not None
@@ -123,17 +121,6 @@ def test_planted_epoch_times_and_noise_are_found():
     speedup = found.comparisons[0].epoch_speedup
     assert speedup is not None
     assert speedup.low <= truth <= speedup.high
-    scale = found.noise_scale
-    assert scale is not None
-    assert (scale.first, scale.last) == pytest.approx((48.0, 48.0))
-    assert scale.num_runs == sum(len(group.runs) for group in found.groups)
-    for each in found.goodput:  # (phi + B0) / (phi + B), B0 = 32
-        batch = each.record.config.global_batch_size
-        assert each.statistical_efficiency.value == pytest.approx(80 / (48 + batch))
-        assert each.goodput_samples_per_s.value == pytest.approx(
-            each.throughput_samples_per_s.value * 80 / (48 + batch)
-        )
-    assert {each.record.config.global_batch_size for each in found.goodput} == {32, 64, 96, 192}
 
 
 def test_training_leaves_the_rest_of_the_analysis_as_it_is():
