@@ -426,8 +426,6 @@ class TrainingResult(Frozen):
     device_memory_bytes: tuple[Bytes, ...] | None = None
     #: busy share of each rank's device while training, 0 to 1
     device_utilization: tuple[Duration | None, ...] = ()
-    #: the largest difference of a weight between two ranks, at the end
-    weights_difference: Ratio | None = None
     #: where the trained model is, below the results directory; null: it was not kept
     model: str | None = None
     #: what could not be had, each with the reason

@@ -249,9 +249,6 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
     if any(each.group.stopped_by for each in shown):
         words.append("What was stopped early is compared after its last epoch.")
-    differences = [run.result.weights_difference or 0.0 for run in runs]
-    if max(differences) > 0:
-        words.append(f"Largest difference of a weight between two ranks at the end: {max(differences):.3g}.")
     skipped = sum(epoch.skipped_steps for run in runs for epoch in run.epochs)
     if skipped:
         steps = sum(epoch.steps for run in runs for epoch in run.epochs)

@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import TrainingRequest
@@ -108,16 +107,10 @@ class TrainingTrial:
             if self._stopped_by(epochs) is not None:
                 break
         detach()
-        result = self._result(epochs, stepper, setup_s, resumed_after)
+        result = self._result(epochs, setup_s, resumed_after)
         return self._with_model(result, stepper) if self._spec.save_model else result
 
-    def _result(
-        self,
-        epochs: Sequence[Epoch],
-        stepper: Stepper,
-        setup_s: float,
-        resumed_after: int,
-    ) -> TrainingResult:
+    def _result(self, epochs: Sequence[Epoch], setup_s: float, resumed_after: int) -> TrainingResult:
         """The same on every rank that trains. A collective call.
 
         Under dp only the leader does: of the other devices it knows what torch counts.
@@ -132,15 +125,7 @@ class TrainingTrial:
             fmean(self._passes.utilization) if self._passes.utilization else None,
         )
         torchs, devices, driven, utilization = zip(*team.gather(own), strict=True)
-        strategy, sleeping = config.setting.strategy, config.world_size - team.size
-        difference = None
-        if strategy in ONE_COPY:
-            if config.world_size > 1:
-                missing["weights_difference"] = ONE_COPY[strategy]
-        elif team.size > 1:
-            difference = _weights_difference(stepper, team)
-            if not math.isfinite(difference):
-                difference, missing["weights_difference"] = None, "a weight is not finite"
+        sleeping = config.world_size - team.size
         return TrainingResult(
             epochs=tuple(epochs),
             global_batch_size=config.global_batch_size,
@@ -151,7 +136,6 @@ class TrainingTrial:
             peak_memory_bytes=driven[0] or all_known(torchs),
             device_memory_bytes=None if sleeping else all_known(devices),
             device_utilization=(*utilization, *(None,) * sleeping),
-            weights_difference=difference,
             missing=missing,
         )
 
@@ -255,21 +239,3 @@ class TrainingTrial:
         buffers = [buffer.data for buffer in stepper.module.buffers()]
         if self._at_work.size > 1 and buffers:
             self._at_work.broadcast(buffers)
-
-
-ONE_COPY = {  # strategies of which no weight is held twice
-    "fsdp": "each rank holds its own shard, no weight is held twice",
-    "dp": "the leader holds the weights, the other devices get them in every step",
-}
-
-
-def _weights_difference(stepper: Stepper, team: Team) -> float:
-    """The largest difference of one weight between two ranks; not finite where a weight is not."""
-    differences = [0.0]
-    for parameter in stepper.module.parameters():
-        high, low = parameter.detach().clone(), parameter.detach().clone()
-        dist.all_reduce(high, dist.ReduceOp.MAX, group=team.data)
-        dist.all_reduce(low, dist.ReduceOp.MIN, group=team.data)
-        if high.numel():
-            differences.append(float((high - low).abs().max()))
-    return sum(differences) if any(map(math.isnan, differences)) else max(differences)

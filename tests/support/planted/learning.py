@@ -50,7 +50,6 @@ class FakeLearning:
             setup_s=1.0,
             device_memory_bytes=(costs.memory_bytes,) * config.world_size,
             device_utilization=(0.9,) * config.world_size,
-            weights_difference=0.0 if config.world_size > 1 else None,
         )
 
     def _final_accuracy(self, config: Configuration, random: np.random.Generator) -> float:
