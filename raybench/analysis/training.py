@@ -78,10 +78,9 @@ class TrainedRun:
         return self.epochs[-1].test_accuracy
 
     @property
-    def best_epoch(self) -> int | None:
+    def best_epoch(self) -> int:
         """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
-        best = max(learning_curve(self.epochs), key=lambda scored: scored[1], default=None)
-        return best[0] if best else None
+        return max(learning_curve(self.epochs), key=lambda scored: scored[1])[0]
 
     @property
     def converged_epoch(self) -> int | None:
@@ -358,9 +357,9 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     )
 
 
-def _noise_points(accuracies: Sequence[float], test_samples: int | None) -> float:
+def _noise_points(accuracies: Sequence[float], test_samples: int) -> float:
     """Half of the 95% interval of a difference of two accuracies of one seed, each a share p of n samples."""
-    if not accuracies or not test_samples:
+    if not accuracies:
         return 0.0
     p = fmean(accuracies)
     return POINTS * NORMAL_95 * sqrt(2 * p * (1 - p) / test_samples)

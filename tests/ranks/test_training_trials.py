@@ -70,7 +70,7 @@ ASKED: dict[str, TrainingRequest] = {
     "alone": request_for(1, 16),
     "together": request_for(2, 8, save_model=True),  # 50 samples in steps of 16: the last has 2
     "accumulated": request_for(2, 4, setting={"gradient_accumulation": 2}),  # its last micro-batches: empty
-    "odd": request_for(2, 7, {"train": 43, "test": 9}, test_batch_size=2),  # the last step has 1 sample
+    "odd": request_for(2, 7, {"train": 43, "test": 9}),  # the last step has 1 sample
     "few": request_for(2, 8, {"train": 3, "test": 1}),
     "random": request_for(2, 8, RANDOM, epochs=4),
     "sharded": request_for(2, 8, setting={"strategy": "fsdp"}, save_model=True),

@@ -211,7 +211,10 @@ class TrainingTrial:
         """Train and evaluate; the same record on every rank."""
         sums, num_steps = self._passes.train(stepper, rates, number)
         self._broadcast_buffers(stepper)
-        epoch = Epoch(
+        evaluated = self._passes.evaluate(stepper)
+        self._memory = self._device.memory_peak()
+        self._driven_memory = tuple(self._device.peaks_of(self._models.dp_devices))
+        return Epoch(
             epoch=number,
             steps=num_steps,
             skipped_steps=sums[0].skipped_steps,
@@ -220,19 +223,11 @@ class TrainingTrial:
             train_loss=mean_loss(sums),
             train_correct=correct_predictions(sums),
             train_s=max(of_rank.seconds for of_rank in sums),
+            test_loss=mean_loss(evaluated),
+            test_correct=correct_predictions(evaluated),
+            test_samples=sum(of_rank.samples for of_rank in evaluated),
+            evaluation_s=max(of_rank.seconds for of_rank in evaluated),
         )
-        if self._spec.is_evaluated(number):
-            sums = self._passes.evaluate(stepper)
-            evaluated = {
-                "test_loss": mean_loss(sums),
-                "test_correct": correct_predictions(sums),
-                "test_samples": sum(of_rank.samples for of_rank in sums),
-                "evaluation_s": max(of_rank.seconds for of_rank in sums),
-            }
-            epoch = epoch.model_copy(update=evaluated)
-        self._memory = self._device.memory_peak()
-        self._driven_memory = tuple(self._device.peaks_of(self._models.dp_devices))
-        return epoch
 
     def _broadcast_buffers(self, stepper: Stepper) -> None:
         """The leader's running means and variances for all: what is evaluated is one model."""

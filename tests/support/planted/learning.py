@@ -67,10 +67,9 @@ class FakeLearning:
         noise: Noise,
         random: np.random.Generator,
     ) -> Epoch:
-        config, training = request.config, request.training
+        config = request.config
         step_s = truth(costs, config)["step_time_s"]
         steps = -(-self.num_train // config.global_batch_size)
-        is_evaluated = training.is_evaluated(number)
         return Epoch(
             epoch=number,
             steps=steps,
@@ -79,10 +78,10 @@ class FakeLearning:
             train_loss=1 - accuracy,
             train_correct=round(accuracy * self.num_train),
             train_s=(steps * step_s + costs.restart_s) * math.exp(noise.block * random.standard_normal()),
-            test_loss=1 - accuracy if is_evaluated else None,
-            test_correct=round(accuracy * self.num_test) if is_evaluated else None,
-            test_samples=self.num_test if is_evaluated else None,
-            evaluation_s=0.2 * steps * step_s if is_evaluated else None,
+            test_loss=1 - accuracy,
+            test_correct=round(accuracy * self.num_test),
+            test_samples=self.num_test,
+            evaluation_s=0.2 * steps * step_s,
         )
 
     def _shares(self, world_size: int) -> tuple[int, ...]:

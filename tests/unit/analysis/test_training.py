@@ -23,10 +23,10 @@ def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun
             learning_rate=0.1,
             train_loss=1.0,
             train_s=10.0 if number == 1 else 4.0,
-            test_loss=None if accuracy is None else 1.0 - accuracy,
+            test_loss=1.0 - (accuracy or 0.0),
             test_correct=None if accuracy is None else round(accuracy * 1000),
-            test_samples=None if accuracy is None else 1000,
-            evaluation_s=None if accuracy is None else 1.0,
+            test_samples=1000,
+            evaluation_s=1.0,
         )
         for number, accuracy in enumerate(accuracies, start=1)
     )
@@ -103,12 +103,12 @@ def test_epoch_times_far_apart_still_have_an_interval_above_0():
         assert 0 < group.total_s.low < group.total_s.value < group.total_s.high
 
 
-def test_what_is_not_evaluated_or_not_reached_is_unknown():
+def test_what_has_no_accuracy_or_is_not_reached_is_unknown():
     assert run_of(None, 0.6, target=0.75).time_to_target_s is None
     assert run_of(None, 0.6).time_to_target_s is None
     assert run_of(None, None).final_accuracy is None
-    assert run_of(None, None).best_epoch is None
-    assert run_of(None, 0.8, target=0.75).time_to_target_s == 15.0
+    assert run_of(None, None).best_epoch == 1  # by the loss
+    assert run_of(0.5, 0.8, target=0.75).time_to_target_s == 16.0
 
 
 def test_planted_epoch_times_are_found():
