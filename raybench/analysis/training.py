@@ -1,17 +1,11 @@
-"""Trained models: runs, the seeds of one setting together, goodput over batches, and all groups.
-
-The gradient noise scale: McCandlish et al. (2018), "An empirical model of large-batch training", appendix
-A.1: from the squared norms of gradients at two batch sizes follow unbiased estimates of the squared length of
-the true gradient and of the trace of the per-sample covariance, S; B_simple = S / |G|^2. Goodput: Qiao et al.
-(2021), "Pollux" (OSDI), section 3, as AdaptDL computes it.
-"""
+"""Trained models: runs, the seeds of one setting together, and all groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from statistics import fmean, geometric_mean, median
+from statistics import fmean, geometric_mean
 
 from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.labels import difference_words
@@ -25,71 +19,19 @@ from raybench.analysis.stats.statistics import (
     Bounds,
     Estimate,
     geometric,
-    product,
     student,
-    unpaired_ratio,
     within,
 )
 from raybench.analysis.stats.verdict import Verdict, values_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.records.results import Epoch, GradientNorms, Pruned, TrainingResult, learning_curve
+from raybench.records.results import Epoch, Pruned, TrainingResult, learning_curve
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1
 GREW = 1.1  # times the loss of the first epoch: trainings that learn nothing vary by less
-
-
-@dataclass(frozen=True)
-class NoiseScale:
-    """Estimates of |G|^2 and S; either may be negative, being unbiased."""
-
-    squared_gradient: float
-    variance: float
-
-    @property
-    def samples(self) -> float | None:
-        """B_simple = S / |G|^2, in samples; None where noise hides the gradient or the variance."""
-        if self.squared_gradient <= 0 or self.variance < 0:
-            return None
-        return self.variance / self.squared_gradient
-
-
-def two_batch(norms: GradientNorms) -> NoiseScale:
-    """The estimates from one pair of batch sizes (McCandlish et al., equations A.1 and A.2)."""
-    small, big = norms.small_batch, norms.big_batch
-    squared = (big * norms.big_square - small * norms.small_square) / (big - small)
-    variance = (norms.small_square - norms.big_square) / (1 / small - 1 / big)
-    return NoiseScale(squared, variance)
-
-
-def mean_scale(measured: Sequence[GradientNorms]) -> NoiseScale | None:
-    """The means of the estimates of one epoch; None where there are none.
-
-    Numerator and denominator are averaged separately: the ratio of single estimates would be biased.
-    """
-    pairs = [two_batch(norms) for norms in measured]
-    if not pairs:
-        return None
-    return NoiseScale(fmean(each.squared_gradient for each in pairs), fmean(each.variance for each in pairs))
-
-
-def mean_efficiency(epochs: Sequence[Epoch], reference_batch: int, batch: int) -> float | None:
-    """Statistical efficiency of one run, the mean over its epochs; None where none has a measurement.
-
-    Progress of a sample at ``batch`` over that of one at ``reference_batch``: (phi + B0) / (phi + B) with the
-    noise scale phi = S / |G|^2, all in samples (Qiao et al. 2021, equation 6), where the learning rate grows
-    with the batch. It is 1 where noise hides the gradient (|G|^2 of 0 or less): leaving such epochs out would
-    favour small batches.
-    """
-    found = list[float]()
-    for scale in filter(None, (mean_scale(epoch.noise) for epoch in epochs)):
-        squared, variance = max(scale.squared_gradient, 0.0), max(scale.variance, 0.0)
-        if squared or variance:
-            found.append((variance + reference_batch * squared) / (variance + batch * squared))
-    return fmean(found) if found else None
 
 
 @dataclass(frozen=True)
@@ -136,10 +78,9 @@ class TrainedRun:
         return self.epochs[-1].test_accuracy
 
     @property
-    def best_epoch(self) -> int | None:
+    def best_epoch(self) -> int:
         """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
-        best = max(learning_curve(self.epochs), key=lambda scored: scored[1], default=None)
-        return best[0] if best else None
+        return max(learning_curve(self.epochs), key=lambda scored: scored[1])[0]
 
     @property
     def converged_epoch(self) -> int | None:
@@ -167,12 +108,6 @@ class TrainedRun:
             if target is not None and epoch.test_accuracy is not None and epoch.test_accuracy >= target:
                 return taken_s
         return None
-
-    @property
-    def noise_scales(self) -> list[float]:
-        """The gradient noise scale of each epoch in which it can be told, in samples."""
-        scales = filter(None, (mean_scale(epoch.noise) for epoch in self.epochs))
-        return [scale.samples for scale in scales if scale.samples is not None]
 
 
 @dataclass(frozen=True)
@@ -315,16 +250,6 @@ def _alone(value: float, n: int) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Goodput:
-    """Throughput and what of it is useful, of one measured trial."""
-
-    record: TrialRecord
-    throughput_samples_per_s: Estimate
-    statistical_efficiency: Estimate  # mean over the seeds
-    goodput_samples_per_s: Estimate  # the uncertainty of both is in it
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Several devices against one, or a changed setting against the default, after equally many epochs."""
 
@@ -342,23 +267,12 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class ScaleOverRuns:
-    """The gradient noise scale of some runs, in samples: medians, as one that learns nothing has millions."""
-
-    first: float  # in the first epoch
-    last: float  # in the last one
-    num_runs: int
-
-
-@dataclass(frozen=True)
 class TrainingResults:
     """What the training trials say."""
 
     groups: tuple[TrainedGroup, ...]  # one device first
     comparisons: tuple[Comparison, ...]  # of each setting, several devices against one
     changed: tuple[Comparison, ...]  # each setting but the default against it, on equally many devices
-    noise_scale: ScaleOverRuns | None  # None: it was not measured
-    goodput: tuple[Goodput, ...]  # empty where the learning rate does not grow with the batch, as it assumes
 
     @property
     def spec(self) -> TrainingSpec:
@@ -379,23 +293,6 @@ class TrainingResults:
         return next((each for each in self.changed if each.group is group), None)
 
 
-def goodput_ratio(base: Facts, training: TrainingResults, config: Configuration) -> Estimate | None:
-    """What ``config``, recommended for its samples/s, does to useful samples/s: over the default's.
-
-    Of one global batch both learn equally, and it is the ratio of throughputs. None where one of them is not
-    known, as of fewer than three seeds, and of the default itself.
-    """
-    record, known = base.reference_of(config), {id(each.record): each for each in training.goodput}
-    used, own = known.get(id(record)), known.get(id(base.default))
-    if used is None or own is None or used is own:
-        return None
-    if used.record.config.global_batch_size == own.record.config.global_batch_size:
-        return unpaired_ratio(used.throughput_samples_per_s, own.throughput_samples_per_s)
-    if used.statistical_efficiency.n < LEAST_VALUES:
-        return None
-    return unpaired_ratio(used.goodput_samples_per_s, own.goodput_samples_per_s)
-
-
 def analyse_training(base: Facts) -> TrainingResults | None:
     """All that follows from the training trials; None where none is complete."""
     runs = [TrainedRun(record) for record in base.records if record.training is not None]
@@ -410,36 +307,11 @@ def analyse_training(base: Facts) -> TrainingResults | None:
     ]
     defaults = {(group.world_size, group.strategy): group for group in groups if not group.changes}
     changed = [(group, defaults.get((group.world_size, group.strategy))) for group in groups if group.changes]
-    # a changed setting may have another batch: the scale is that of one
-    measured = [run for group in groups if not group.changes for run in group.runs if run.noise_scales]
-    first, last = ([run.noise_scales[end] for run in measured] for end in (0, -1))
     return TrainingResults(
         groups=tuple(groups),
         comparisons=tuple(compare(group, one) for group, one in pairs if one),
         changed=tuple(compare(group, default) for group, default in changed if default),
-        noise_scale=ScaleOverRuns(median(first), median(last), len(measured)) if measured else None,
-        goodput=tuple(_goodput(base, measured)),
     )
-
-
-def _goodput(base: Facts, runs: Sequence[TrainedRun]) -> list[Goodput]:
-    """Of every trial of the curve and of the search, by the ``runs`` that measured a noise scale."""
-    if not runs or runs[0].spec.learning_rate_scaling in ("none", "world_size"):
-        return []
-    reference_batch, records = runs[0].result.reference_batch, base.by_role("scaling", "search")
-    efficiencies = dict[int, Estimate | None]()
-    for batch in {record.config.global_batch_size for record in records}:
-        at_no_noise = reference_batch / batch  # and 1 at an infinite one
-        bounds = min(1.0, at_no_noise), max(1.0, at_no_noise)
-        values = (mean_efficiency(run.epochs, reference_batch, batch) for run in runs)
-        efficiencies[batch] = over_seeds(values, bounds)
-    found = []
-    for record in records:
-        rate = base.scaling(record).throughput_samples_per_s
-        efficiency = efficiencies[record.config.global_batch_size]
-        if efficiency is not None:
-            found.append(Goodput(record, rate, efficiency, product(rate, efficiency)))
-    return sorted(found, key=lambda each: (each.record.config.world_size, each.record.config.batch_size))
 
 
 def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
@@ -485,9 +357,9 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     )
 
 
-def _noise_points(accuracies: Sequence[float], test_samples: int | None) -> float:
+def _noise_points(accuracies: Sequence[float], test_samples: int) -> float:
     """Half of the 95% interval of a difference of two accuracies of one seed, each a share p of n samples."""
-    if not accuracies or not test_samples:
+    if not accuracies:
         return 0.0
     p = fmean(accuracies)
     return POINTS * NORMAL_95 * sqrt(2 * p * (1 - p) / test_samples)

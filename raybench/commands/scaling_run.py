@@ -193,7 +193,7 @@ def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | Non
     if study.training is None or samples is None:
         return None
     train, test = samples
-    return train + EVALUATION_COST * test / study.training.evaluate_every
+    return train + EVALUATION_COST * test
 
 
 def _refuse_ranks(study: Study) -> None:

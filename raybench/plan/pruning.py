@@ -27,15 +27,12 @@ def pruned_after(request: TrainingRequest, epochs: Sequence[Epoch]) -> Pruned | 
     if request.pruner == "none" or not epochs or epochs[-1].epoch == spec.epochs:
         return None
     last, own = epochs[-1].epoch, learning_curve(epochs)
-    if not own or own[-1][0] != last:  # not evaluated
-        return None
     study = optuna.create_study(
         study_name="training", direction="maximize", pruner=_pruner(request.pruner, spec.epochs)
     )
     for peer in request.peers:
-        if peer:
-            _, trial = _replayed(study, peer)
-            study.tell(trial, peer[-1][1])
+        _, trial = _replayed(study, peer)
+        study.tell(trial, peer[-1][1])
     should_prune, _ = _replayed(study, own)
     compared = 1 + sum(any(epoch == last for epoch, _ in peer) for peer in request.peers)
     return Pruned(epoch=last, pruner=request.pruner, compared=compared) if should_prune else None

@@ -313,19 +313,6 @@ class ProbeResult(Frozen):
     fixed_memory_bytes: tuple[Bytes, ...] | None = None
 
 
-class GradientNorms(Frozen):
-    """Squared norms of the gradients of one big batch and of the small ones that it consists of."""
-
-    #: samples of a small batch
-    small_batch: Count
-    #: squared norm of its gradient, mean over the small batches
-    small_square: Ratio
-    #: samples of all small batches together
-    big_batch: Count
-    #: squared norm of their averaged gradient
-    big_square: Ratio
-
-
 class Epoch(Frozen):
     """One pass over the training samples, all ranks together."""
 
@@ -345,16 +332,14 @@ class Epoch(Frozen):
     train_correct: Samples | None = None
     #: time of training on the slowest rank, in s
     train_s: Seconds
-    #: mean over the test samples; null: not evaluated after this epoch
-    test_loss: Finite | None = None
-    #: correct predictions of the test samples
+    #: mean over the test samples
+    test_loss: Finite
+    #: correct predictions of the test samples; null: the workload has no `metric`
     test_correct: Samples | None = None
     #: number of test samples
-    test_samples: Samples | None = None
+    test_samples: Count
     #: time of the evaluation, in s
-    evaluation_s: Duration | None = None
-    #: squared norms of gradients, for the gradient noise scale
-    noise: tuple[GradientNorms, ...] = ()
+    evaluation_s: Duration
 
     @model_validator(mode="after")
     def _has_samples(self) -> Self:
@@ -362,7 +347,7 @@ class Epoch(Frozen):
             raise ValueError("samples: above 0 in all")
         if (self.train_correct or 0) > sum(self.samples):
             raise ValueError(f"train_correct: at most {sum(self.samples)} (received {self.train_correct})")
-        if (self.test_correct or 0) > (self.test_samples or 0):
+        if (self.test_correct or 0) > self.test_samples:
             raise ValueError(f"test_correct: at most {self.test_samples} (received {self.test_correct})")
         return self
 
@@ -374,14 +359,12 @@ class Epoch(Frozen):
     @property
     def test_accuracy(self) -> float | None:
         """Share of the test samples, 0 to 1."""
-        if self.test_correct is None or not self.test_samples:
-            return None
-        return self.test_correct / self.test_samples
+        return None if self.test_correct is None else self.test_correct / self.test_samples
 
     @property
     def elapsed_s(self) -> float:
         """Training and evaluation, as a user waits for them; what raybench measures beside is left out."""
-        return self.train_s + (self.evaluation_s or 0.0)
+        return self.train_s + self.evaluation_s
 
     def words(self, num_epochs: int) -> str:
         """One line: "epoch 2/3, train loss 0.2 (92.5%), test loss 0.23 (93.2%)", with accuracies."""
@@ -390,19 +373,14 @@ class Epoch(Frozen):
             ("train", self.train_loss, self.train_accuracy),
             ("test", self.test_loss, self.test_accuracy),
         ):
-            if loss is not None:
-                words += f", {name} loss {loss:.4g}" + ("" if accuracy is None else f" ({accuracy:.1%})")
+            words += f", {name} loss {loss:.4g}" + ("" if accuracy is None else f" ({accuracy:.1%})")
         return words
 
 
 def learning_curve(epochs: Sequence[Epoch]) -> LearningCurve:
-    """The scores of the evaluated ones of ``epochs``."""
+    """The scores of ``epochs``."""
     scores = ((each.epoch, each.test_accuracy, each.test_loss) for each in epochs)
-    return tuple(
-        (epoch, accuracy if accuracy is not None else -loss)
-        for epoch, accuracy, loss in scores
-        if loss is not None
-    )
+    return tuple((epoch, -loss if accuracy is None else accuracy) for epoch, accuracy, loss in scores)
 
 
 class Pruned(Frozen):
@@ -434,12 +412,10 @@ class TrainingResult(Frozen):
     stopped_by: Pruned | None = None
     #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: memory of each rank, as the device (on CPUs the process) counts it; on GPUs in the first epoch
+    #: memory of each rank, as the device (on CPUs the process) counts it
     device_memory_bytes: tuple[Bytes, ...] | None = None
     #: busy share of each rank's device while training, 0 to 1
     device_utilization: tuple[Duration | None, ...] = ()
-    #: the largest difference of a weight between two ranks, at the end
-    weights_difference: Ratio | None = None
     #: where the trained model is, below the results directory; null: it was not kept
     model: str | None = None
     #: what could not be had, each with the reason

@@ -13,7 +13,6 @@ from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.stats.verdict import Gain, Verdict
-from raybench.analysis.training import goodput_ratio
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
@@ -72,7 +71,7 @@ def _found(results: StudyResults) -> dict[str, list[str]]:
         "Why": _why(results),
         "What to change": _to_change(results)[:MOST_SENTENCES],
         "More devices": more_sentences(results.more_devices),
-        "Training": [*_training(results), *_goodput(results)],
+        "Training": _training(results),
         "Trust": _trust(results),
         "Failed": [failures_words(failed)] if failed else [],
     }
@@ -338,18 +337,6 @@ def _load_words(results: StudyResults, load: Finding) -> str:
 
 
 # --- what was trained
-
-
-def _goodput(results: StudyResults) -> list[str]:
-    """That the setting to use teaches less in a time than the default, however fast its steps are."""
-    use, training = results.recommendation, results.training
-    if use is None or training is None:
-        return []
-    ratio = goodput_ratio(results, training, use.config)
-    if ratio is None or ratio.high >= 1:
-        return []
-    times = f"{use.label} has {ratio.value:.2f} times the default's goodput"
-    return [f"{times}: faster steps that teach less"]
 
 
 def _training(results: StudyResults) -> list[str]:

@@ -38,7 +38,6 @@ from raybench.report.sections.settings import (
 from raybench.report.sections.training import (
     draw_training,
     epochs_table,
-    goodput_table,
     training_plot,
     training_table,
 )
@@ -149,7 +148,7 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
             "Training",
             drawn("training", "Training", training_plot(results), draw_training),
             (training_table({"": results}),),
-            (epochs_table(results), goodput_table(results)),
+            (epochs_table(results),),
         ),
         "published": Section("Published and measured", tables=(published_table(results),)),
         "failures": Section("What failed", tables=(failures_table(results),), level=later),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -34,10 +33,10 @@ class TrainingSpec(Model):
     """How a model is trained to an accuracy, on one device and on several."""
 
     epochs: PositiveInt = Field(3, description="passes over the training samples")
-    learning_rate_scaling: Literal["none", "linear", "square_root", "world_size"] = Field(
+    learning_rate_scaling: Literal["none", "linear", "world_size"] = Field(
         "none",
-        description="how the learning rate grows: with the ratio of global batch to reference batch, its "
-        "square root, or the number of devices whatever the batch",
+        description="how the learning rate grows: with the ratio of global batch to reference batch, or the "
+        "number of devices whatever the batch",
     )
     reference_batch: PositiveInt | None = Field(
         None,
@@ -45,12 +44,9 @@ class TrainingSpec(Model):
         "unset: those of one device",
     )
     warmup_epochs: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = Field(
-        0.0, description="epochs in which the learning rate rises evenly from 0 to the scaled one"
-    )
-    schedule: Literal["constant", "cosine"] = Field(
-        "constant",
-        description="of the learning rate after the warm-up; cosine falls to 0; constant without a warm-up "
-        "leaves it to the workload's scheduler, if it has one",
+        0.0,
+        description="epochs in which the learning rate rises evenly from 0 to the scaled one, at which it "
+        "stays; 0 leaves it to the workload's scheduler, if it has one",
     )
     seeds: Annotated[
         tuple[NonNegativeInt, ...], Field(min_length=1), BeforeValidator(_seeds), AfterValidator(no_repeats)
@@ -66,43 +62,22 @@ class TrainingSpec(Model):
     tolerance_points: PositiveFloat = Field(
         0.4, description="percentage points of accuracy within which two results are the same"
     )
-    evaluate_every: PositiveInt = Field(1, description="epochs from one evaluation to the next")
-    test_batch_size: PositiveInt | None = Field(
-        None, description="samples per device in an evaluation; unset: as in training"
-    )
     checkpoint: Switch = Field(True, description="write a checkpoint after each epoch, and go on from it")
     save_model: Switch = Field(
         False, description="keep each trained model: models/ in the results, as safetensors"
     )
-    noise_scale: Switch = Field(True, description="measure the gradient noise scale after each epoch")
     timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this time, in s")
 
     def learning_rate_factor(self, global_batch: int, reference_batch: int, world_size: int) -> float:
         """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.
 
-        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. Square root: Krizhevsky
-        (2014), "One weird trick for parallelizing convolutional neural networks", section 5. World size: also
-        where the devices share one global batch.
+        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. World size: also where the
+        devices share one global batch.
         """
-        ratio = global_batch / reference_batch
-        factors = {"none": 1.0, "linear": ratio, "square_root": math.sqrt(ratio), "world_size": world_size}
+        factors = {"none": 1.0, "linear": global_batch / reference_batch, "world_size": world_size}
         return factors[self.learning_rate_scaling]
 
-    @property
-    def has_schedule(self) -> bool:
-        """Whether the study changes the learning rate over the steps: else the workload's scheduler may."""
-        return self.warmup_epochs > 0 or self.schedule != "constant"
-
-    def schedule_factor(self, step: int, steps_per_epoch: int) -> float:
+    def warmup_factor(self, step: int, steps_per_epoch: int) -> float:
         """Share of the scaled learning rate that optimizer step ``step`` (from 0) takes."""
         warmup = round(self.warmup_epochs * steps_per_epoch)
-        if step < warmup:
-            return (step + 1) / warmup
-        if self.schedule == "constant":
-            return 1.0
-        rest = max(self.epochs * steps_per_epoch - warmup, 1)
-        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / rest))
-
-    def is_evaluated(self, epoch: int) -> bool:
-        """Whether the model is evaluated after ``epoch`` (from 1)."""
-        return epoch == self.epochs or epoch % self.evaluate_every == 0
+        return (step + 1) / warmup if step < warmup else 1.0

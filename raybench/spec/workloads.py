@@ -43,24 +43,18 @@ class VisionSpec(Model):
 
     name: Literal["vision"] = Field(description="vision")
     model: str = Field("resnet18", description="a classifier of torchvision.models, by its name there")
-    data_set: Literal["cifar10", "fashion_mnist", "image_folder"] = Field(
-        "cifar10", description="the images; image_folder: DIR/train/CLASS/*.png and DIR/test/CLASS/*.png"
-    )
+    data_set: Literal["cifar10", "fashion_mnist"] = Field("cifar10", description="the images")
     input: Literal["synthetic", "real"] = Field(
         "synthetic", description="random images of the data set's shape, or the images themselves"
     )
-    image_size: PositiveInt | None = Field(
-        None, description="pixels a side; unset: as in the data set (image_folder: 224)"
-    )
+    image_size: PositiveInt | None = Field(None, description="pixels a side; unset: as in the data set")
     num_classes: PositiveInt | None = Field(None, description="classes; unset: as in the data set")
     small_image_stem: Switch | None = Field(
         None,
         description="ResNets: a 3x3 stem of stride 1 without pooling; unset: for images below 64 pixels",
     )
     augment: Switch = Field(True, description="random crop and flip of training images (real input)")
-    samples: PositiveInt | None = Field(
-        None, description="training images to use: the first ones, of folders evenly spread ones"
-    )
+    samples: PositiveInt | None = Field(None, description="training images to use: the first ones")
     test_samples: PositiveInt | None = Field(None, description="the same for the test images")
 
 

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from raybench.errors import RequestError
-from raybench.workloads.data_files import evenly_spread, sample_count
+from raybench.workloads.data_files import sample_count
 from raybench.workloads.published_images import open_arrays
 
 Sample = tuple[torch.Tensor, int]
 NUM_CHANNELS = 3
-RESIZED_PER_CROP = 256 / 224  # of an image of a test, as the ImageNet models are evaluated
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
@@ -86,74 +81,3 @@ class ArrayImages(Dataset[Sample]):
         images, labels = self._stored.arrays
         prepared = self._prepare(torch.from_numpy(images[indices]))
         return list(zip(prepared.unbind(), labels[indices].tolist(), strict=True))
-
-
-class FolderImages(Dataset[Sample]):
-    """Image files in one folder for each class, decoded when they are read.
-
-    ``samples`` takes that many images, spread evenly over the list, which is sorted by class.
-    """
-
-    def __init__(self, root: Path, split: str, size: int, augment: bool, samples: int | None = None) -> None:
-        from torchvision.transforms import v2
-
-        self.classes, files = class_folders(root / split)
-        self._files = [files[place] for place in evenly_spread(len(files), samples, split)]
-        crop = (
-            [v2.RandomResizedCrop(size), v2.RandomHorizontalFlip()]
-            if augment and split == "train"
-            else [v2.Resize(round(size * RESIZED_PER_CROP)), v2.CenterCrop(size)]
-        )
-        # cropped while it is PIL's: decoded bytes that the crop leaves out are never made a tensor
-        self._prepare = v2.Compose(
-            [
-                *crop,
-                v2.PILToTensor(),
-                v2.ToDtype(torch.float32, scale=True),
-                v2.Normalize(IMAGENET_MEAN, IMAGENET_STD),
-            ]
-        )
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, index: int) -> Sample:
-        """A float image of shape (3, size, size) and its class number; ``OSError`` names a bad file."""
-        file, label = self._files[index]
-        try:
-            with Image.open(file) as image:
-                decoded = image.convert("RGB")
-        except (OSError, SyntaxError, ValueError) as error:  # Pillow's, for all that it cannot decode
-            raise OSError(f"{file} cannot be decoded: {_reason(error)}") from error
-        return self._prepare(decoded), label
-
-
-@lru_cache(maxsize=8)
-def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """The classes and the image files, each with its class number; remembered for the process's later trials.
-
-    Raises ``RequestError`` for no folders, a class without images, or a class whose first image is none.
-    """
-    from torchvision.datasets import ImageFolder
-
-    try:
-        images = ImageFolder(str(folder))
-    except OSError as error:
-        raise RequestError(
-            f"data: {folder} with one folder of images for each class: {str(error).splitlines()[0]}"
-        ) from error
-    opened = set[int]()  # classes of which an image was opened
-    for file, label in images.samples:
-        if label not in opened:
-            opened.add(label)
-            try:
-                with Image.open(file):
-                    pass
-            except OSError as error:
-                raise RequestError(f"data: {file} is not an image: {_reason(error)}") from error
-    return tuple(images.classes), tuple(images.samples)
-
-
-def _reason(error: Exception) -> str:
-    # Pillow's message for an unknown format repeats the file's name
-    return "no known format" if isinstance(error, UnidentifiedImageError) else str(error).splitlines()[0]

@@ -1,4 +1,4 @@
-"""torchvision's classifiers on CIFAR-10, Fashion-MNIST, or folders of images."""
+"""torchvision's classifiers on CIFAR-10 or Fashion-MNIST."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from raybench.workloads.data_files import first_line
 from raybench.workloads.image_data_sets import (
     NUM_CHANNELS,
     ArrayImages,
-    FolderImages,
     Preparation,
     Sample,
-    class_folders,
 )
 from raybench.workloads.published_images import PUBLISHED_IMAGES
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-FOLDER_IMAGE_SIZE, FOLDER_CLASSES = 224, 1000  # ImageNet's, for synthetic images of a folder's shape
 SMALL_IMAGES = 64  # pixels a side, from which on a ResNet keeps its own stem
 
 
@@ -37,9 +34,8 @@ class Vision:
     def __init__(self, spec: VisionSpec, data: Path | None) -> None:
         """Raise ``RequestError`` for a name that is no classifier."""
         self._spec, self._data = spec, data
-        self._published = PUBLISHED_IMAGES.get(spec.data_set)
-        size_of_data_set = self._published.image_size if self._published else FOLDER_IMAGE_SIZE
-        self._size = spec.image_size or size_of_data_set
+        self._published = PUBLISHED_IMAGES[spec.data_set]
+        self._size = spec.image_size or self._published.image_size
         _check_name(spec.model)
 
     def check(self) -> None:
@@ -58,12 +54,8 @@ class Vision:
 
     @property
     def num_classes(self) -> int:
-        """As the study says, else as in the data set. Raises ``RequestError`` for folders not there."""
-        if self._spec.num_classes is not None:
-            return self._spec.num_classes
-        if self._published:
-            return self._published.num_classes
-        return len(self._folder_classes()) if self._spec.input == "real" else FOLDER_CLASSES
+        """As the study says, else as in the data set."""
+        return self._spec.num_classes or self._published.num_classes
 
     def model(self) -> nn.Module:
         """The classifier with random weights, without auxiliary outputs."""
@@ -90,11 +82,12 @@ class Vision:
         """
         spec, train = self._spec, split == "train"
         samples = spec.samples if train else spec.test_samples
-        if self._published is None:
-            self._check_classes(len(self._folder_classes()))
-            return FolderImages(self._folder(), split, self._size, spec.augment, samples)
         images, augment = self._published, spec.augment and train
-        self._check_classes(images.num_classes)
+        if self.num_classes < images.num_classes:
+            raise RequestError(
+                f"workload.num_classes: at least the {images.num_classes} of the data set "
+                f"(received {self.num_classes})"
+            )
         folder = images.array_folder(self._data)
         prepare = Preparation(images.mean, images.std, images.padding * augment, augment, self._size)
         return ArrayImages(folder, split, prepare, samples)
@@ -107,23 +100,6 @@ class Vision:
     def metric(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The number of correct predictions; ``output`` is the model's, of shape (size, classes)."""
         return (output.argmax(dim=1) == batch[1]).sum()
-
-    def _folder(self) -> Path:
-        if self._data is None:
-            raise RequestError(
-                "data: a directory with train/CLASS/*.png and test/CLASS/*.png "
-                "(received nothing: --data DIR says where)"
-            )
-        return self._data
-
-    def _folder_classes(self) -> tuple[str, ...]:
-        return class_folders(self._folder() / "train")[0]
-
-    def _check_classes(self, needed: int) -> None:
-        if self.num_classes < needed:
-            raise RequestError(
-                f"workload.num_classes: at least the {needed} of the data set (received {self.num_classes})"
-            )
 
 
 def _check_name(name: str) -> None:

@@ -467,7 +467,6 @@ NOWHERE = {
     r"train at most [\d.]+x": "the end of an interval",
     r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
-    r"[\d.]+x \[[^]]*\] the default's": "a ratio of goodputs",
 }
 
 

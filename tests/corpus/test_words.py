@@ -136,4 +136,3 @@ def test_what_decides_nothing_is_left_out_in_a_line(draw: Callable[[str], Drawn]
     drawn = draw("training")
     assert drawn.table("What if: predicted from one trial") is None
     assert "The prediction cannot tell other bucket sizes" in drawn.markdown
-    assert drawn.table("Goodput") is None

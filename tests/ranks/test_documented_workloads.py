@@ -55,7 +55,7 @@ def requests_of(study: Study) -> list[StudyRequest]:
     """On two devices a trial of steps, with all variants, and a training."""
     measure = study.measure.model_copy(update={"max_seconds": 1.0, "half_width": 0.9, "min_rounds": 3})
     assert study.training is not None
-    training = study.training.model_copy(update={"noise_scale": False, "checkpoint": False})
+    training = study.training.model_copy(update={"checkpoint": False})
     short = study.model_copy(update={"measure": measure, "training": training})
     plan = make_plan(short, Resources("cpu", 2, "a CPU"))
     steps = next(each.request for each in plan.trials() if each.request.config.world_size == 2)

@@ -69,7 +69,7 @@ def _training(fault: str) -> TrialRequest:
             setting=Setting(batch_size=8),
             world_size=2,
         ),
-        training=TrainingSpec(epochs=1, timeout_seconds=60.0, checkpoint=False, noise_scale=False),
+        training=TrainingSpec(epochs=1, timeout_seconds=60.0, checkpoint=False),
     )
 
 

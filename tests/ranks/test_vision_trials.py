@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 import pytest
 import torch.distributed as dist
-from PIL import Image
 
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest, Variant
@@ -73,14 +72,8 @@ READ = (("cifar10", {}), ("cifar10", ONE_LOADER), ("fashion_mnist", ONE_LOADER))
 
 
 @pytest.fixture(scope="module")
-def two(pair: Ranks, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def two(pair: Ranks, data_dir: Path) -> dict[str, list[Any]]:
     """What each rank returned, by what it was asked."""
-    folder = tmp_path_factory.mktemp("images")
-    for name in ("cat", "dog"):
-        (folder / "train" / name).mkdir(parents=True)
-        for number in range(8):
-            Image.new("RGB", (20, 20)).save(folder / "train" / name / f"{number}.png")
-    of_folder: dict[str, Any] = {"data_set": "image_folder", "image_size": 16, "samples": None}
     workers = [{"workers": number} for number in (0, 1)]
     asked: dict[str, tuple[Any, list[StepsRequest]]] = {
         "read": (rank_measures, [request_for(data_dir, setting=s, data_set=name) for name, s in READ]),
@@ -92,10 +85,6 @@ def two(pair: Ranks, data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -
         "few": (
             rank_measures,
             [request_for(data_dir, setting={"batch_size": 64, **each}, samples=100) for each in workers],
-        ),
-        "broken": (
-            rank_loses_its_images,
-            [request_for(folder, setting=each, **of_folder) for each in workers],
         ),
     }
     by_rank = pair.call(rank_answers, list(asked.values()))
@@ -159,24 +148,3 @@ def test_fewer_images_than_a_batch_make_the_trial_invalid(two):
         for result in results:
             assert result.state == "invalid"
             assert result.reason == "batch 64: each of 2 ranks has 50 samples of the 100"
-
-
-def rank_loses_its_images(*requests: StepsRequest) -> list[Outcome]:
-    """Every image of the folder breaks once the listing has been made."""
-    workload = build(requests[0].config.workload, requests[0].config.data)
-    assert len(workload.dataset("train"))  # type: ignore[attr-defined]
-    dist.barrier()
-    for file in Path(requests[0].config.data or "").rglob("*.png"):
-        file.write_bytes(b"broken")
-    dist.barrier()
-    return rank_measures(*requests)[0]
-
-
-def test_an_image_that_cannot_be_decoded_is_named_by_the_trial(two):
-    for results in two["broken"]:
-        for result in results:
-            assert result.state == "crashed"
-            assert not result.broken  # agreed on before the first collective
-            assert result.reason is not None
-            assert result.reason.startswith("rank 0: OSError: ")
-            assert result.reason.endswith(".png cannot be decoded: no known format")

@@ -22,7 +22,6 @@ samples = 128
 max_batch_size = 32
 [training]
 epochs = 3
-noise_scale = false
 """
 VARIANTS = {"plain", "concurrent", "local", "ddp", "replay"}
 

@@ -13,7 +13,6 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import (
     Comparison,
     EpochMeans,
-    Goodput,
     TrainedGroup,
     TrainingResults,
 )
@@ -39,7 +38,7 @@ from raybench.report.plot import (
     whole_numbers,
     write_title,
 )
-from raybench.report.table import NONE, Column, Heading, Table, devices, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Heading, Table, empty_table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -250,9 +249,6 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
     if any(each.group.stopped_by for each in shown):
         words.append("What was stopped early is compared after its last epoch.")
-    differences = [run.result.weights_difference or 0.0 for run in runs]
-    if max(differences) > 0:
-        words.append(f"Largest difference of a weight between two ranks at the end: {max(differences):.3g}.")
     skipped = sum(epoch.skipped_steps for run in runs for epoch in run.epochs)
     if skipped:
         steps = sum(epoch.steps for run in runs for epoch in run.epochs)
@@ -310,31 +306,6 @@ def _to_target(group: TrainedGroup) -> str:
         return "not reached"
     of_all = "" if mean.n == len(group.runs) else f" ({mean.n} of {len(group.runs)} seeds)"
     return f"{figures(mean.value)}{of_all}"
-
-
-def goodput_table(results: StudyResults) -> Table:
-    """Throughput and goodput of every measured batch; empty where it is not known."""
-    training = results.training
-    if training is None or training.noise_scale is None or not training.goodput:
-        return empty_table("Goodput")
-    columns: list[Column[Goodput]] = [
-        Column("devices", lambda each: devices(each.record), right=True),
-        Column("setting", lambda each: results.label(each.record)),
-        Column("global batch", lambda each: f"{each.record.config.global_batch_size:,}", right=True),
-        Column("throughput, samples/s", lambda each: interval(each.throughput_samples_per_s), right=True),
-        Column("statistical efficiency", lambda each: percent(each.statistical_efficiency), right=True),
-        Column("goodput, samples/s", lambda each: interval(each.goodput_samples_per_s), right=True),
-    ]
-    scale = training.noise_scale
-    caption = (
-        f"Gradient noise scale: {figures(scale.first)} samples in the first epoch, {figures(scale.last)} "
-        f"in the last (McCandlish et al. 2018; over {plural(scale.num_runs, 'training')}). "
-        f"Statistical efficiency: (scale + {training.reference_batch:,}) / (scale + batch), Qiao et al. "
-        "2021; goodput: throughput times this."
-    )
-    if any(each.statistical_efficiency.n < LEAST_VALUES for each in training.goodput):
-        caption += " Intervals are the throughput's, as fewer than three seeds were trained."
-    return make_table("Goodput", caption, columns, training.goodput)
 
 
 @dataclass(frozen=True)

@@ -75,10 +75,9 @@ class CPUDevice(Device):
         """Inside, torch's generator may be used; afterwards it is as it was."""
         return torch.random.fork_rng(devices=[])
 
-    def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
         """Forget the high-water mark of the resident set; where the kernel refuses, remember it."""
-        if not at_once:
-            _return_freed_memory()
+        _return_freed_memory()
         try:
             with open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123  (a kernel file)
                 file.write("5")

@@ -53,7 +53,6 @@ class CUDADevice(Device):
         self.torch_device = device
         self.ddp_device_ids: list[torch.device] | None = [device]
         self._own_precision = _Precision.now()
-        self._device_peak_known = True
         self._nvml: Any = None
         self._handle: Any = None
         self._nccl_log = nccl_log
@@ -116,11 +115,9 @@ class CUDADevice(Device):
         """Put this GPU's generator to where ``random_state`` found it."""
         torch.cuda.set_rng_state(state, self.torch_device)
 
-    def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
         """Forget earlier peaks, on further ``devices`` of this process too."""
-        if not at_once:
-            self.release_memory()
-        self._device_peak_known = not at_once
+        self.release_memory()
         for device in {self.torch_device.index, *devices}:
             torch.cuda.reset_peak_memory_stats(device)
 
@@ -130,8 +127,6 @@ class CUDADevice(Device):
         """
         device = self.torch_device
         peak = int(torch.cuda.max_memory_allocated(device))
-        if not self._device_peak_known:
-            return MemoryPeak(peak, None)
         free, total = torch.cuda.mem_get_info(device)
         others = max(int(total - free) - int(torch.cuda.memory_reserved(device)), 0)
         return MemoryPeak(peak, int(torch.cuda.max_memory_reserved(device)) + others)

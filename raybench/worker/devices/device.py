@@ -122,11 +122,10 @@ class Device(Protocol):
         """Put the device's own generator to where ``random_state`` found it."""
         return
 
-    def reset_peak(self, devices: Sequence[int] = (), *, at_once: bool = False) -> None:
+    def reset_peak(self, devices: Sequence[int] = ()) -> None:
         """Forget earlier peaks of memory, on further ``devices`` of this process too.
 
-        What was freed is returned first, or it counts as taken. ``at_once`` leaves it, so that the next
-        steps are not slowed by asking for it again: then a GPU's own peak is unknown.
+        What was freed is returned first, or it counts as taken.
         """
 
     def memory_peak(self) -> MemoryPeak:

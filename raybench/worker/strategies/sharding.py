@@ -182,18 +182,6 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
             part.copy_(placed_as(part, whole.detach()))
 
 
-def gather_weights(source: nn.Module, target: nn.Module) -> None:
-    """Give ``target``, which is not sharded, what a state_dict of ``source`` has. A collective call.
-
-    FSDP's state_dict has the shards themselves, also where gathered copies in bf16 stand in their place.
-    """
-    parts, wholes = source.state_dict(), target.state_dict()
-    with torch.no_grad():
-        for name, part in parts.items():
-            if isinstance(part, torch.Tensor):
-                wholes[name].copy_(_whole(part))
-
-
 def gathered(state: Any, *, keep: bool) -> Any:
     """A state_dict, or a part of one, with every sharded tensor whole and on the CPU.
 

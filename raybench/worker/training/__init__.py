@@ -1,1 +1,1 @@
-"""A training trial on one rank: epochs, evaluation, checkpoints, gradient noise."""
+"""A training trial on one rank: epochs, evaluation, checkpoints."""

@@ -81,10 +81,9 @@ class Passes:
 
     def evaluate(self, stepper: Stepper) -> list[Sums]:
         """Loss and correct predictions over the test samples, each counted once: the sums of every rank."""
-        size = self._spec.test_batch_size or self._config.batch_size
         steps = split(
             range(self._test.num_samples),
-            step_size=size * self._config.world_size,
+            step_size=self._config.batch_size * self._config.world_size,
             ranks=self._team.size,
             rank=self._team.rank,
             micro_batches=1,
@@ -207,7 +206,7 @@ class LearningRates:
     ) -> None:
         """``optimizer`` as it was made: its rates are those of one device at the reference batch.
 
-        ``own`` is the workload's schedule: it holds where the study asks for neither warm-up nor cosine.
+        ``own`` is the workload's schedule: it holds where the study asks for no warm-up.
         """
         self._spec, self._own = request.training, own
         self._base = [float(group["lr"]) for group in optimizer.param_groups]
@@ -215,8 +214,8 @@ class LearningRates:
 
     def set(self, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int) -> float:
         """Set the rates of optimizer step ``step``, from 0 over all epochs. Returns the first group's."""
-        factor = self._factor * self._spec.schedule_factor(step, steps_per_epoch)
-        base = self._own.rates(step) if self._own and not self._spec.has_schedule else self._base
+        factor = self._factor * self._spec.warmup_factor(step, steps_per_epoch)
+        base = self._own.rates(step) if self._own and not self._spec.warmup_epochs else self._base
         for group, rate in zip(optimizer.param_groups, base, strict=True):
             group["lr"] = rate * factor
         return base[0] * factor

@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import TrainingRequest
@@ -24,7 +23,6 @@ from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
 from raybench.worker.training.epoch_batches import MOST_SEEDS, PRIME, state_preserved
-from raybench.worker.training.gradient_noise import GradientNoise
 from raybench.worker.training.passes import (
     LearningRates,
     Passes,
@@ -66,13 +64,12 @@ class TrainingTrial:
         self._saved = SavedTraining(self._at_work, device, checkpoints)
         self._model_name = f"{MODELS}/{request.trial_id}"
         self._model_place = results / self._model_name if results else None
-        self._peaks: list[MemoryPeak] = []  # after each epoch
-        self._driven_peaks: list[list[int]] = []  # of the devices that dp drives
+        self._memory = MemoryPeak(None, None)  # since the first epoch, at the end of the last
+        self._driven_memory: tuple[int, ...] = ()  # of the devices that dp drives
         self._workload = build(config.workload, config.data, config.seed)
         self._passes = Passes(request, self._at_work, device, self._workload)
         check_model_fits(config, self._workload, team, cache)
         self._models = self._make_models(cache)
-        self._noise = GradientNoise(request, self._at_work, self._passes.train_batches, self._models)
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
@@ -110,16 +107,10 @@ class TrainingTrial:
             if self._stopped_by(epochs) is not None:
                 break
         detach()
-        result = self._result(epochs, stepper, setup_s, resumed_after)
+        result = self._result(epochs, setup_s, resumed_after)
         return self._with_model(result, stepper) if self._spec.save_model else result
 
-    def _result(
-        self,
-        epochs: Sequence[Epoch],
-        stepper: Stepper,
-        setup_s: float,
-        resumed_after: int,
-    ) -> TrainingResult:
+    def _result(self, epochs: Sequence[Epoch], setup_s: float, resumed_after: int) -> TrainingResult:
         """The same on every rank that trains. A collective call.
 
         Under dp only the leader does: of the other devices it knows what torch counts.
@@ -127,24 +118,14 @@ class TrainingTrial:
         config, team, missing = self._request.config, self._at_work, dict[str, str]()
         if metric_of(self._workload) is None:
             missing["accuracy"] = "the workload has no metric(output, batch)"
-        if self._noise.missing:
-            missing["noise_scale"] = self._noise.missing
         own = (
-            max((peak.torch for peak in self._peaks if peak.torch is not None), default=None),
-            max((peak.device for peak in self._peaks if peak.device is not None), default=None),
-            tuple(max(peaks) for peaks in zip(*self._driven_peaks, strict=True)),
+            self._memory.torch,
+            self._memory.device,
+            self._driven_memory,
             fmean(self._passes.utilization) if self._passes.utilization else None,
         )
         torchs, devices, driven, utilization = zip(*team.gather(own), strict=True)
-        strategy, sleeping = config.setting.strategy, config.world_size - team.size
-        difference = None
-        if strategy in ONE_COPY:
-            if config.world_size > 1:
-                missing["weights_difference"] = ONE_COPY[strategy]
-        elif team.size > 1:
-            difference = _weights_difference(stepper, team)
-            if not math.isfinite(difference):
-                difference, missing["weights_difference"] = None, "a weight is not finite"
+        sleeping = config.world_size - team.size
         return TrainingResult(
             epochs=tuple(epochs),
             global_batch_size=config.global_batch_size,
@@ -155,7 +136,6 @@ class TrainingTrial:
             peak_memory_bytes=driven[0] or all_known(torchs),
             device_memory_bytes=None if sleeping else all_known(devices),
             device_utilization=(*utilization, *(None,) * sleeping),
-            weights_difference=difference,
             missing=missing,
         )
 
@@ -228,10 +208,13 @@ class TrainingTrial:
         return stepper
 
     def _epoch(self, stepper: Stepper, rates: LearningRates, number: int) -> Epoch:
-        """Train, evaluate, look at the noise; the same record on every rank."""
+        """Train and evaluate; the same record on every rank."""
         sums, num_steps = self._passes.train(stepper, rates, number)
         self._broadcast_buffers(stepper)
-        epoch = Epoch(
+        evaluated = self._passes.evaluate(stepper)
+        self._memory = self._device.memory_peak()
+        self._driven_memory = tuple(self._device.peaks_of(self._models.dp_devices))
+        return Epoch(
             epoch=number,
             steps=num_steps,
             skipped_steps=sums[0].skipped_steps,
@@ -240,44 +223,14 @@ class TrainingTrial:
             train_loss=mean_loss(sums),
             train_correct=correct_predictions(sums),
             train_s=max(of_rank.seconds for of_rank in sums),
+            test_loss=mean_loss(evaluated),
+            test_correct=correct_predictions(evaluated),
+            test_samples=sum(of_rank.samples for of_rank in evaluated),
+            evaluation_s=max(of_rank.seconds for of_rank in evaluated),
         )
-        if self._spec.is_evaluated(number):
-            sums = self._passes.evaluate(stepper)
-            evaluated = {
-                "test_loss": mean_loss(sums),
-                "test_correct": correct_predictions(sums),
-                "test_samples": sum(of_rank.samples for of_rank in sums),
-                "evaluation_s": max(of_rank.seconds for of_rank in sums),
-            }
-            epoch = epoch.model_copy(update=evaluated)
-        self._peaks.append(self._device.memory_peak())
-        self._driven_peaks.append(self._device.peaks_of(self._models.dp_devices))
-        if self._spec.noise_scale:
-            epoch = epoch.model_copy(update={"noise": self._noise.after(stepper, number, num_steps)})
-        # what raybench looks at in addition is not the training's, and the next epoch must not pay for it
-        self._device.reset_peak(self._models.dp_devices, at_once=True)
-        return epoch
 
     def _broadcast_buffers(self, stepper: Stepper) -> None:
         """The leader's running means and variances for all: what is evaluated is one model."""
         buffers = [buffer.data for buffer in stepper.module.buffers()]
         if self._at_work.size > 1 and buffers:
             self._at_work.broadcast(buffers)
-
-
-ONE_COPY = {  # strategies of which no weight is held twice
-    "fsdp": "each rank holds its own shard, no weight is held twice",
-    "dp": "the leader holds the weights, the other devices get them in every step",
-}
-
-
-def _weights_difference(stepper: Stepper, team: Team) -> float:
-    """The largest difference of one weight between two ranks; not finite where a weight is not."""
-    differences = [0.0]
-    for parameter in stepper.module.parameters():
-        high, low = parameter.detach().clone(), parameter.detach().clone()
-        dist.all_reduce(high, dist.ReduceOp.MAX, group=team.data)
-        dist.all_reduce(low, dist.ReduceOp.MIN, group=team.data)
-        if high.numel():
-            differences.append(float((high - low).abs().max()))
-    return sum(differences) if any(map(math.isnan, differences)) else max(differences)

@@ -214,7 +214,7 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         _runner(7, learning=FakeLearning(num_train=20_000, per_device=-0.003)),
         workload=REAL,
         knobs={"batch_size": [64, 16]},
-        training={"epochs": 4, "seeds": 3, "target_accuracy": 0.7, "noise_scale": True},
+        training={"epochs": 4, "seeds": 3, "target_accuracy": 0.7},
         cost=PRICES,
     ),
     "sweep": lambda to: swept(

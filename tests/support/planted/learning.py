@@ -1,4 +1,4 @@
-"""How well a planted model learns: epochs with losses, accuracies, times and gradient norms."""
+"""How well a planted model learns: epochs with losses, accuracies and times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raybench.records.requests import Configuration, TrainingRequest
-from raybench.records.results import Epoch, GradientNorms, TrainingResult
+from raybench.records.results import Epoch, TrainingResult
 from tests.support.planted.hardware import StepCosts, truth
 from tests.support.planted.noise import Noise
 
@@ -18,8 +18,7 @@ class FakeLearning:
     """How well a model learns: accuracy rises to ``accuracy`` as 1 - e^(-epoch).
 
     ``per_device`` is what each further device adds to it, ``spread`` the standard deviation over seeds,
-    which one device and several share (``paired``, 0 to 1, of it). ``variance`` and ``squared_gradient``
-    are the S and |G|^2 of the gradient noise scale; norms are written without noise.
+    which one device and several share (``paired``, 0 to 1, of it).
     """
 
     accuracy: float = 0.8
@@ -28,8 +27,6 @@ class FakeLearning:
     paired: float = 0.9
     num_train: int = 1000
     num_test: int = 10_000
-    variance: float = 64.0
-    squared_gradient: float = 1.0
 
     def train(
         self, request: TrainingRequest, costs: StepCosts, noise: Noise, random: np.random.Generator
@@ -53,7 +50,6 @@ class FakeLearning:
             setup_s=1.0,
             device_memory_bytes=(costs.memory_bytes,) * config.world_size,
             device_utilization=(0.9,) * config.world_size,
-            weights_difference=0.0 if config.world_size > 1 else None,
         )
 
     def _final_accuracy(self, config: Configuration, random: np.random.Generator) -> float:
@@ -71,10 +67,9 @@ class FakeLearning:
         noise: Noise,
         random: np.random.Generator,
     ) -> Epoch:
-        config, training = request.config, request.training
+        config = request.config
         step_s = truth(costs, config)["step_time_s"]
         steps = -(-self.num_train // config.global_batch_size)
-        is_evaluated = training.is_evaluated(number)
         return Epoch(
             epoch=number,
             steps=steps,
@@ -83,24 +78,13 @@ class FakeLearning:
             train_loss=1 - accuracy,
             train_correct=round(accuracy * self.num_train),
             train_s=(steps * step_s + costs.restart_s) * math.exp(noise.block * random.standard_normal()),
-            noise=(self._norms(config),) if training.noise_scale else (),
-            test_loss=1 - accuracy if is_evaluated else None,
-            test_correct=round(accuracy * self.num_test) if is_evaluated else None,
-            test_samples=self.num_test if is_evaluated else None,
-            evaluation_s=0.2 * steps * step_s if is_evaluated else None,
+            test_loss=1 - accuracy,
+            test_correct=round(accuracy * self.num_test),
+            test_samples=self.num_test,
+            evaluation_s=0.2 * steps * step_s,
         )
 
     def _shares(self, world_size: int) -> tuple[int, ...]:
         return tuple(
             self.num_train // world_size + (r < self.num_train % world_size) for r in range(world_size)
-        )
-
-    def _norms(self, config: Configuration) -> GradientNorms:
-        small = config.batch_size
-        big = small * max(config.world_size, 2)
-        return GradientNorms(
-            small_batch=small,
-            small_square=self.squared_gradient + self.variance / small,
-            big_batch=big,
-            big_square=self.squared_gradient + self.variance / big,
         )

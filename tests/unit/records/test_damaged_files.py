@@ -21,7 +21,7 @@ def directory_of(kind: str, path: Path) -> tuple[bytes, ...]:
         asked: Any = study(measure={"min_rounds": 3}, scaling={"world_sizes": [1, 2]})
         records: Any = grid(asked, (1, 2), FakeRunner(seed=1))[0]
     elif kind == "trained":
-        training = {"epochs": 2, "seeds": 1, "noise_scale": True}
+        training = {"epochs": 2, "seeds": 1}
         plan, records = trained_study(FakeLearning(), training=training, measure={"min_rounds": 3})
         asked = plan.study
     else:

@@ -215,14 +215,6 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
     assert not any("Not in this code" in sentence for sentence in code.sentences)
 
 
-def test_faster_steps_that_teach_less_are_said_to() -> None:
-    """As a batch with half of the default's useful samples/s was a gain of 156% and nothing else."""
-    plan, records = trained_study(FakeLearning(), knobs={"batch_size": [32, 256]})
-    results = analyse(plan.study, records)
-    words = next(each.words for each in answer(results) if each.question == "Training")
-    assert re.search(r"Batch 256 has 0\.\d\d times the default's goodput: faster steps that teach", words)
-
-
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
     answer = answer_of(analyse(spec, grid(spec, [1, 2])[0]))

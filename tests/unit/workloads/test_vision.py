@@ -5,17 +5,14 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.transforms import v2
 
 from raybench.spec.workloads import VisionSpec
-from raybench.workloads import build, check
+from raybench.workloads import check
 from raybench.workloads.image_data_sets import (
     ArrayImages,
-    FolderImages,
     Preparation,
-    class_folders,
     random_crop,
 )
 from raybench.workloads.vision import Vision
@@ -34,18 +31,6 @@ def small(tmp_path):
     for split in ("train", "test"):
         np.save(tmp_path / f"{split}_images.npy", images)
         np.save(tmp_path / f"{split}_labels.npy", np.arange(5, dtype=np.uint8))
-    return tmp_path
-
-
-@pytest.fixture
-def folders(tmp_path):
-    """Image files: 4 of one class and 2 of another."""
-    class_folders.cache_clear()
-    for split in ("train", "test"):
-        for name, colour, count in (("cat", "red", 4), ("dog", "blue", 2)):
-            (tmp_path / split / name).mkdir(parents=True)
-            for number in range(count):
-                Image.new("RGB", (40, 30), colour).save(tmp_path / split / name / f"{number}.png")
     return tmp_path
 
 
@@ -101,7 +86,7 @@ def test_the_small_stem_means_nothing_to_others():
 
 @pytest.mark.parametrize(
     ("data_set", "size", "classes"),
-    [("cifar10", 32, 10), ("fashion_mnist", 28, 10), ("image_folder", 224, 1000)],
+    [("cifar10", 32, 10), ("fashion_mnist", 28, 10)],
 )
 def test_synthetic_images_have_the_data_sets_shape(data_set, size, classes):
     made = vision(data_set=data_set)
@@ -148,7 +133,7 @@ def test_images_too_small_for_the_model_are_refused(model, size, words):
     assert words in said
 
 
-@pytest.mark.parametrize("data_set", ["cifar10", "fashion_mnist", "image_folder"])
+@pytest.mark.parametrize("data_set", ["cifar10", "fashion_mnist"])
 def test_missing_data_is_refused_before_anything_starts(data_set, tmp_path):
     spec = VisionSpec(name="vision", data_set=data_set, input="real")
     for data in (None, str(tmp_path)):
@@ -242,41 +227,5 @@ def test_samples_are_the_first_training_images_only(data_dir):
     assert "workload.samples" in refusal(lambda: too_many.dataset("train"))
 
 
-def test_fewer_classes_than_the_data_has_are_refused(data_dir, folders):
+def test_fewer_classes_than_the_data_has_are_refused(data_dir):
     assert "workload.num_classes" in refusal(lambda: vision(data_dir, num_classes=9).dataset("train"))
-    made = vision(folders, data_set="image_folder", num_classes=1)
-    assert "at least the 2" in refusal(lambda: made.dataset("train"))
-
-
-def test_folders_of_images_are_read(folders):
-    made = build(
-        VisionSpec(name="vision", data_set="image_folder", input="real", image_size=16), str(folders)
-    )
-    for split in ("train", "test"):
-        dataset = made.dataset(split)
-        assert len(dataset) == 6
-        image, label = dataset[5]
-        assert (image.shape, label) == ((3, 16, 16), 1)
-        assert image[2, 8, 8] == pytest.approx((1 - 0.406) / 0.225)
-    assert made.model().fc.out_features == 2
-
-
-def test_samples_of_folders_come_from_every_class(folders):
-    dataset = FolderImages(folders, "train", 16, augment=False, samples=3)
-    assert [dataset[index][1] for index in range(3)] == [0, 0, 1]
-
-
-def test_damaged_folders_are_refused(folders):
-    (folders / "train" / "eel").mkdir()
-    spec = VisionSpec(name="vision", data_set="image_folder", input="real", num_classes=3)
-    assert "eel" in refusal(lambda: check(spec, str(folders)))
-    (folders / "train" / "eel" / "0.png").write_bytes(b"")
-    assert "0.png is not an image" in refusal(lambda: check(spec, str(folders)))
-
-
-def test_an_image_that_cannot_be_decoded_is_named_while_training(folders):
-    file = folders / "train" / "dog" / "1.png"
-    file.write_bytes(file.read_bytes()[:60])
-    dataset = FolderImages(folders, "train", 16, augment=True)
-    with pytest.raises(OSError, match=r"dog/1\.png cannot be decoded"):
-        dataset[5]

@@ -13,7 +13,7 @@ from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
 from raybench.report.comparison import write_comparison
 from raybench.report.document import make_sections
-from raybench.report.sections.training import epochs_table, goodput_table, training_plot, training_table
+from raybench.report.sections.training import epochs_table, training_plot, training_table
 from raybench.report.table import NONE
 from tests.support.planted import FakeLearning
 from tests.unit.studies import MACHINE, cured_study, grid, study, trained_study
@@ -80,39 +80,12 @@ def test_tables_and_plots_hold_every_group():
     results = analyse(plan.study, records)
     assert list(columns_of(results)) == ["1 device", "2 devices, ddp", "4 devices, ddp"]
     assert len(epochs_table(results).rows) == 12
-    assert len(goodput_table(results).rows) == 3
     plot = training_plot(results)
     assert plot is not None
     for _, _, lines in plot.panels:
         assert [line.label for line in lines] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
     assert plot.seeds == (3, 3)
     assert "training" in {plot.name for plot in make_sections(results)["training"].plots}
-
-
-def test_one_run_that_learns_nothing_does_not_decide_the_noise_scale_told():
-    """As "9,161,719 samples" beside efficiencies of 91% and 110%, which no such scale has."""
-    plan, records = trained_study(FakeLearning(), devices=2)
-    first = next(each for each in records if each.training is not None)
-    caption = goodput_table(analyse(plan.study, records)).caption
-    told = "Gradient noise scale: 64.0 samples in the first epoch, 64.0 in the last "
-    assert caption.startswith(told)
-    assert "; over 6 trainings)" in caption
-    epochs = [each.model_copy(update={"noise": _flat(each.noise)}) for each in first.training.epochs]
-    nothing = first.model_copy(update={"result": first.training.model_copy(update={"epochs": tuple(epochs)})})
-    caption = goodput_table(
-        analyse(plan.study, [nothing if each is first else each for each in records])
-    ).caption
-    assert caption.startswith(told)
-
-
-def _flat(noise):
-    """Norms of gradients in which there is next to nothing but noise."""
-    return tuple(
-        each.model_copy(
-            update={"big_square": (each.small_square * each.small_batch / each.big_batch) * 1.00001}
-        )
-        for each in noise
-    )
 
 
 def test_without_training_there_is_no_section():

@@ -136,18 +136,6 @@ def test_what_was_freed_before_is_in_no_peak(gpu, monkeypatch):
     assert device.memory_peak() == MemoryPeak(torch=15 * GIB, device=17 * GIB)
 
 
-def test_where_the_cache_is_left_the_peak_of_the_gpu_is_unknown_until_it_is_emptied(gpu, monkeypatch):
-    device = open_gpu(monkeypatch, None)
-    gpu.take(70 * GIB)
-    gpu.free(70 * GIB)
-    device.reset_peak(at_once=True)
-    gpu.take(10 * GIB)
-    assert gpu.reserved == 70 * GIB
-    assert device.memory_peak() == MemoryPeak(torch=10 * GIB, device=None)
-    device.reset_peak()
-    assert device.memory_peak() == MemoryPeak(torch=10 * GIB, device=12 * GIB)
-
-
 @pytest.mark.parametrize("own", [("highest", True), ("high", False)])
 def test_tf32_is_off_on_or_as_torch_had_it(gpu, monkeypatch, own):
     before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)

@@ -14,7 +14,7 @@ from tests.unit import studies
 def test_rates_of_every_group_are_scaled_and_warmed_up():
     request = TrainingRequest(
         config=studies.config(world_size=4, setting=Setting(batch_size=8)),
-        training=TrainingSpec(epochs=2, learning_rate_scaling="linear", warmup_epochs=1, schedule="constant"),
+        training=TrainingSpec(epochs=2, learning_rate_scaling="linear", warmup_epochs=1),
     )
     groups = [{"params": [torch.zeros(1)], "lr": rate} for rate in (0.1, 0.5)]
     optimizer = torch.optim.SGD(groups, 0.1)
@@ -25,7 +25,7 @@ def test_rates_of_every_group_are_scaled_and_warmed_up():
     assert rates.set(optimizer, 3, 2) == pytest.approx(0.4)
 
 
-def test_the_workloads_scheduler_holds_unless_the_study_asks_for_a_schedule():
+def test_the_workloads_scheduler_holds_unless_the_study_asks_for_a_warm_up():
     class Own:
         def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
             return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
