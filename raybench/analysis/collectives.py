@@ -33,7 +33,6 @@ from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_
 from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
 from raybench.records.other_tools import LoggedMessage
 from raybench.records.record import TrialRecord
-from raybench.records.results import NotMeasured
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective, Sweep, SweepMeasureSpec
@@ -151,20 +150,6 @@ def _in_order(found: Iterable[Message]) -> tuple[Message, ...]:
             key=lambda one: (places.index(one.place), COLLECTIVES.index(one.collective), one.message_bytes),
         )
     )
-
-
-def _left_out(
-    records: Iterable[TrialRecord], found: Iterable[Message]
-) -> tuple[tuple[SweptPlace, NotMeasured], ...]:
-    """What was not measured in any part, and at which place, each once; ``found``: what was."""
-    measured = {(each.place, each.collective, each.message_bytes) for each in found}
-    missing = dict[tuple[SweptPlace, Collective, int | None], NotMeasured]()
-    for record in records:
-        for what in record.collectives.missing if record.collectives else ():
-            key = (place_of(record), what.collective, what.message_bytes)
-            if key not in measured:
-                missing.setdefault(key, what)
-    return tuple((place, what) for (place, _, _), what in missing.items())
 
 
 def place_of(record: TrialRecord) -> SweptPlace:
@@ -316,7 +301,6 @@ class SweepResults:
     records: tuple[TrialRecord, ...]
     messages: tuple[Message, ...]  # by place, collective and size
     links: tuple[Link, ...]
-    left_out: tuple[tuple[SweptPlace, NotMeasured], ...]
 
     @property
     def places(self) -> tuple[SweptPlace, ...]:
@@ -348,7 +332,7 @@ class SweepResults:
 def analyse_sweep(sweep: Sweep, records: Sequence[TrialRecord]) -> SweepResults:
     """Everything that the records of a sweep say."""
     found = messages(records)
-    return SweepResults(sweep, tuple(records), found, links(found), _left_out(records, found))
+    return SweepResults(sweep, tuple(records), found, links(found))
 
 
 def seconds_left(records: Sequence[TrialRecord], measure: SweepMeasureSpec, device: str) -> float:

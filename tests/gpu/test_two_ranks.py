@@ -164,7 +164,6 @@ def test_messages_over_nccl_are_right_and_timed():
     record = to_record(request, outcome)
     assert record.collectives is not None, record.reason
     assert record.collectives.backend == "nccl"
-    assert record.collectives.missing == ()
     large = [each for each in messages([record]) if each.message_bytes == 64 * MIB]
     assert len(large) == len(COLLECTIVES)
     assert all(each.bus_bandwidth_bytes_per_s.value > 1e7 for each in large)

@@ -46,20 +46,6 @@ def test_the_rounds_of_all_parts_are_taken_together() -> None:
     assert {each.time_s.n for each in results.messages} == {rounds}
 
 
-def test_what_was_left_out_is_named_once() -> None:
-    link = FakeLink(memory_bytes=MIB, unsupported=("reduce_scatter",))
-    _, results = swept(
-        link, message_bytes=(KIB, 4 * MIB), measure={"half_width": 0.0005, "max_seconds": 40.0}
-    )
-    told = [(each.collective, each.message_bytes, each.why) for _, each in results.left_out]
-    assert told.count(("reduce_scatter", None, "unsupported")) == 1
-    assert sorted(name for name, size, why in told if (size, why) == (4 * MIB, "oom")) == [
-        "all_gather", "all_reduce", "broadcast",
-    ]  # fmt: skip
-    assert len(told) == 4
-    assert {each.message_bytes for each in results.messages} == {KIB}
-
-
 def test_a_row_has_the_columns_of_the_contract() -> None:
     _, results = swept(message_bytes=(KIB,), collectives=("all_gather",), placement=("spread",), num_nodes=2)
     (message,) = results.messages
