@@ -484,7 +484,7 @@ class CollectivesResult(Frozen):
     backend: str
     #: the measurements
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
-    #: why no further round; `steps`: it has those that were requested
+    #: why no further round
     stopped_by: StopReason
     #: time of setting up, in s
     setup_s: Duration

@@ -259,5 +259,5 @@ def _tables(results: SweepResults) -> tuple[Table, Table]:
 
 def _method(results: SweepResults) -> list[str]:
     if not results.complete:
-        return ["No part of the sweep is complete."]
+        return ["No trial is complete."]
     return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED]

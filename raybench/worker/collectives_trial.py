@@ -1,4 +1,4 @@
-"""A part of a sweep of collectives on one rank: messages checked, warmed up, and timed in rounds."""
+"""A trial of a sweep of collectives on one rank: messages checked, warmed up, and timed in rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
-from raybench.analysis.stats.stopping import LEAST_MEASURED
+from raybench.analysis.stats.stopping import decide_sweep
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import CollectivesRequest
@@ -62,12 +62,12 @@ class CollectivesTrial:
     def measure(
         self, cases: Sequence[Case], on_progress: OnProgress
     ) -> tuple[list[MessageRound], StopReason]:
-        """The rounds, on the leader: as many as requested, or what the time allows.
+        """The rounds, on the leader, until intervals are narrow enough or the time is spent.
 
         The leader's clock counts, so that all stop together. A collective call.
         """
-        request, team, num_rounds = self._request, self._team, self._request.measure.min_rounds
-        shuffled, stopwatch = random.Random(f"{request.config.seed} {request.part}"), self._device.stopwatch()
+        request, team = self._request, self._team
+        shuffled, stopwatch = random.Random(request.config.seed), self._device.stopwatch()
         began, rounds, number = perf_counter(), list[MessageRound](), 0
         while True:
             number, at_s = number + 1, perf_counter() - began
@@ -76,12 +76,10 @@ class CollectivesTrial:
             of_ranks = team.gather_on_leader(own)
             if of_ranks is not None:
                 rounds.append(MessageRound(blocks=_blocks(in_turn, of_ranks), at_s=at_s))
-            on_progress(Progress("measure", f"round {number} of {num_rounds}"))
+            on_progress(Progress("measure", f"round {number}"))
             stop: StopReason | None = None
-            if number >= num_rounds:
-                stop = "steps"
-            elif perf_counter() - began >= request.left_s and number >= LEAST_MEASURED:
-                stop = "max_seconds"
+            if team.leads:
+                stop = decide_sweep(rounds, request.measure, request.config.device, perf_counter() - began)
             stop = team.from_leader(stop)
             if stop is not None:
                 return rounds, stop

@@ -156,8 +156,7 @@ def test_messages_over_nccl_are_right_and_timed():
         config=Place(world_size=2, device="cuda"),
         collectives=COLLECTIVES,
         message_bytes=(1024, 64 * MIB),
-        measure=SweepMeasureSpec(min_rounds=4, timeout_seconds=TIMEOUT_S),
-        left_s=20.0,
+        measure=SweepMeasureSpec(min_rounds=4, max_seconds=20.0, timeout_seconds=TIMEOUT_S),
     )
     (found, _) = run_ranks(run_all, 2, {"messages": request}, False, timeout_s=200)[0]
     outcome = Outcome(found["messages"].state, 1.0, found["messages"].reason, found["messages"].result)

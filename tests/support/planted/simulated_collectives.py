@@ -1,4 +1,4 @@
-"""A part of a sweep of collectives in simulated time, over a link whose latency and rate are planted."""
+"""A trial of a sweep of collectives in simulated time, over a link whose latency and rate are planted."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raybench.analysis.collectives import bus_factor
+from raybench.analysis.stats.stopping import decide_sweep
 from raybench.records.requests import CollectivesRequest
 from raybench.records.results import CollectivesResult, MessageBlock, MessageRound
 from raybench.spec.sweep import Collective, message_in_shares
@@ -35,18 +36,18 @@ class FakeLink:
         return (self.latency_s + sent / self.bandwidth_bytes_per_s) * slower
 
 
-def simulate_part(
+def simulate_sweep(
     request: CollectivesRequest, link: FakeLink, noise: Noise, random: np.random.Generator
 ) -> CollectivesResult:
-    """The rounds of one part, by the simulated clock; every rank is as slow as the slowest but for a hair."""
+    """The rounds of one place, by the simulated clock; ranks differ by a hair."""
     size, clock_s = request.config.world_size, 0.0
     cases = [
         (collective, message_in_shares(each, size))
         for collective in request.collectives
         for each in request.message_bytes
     ]
-    rounds = list[MessageRound]()
-    while len(rounds) < request.measure.min_rounds and (len(rounds) < 3 or clock_s < request.left_s):
+    rounds, stop = list[MessageRound](), None
+    while stop is None:
         at_s, blocks = clock_s, list[MessageBlock]()
         for place in random.permutation(len(cases)):
             collective, message = cases[place]
@@ -63,10 +64,11 @@ def simulate_part(
                 )
             )
         rounds.append(MessageRound(blocks=tuple(blocks), at_s=at_s))
+        stop = decide_sweep(rounds, request.measure, request.config.device, clock_s)
     return CollectivesResult(
         backend="fake",
         rounds=tuple(rounds),
-        stopped_by="steps" if len(rounds) == request.measure.min_rounds else "max_seconds",
+        stopped_by=stop,
         setup_s=0.1,
         warmup_s=0.5,
         measure_s=clock_s,
