@@ -30,13 +30,11 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_log, t_quantile
-from raybench.analysis.stats.stopping import DEFAULT_HALF_WIDTH, LEAST_MEASURED
 from raybench.records.other_tools import LoggedMessage
 from raybench.records.record import TrialRecord
-from raybench.records.results import NotMeasured
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
-from raybench.spec.sweep import COLLECTIVES, Collective, Sweep, SweepMeasureSpec
+from raybench.spec.sweep import COLLECTIVES, Collective, Sweep
 
 LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
 
@@ -125,7 +123,7 @@ _Sized = tuple[SweptPlace, Collective, int]  # and the size in bytes
 def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
     """Every message of which there are two rounds, by place, collective and size.
 
-    The rounds of all parts of a place are taken together. The time of a round is that of its block's slowest
+    The time of a round is that of its block's slowest
     rank; over the rounds the trimmed mean of its logarithm is taken.
     """
     times = defaultdict[_Sized, list[float]](list)
@@ -151,20 +149,6 @@ def _in_order(found: Iterable[Message]) -> tuple[Message, ...]:
             key=lambda one: (places.index(one.place), COLLECTIVES.index(one.collective), one.message_bytes),
         )
     )
-
-
-def _left_out(
-    records: Iterable[TrialRecord], found: Iterable[Message]
-) -> tuple[tuple[SweptPlace, NotMeasured], ...]:
-    """What was not measured in any part, and at which place, each once; ``found``: what was."""
-    measured = {(each.place, each.collective, each.message_bytes) for each in found}
-    missing = dict[tuple[SweptPlace, Collective, int | None], NotMeasured]()
-    for record in records:
-        for what in record.collectives.missing if record.collectives else ():
-            key = (place_of(record), what.collective, what.message_bytes)
-            if key not in measured:
-                missing.setdefault(key, what)
-    return tuple((place, what) for (place, _, _), what in missing.items())
 
 
 def place_of(record: TrialRecord) -> SweptPlace:
@@ -316,7 +300,6 @@ class SweepResults:
     records: tuple[TrialRecord, ...]
     messages: tuple[Message, ...]  # by place, collective and size
     links: tuple[Link, ...]
-    left_out: tuple[tuple[SweptPlace, NotMeasured], ...]
 
     @property
     def places(self) -> tuple[SweptPlace, ...]:
@@ -330,12 +313,12 @@ class SweepResults:
 
     @property
     def complete(self) -> tuple[TrialRecord, ...]:
-        """The parts with numbers."""
+        """The trials with numbers."""
         return tuple(record for record in self.records if record.collectives is not None)
 
     @property
     def failed(self) -> tuple[TrialRecord, ...]:
-        """The parts without."""
+        """The trials without."""
         return tuple(record for record in self.records if record.state != "complete")
 
     def at(self, place: SweptPlace, collective: Collective | None = None) -> tuple[Message, ...]:
@@ -348,23 +331,4 @@ class SweepResults:
 def analyse_sweep(sweep: Sweep, records: Sequence[TrialRecord]) -> SweepResults:
     """Everything that the records of a sweep say."""
     found = messages(records)
-    return SweepResults(sweep, tuple(records), found, links(found), _left_out(records, found))
-
-
-def seconds_left(records: Sequence[TrialRecord], measure: SweepMeasureSpec, device: str) -> float:
-    """For the next part of a place's rounds, after the parts in ``records``; 0: it is measured.
-
-    Nothing is left when every message's interval is as narrow as asked, or when not even the fewest rounds
-    would end in time.
-    """
-    results = [record.collectives for record in records if record.collectives is not None]
-    left_s = measure.max_seconds - sum(each.measure_s for each in results)
-    num_rounds = sum(len(each.rounds) for each in results)
-    if not num_rounds:
-        return left_s
-    round_s = (measure.max_seconds - left_s) / num_rounds
-    if left_s < LEAST_MEASURED * round_s:
-        return 0.0
-    asked = measure.half_width or DEFAULT_HALF_WIDTH[device]
-    widest = max((each.time_s.log_half_width for each in messages(records)), default=float("inf"))
-    return 0.0 if widest <= asked else left_s
+    return SweepResults(sweep, tuple(records), found, links(found))

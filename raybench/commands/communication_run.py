@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -20,7 +19,7 @@ from raybench.commands.measuring import (
 )
 from raybench.commands.options import Options
 from raybench.commands.progress import Display
-from raybench.driver.sweep import SweepPlan, SweepSession, make_sweep_plan
+from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import of_nodes
@@ -82,14 +81,13 @@ def _measure(
     with workers(cluster, sweep, plan, store, display) as runner:
         collectives = plural(len(sweep.collectives), "collective")
         display.stage(f"Sweeping {collectives} over {plural(len(sweep.message_bytes), 'size')}")
-        session = SweepSession(plan, runner, store, SweepProgress(display), frozenset(options.retry))
-        session.run()
+        without_room = run_sweep(plan, runner, store, SweepProgress(display), options.retry)
     notes = [
         f"placement {name}: on one node the same as {plan.placements[0]}, not measured"
         for name in sweep.placement
         if name not in plan.placements
     ]
-    lost = [f"{_place_words(place)} ({reason})" for place, reason in session.lost]
+    lost = [f"{_place_words(place)} ({reason})" for place, reason in without_room]
     return notes + [f"not measured, since nodes are gone: {each}" for each in lost]
 
 
@@ -99,20 +97,19 @@ class SweepProgress:
     def __init__(self, display: Display) -> None:
         self._display = display
 
-    def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
-        """A part of a place's rounds begins."""
+    def trial(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
+        """A trial begins."""
         self._display.trial(_place_words(request.config), done=done, total=total, left_s=left_s)
 
     def progress(self, progress: Progress) -> None:
         """What it is doing."""
         self._display.progress(progress)
 
-    def part_done(self, records: Sequence[TrialRecord]) -> None:
-        """A part has ended."""
-        record = records[-1]
+    def trial_done(self, record: TrialRecord) -> None:
+        """A trial has ended."""
         outcome = f"{record.state}: {record.reason}"
         if record.state == "complete":
-            found = messages(records)
+            found = messages([record])
             rounds = max(each.time_s.n for each in found)
             widest = share(round(max(each.time_s.log_half_width for each in found), 3))
             outcome = f"{plural(len(found), 'message')}, n={rounds} rounds, widest interval ±{widest}"

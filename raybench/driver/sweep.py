@@ -1,12 +1,11 @@
-"""A sweep of collectives: its plan, and the rounds of every place, in parts that are on disk one by one."""
+"""A sweep of collectives: its plan, and a trial for every world size and placement."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
-from raybench.analysis.collectives import seconds_left
 from raybench.analysis.labels import devices_words
 from raybench.driver.groups import Groups
 from raybench.driver.session import Store
@@ -23,7 +22,6 @@ from raybench.spec.sweep import NodePlacement, Sweep
 
 # Without GPUs' links to each other and memory that they share NCCL has the adapters left.
 THROUGH_ADAPTERS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
-PART_SECONDS = 20.0  # of rounds: an interrupt costs no more
 
 
 @dataclass(frozen=True)
@@ -53,31 +51,25 @@ class SweepPlan:
         return self.group_size > self.num_devices
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """Where messages go, the largest world size first: it is what is asked about most."""
+    def requests(self) -> tuple[CollectivesRequest, ...]:
+        """One for each place, the largest world size first: it is what is asked about most."""
         return tuple(
-            Place(
-                environment=THROUGH_ADAPTERS if self.sweep.loopback_nic else {},
-                world_size=world_size,
-                placement=placement,
-                device=self.device,
-                cpus_per_worker=self.sweep.resources.cpus_per_worker,
-                oversubscribed=self.oversubscribed,
-                seed=self.sweep.seed,
+            CollectivesRequest(
+                config=Place(
+                    environment=THROUGH_ADAPTERS if self.sweep.loopback_nic else {},
+                    world_size=world_size,
+                    placement=placement,
+                    device=self.device,
+                    cpus_per_worker=self.sweep.resources.cpus_per_worker,
+                    oversubscribed=self.oversubscribed,
+                    seed=self.sweep.seed,
+                ),
+                collectives=self.sweep.collectives,
+                message_bytes=self.sweep.message_bytes,
+                measure=self.sweep.measure,
             )
             for world_size in reversed(self.world_sizes)
             for placement in self.placements
-        )
-
-    def request(self, place: Place, part: int, left_s: float) -> CollectivesRequest:
-        """The next part of a place's rounds."""
-        return CollectivesRequest(
-            config=place,
-            collectives=self.sweep.collectives,
-            message_bytes=self.sweep.message_bytes,
-            measure=self.sweep.measure,
-            part=part,
-            left_s=left_s,
         )
 
 
@@ -110,68 +102,34 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
 
 
 class SweepWatcher(Protocol):
-    """What follows a sweep: ``commands.communication_run.SweepProgress``, or nothing.
+    """What follows a sweep, as a ``Watcher`` does a study: ``commands.communication_run.SweepProgress``."""
 
-    ``part``: one of a place's rounds begins, ``done`` of ``total`` places came before it. ``part_done``: it
-    has ended; ``records`` are all of its place, itself the last.
-    """
-
-    def part(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None: ...
+    def trial(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None: ...
     def progress(self, progress: Progress) -> None: ...
-    def part_done(self, records: Sequence[TrialRecord]) -> None: ...
+    def trial_done(self, record: TrialRecord) -> None: ...
 
 
-@dataclass
-class SweepSession:
-    """One run of a sweep's plan."""
+def run_sweep(
+    plan: SweepPlan, runner: TrialRunner, store: Store, watcher: SweepWatcher, retry: Collection[State] = ()
+) -> list[tuple[Place, str]]:
+    """Measure every place that is not known, or ended in a state to ``retry``.
 
-    plan: SweepPlan
-    runner: TrialRunner
-    store: Store
-    watcher: SweepWatcher
-    retry: frozenset[State] = frozenset()  # parts that ended so are measured again
-    lost: list[tuple[Place, str]] = field(default_factory=list)  # not measured since nodes are gone, and why
-
-    def __post_init__(self) -> None:
-        self._groups = Groups(self.runner, TimeBudget(), self.plan)
-
-    def run(self) -> None:
-        """Every place that is not measured yet.
-
-        Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when
-        no worker group starts.
-        """
-        for done, place in enumerate(self.plan.places):
-            try:
-                self._measure(place, done)
-            except NoRoomError as lost:
-                self.lost.append((place, str(lost)))
-
-    def _measure(self, place: Place, done: int) -> None:
-        """Parts until the place is measured, or one fails: what came before it counts."""
-        known = self._known(place)
-        while (left_s := self._left_s(known)) > 0:
-            request = self.plan.request(place, len(known), min(left_s, PART_SECONDS))
-            after_s = sum(self._left_s(self._known(each)) for each in self.plan.places[done + 1 :])
-            self.watcher.part(request, done=done, total=len(self.plan.places), left_s=left_s + after_s)
-            signals.check()
-            outcome, at, _ = self._groups.run(request, self.watcher.progress)
-            record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
-            self.store.append(record)
-            known.append(record)
-            self.watcher.part_done(known)
-
-    def _known(self, place: Place) -> list[TrialRecord]:
-        """The parts of a place that are not measured again."""
-        latest, known = self.store.latest(), list[TrialRecord]()
-        while (record := latest.get(self.plan.request(place, len(known), 0.0).trial_id)) is not None:
-            if record.state in self.retry:
-                break
-            known.append(record)
-        return known
-
-    def _left_s(self, known: Sequence[TrialRecord]) -> float:
-        """For the next part after these; 0: the place is measured, or the last one has failed."""
-        if known and known[-1].state != "complete":
-            return 0.0
-        return seconds_left(known, self.plan.sweep.measure, self.plan.device)
+    Returns what has no room since nodes are gone, and why. Raises ``Interrupted``, ``RequestError`` for what
+    cannot be placed or written, ``GroupLostError`` when no worker group starts.
+    """
+    groups, known, lost = Groups(runner, TimeBudget(), plan), store.latest(), list[tuple[Place, str]]()
+    requests = plan.requests
+    still = [each for each in requests if each.trial_id not in known or known[each.trial_id].state in retry]
+    for done, request in enumerate(still, len(requests) - len(still)):
+        left_s = (len(requests) - done) * plan.sweep.measure.max_seconds
+        watcher.trial(request, done=done, total=len(requests), left_s=left_s)
+        signals.check()
+        try:
+            outcome, at, _ = groups.run(request, watcher.progress)
+        except NoRoomError as error:
+            lost.append((request.config, str(error)))
+            continue
+        record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
+        store.append(record)
+        watcher.trial_done(record)
+    return lost

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from raybench.records.base import Count, Difference, Duration, Finite, Frozen, Whole, Workers
+from raybench.records.base import Count, Duration, Finite, Frozen, Whole, Workers
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Pruner
@@ -339,13 +339,9 @@ class TrainingRequest(_Request):
 
 
 class CollectivesRequest(_Request):
-    """Rounds of blocks of collectives, a block of each collective and message in every round.
+    """Rounds of blocks of collectives, a block of each collective and message in every round."""
 
-    The rounds of one place are asked for in parts, each a trial and a record of its own: what was measured is
-    on the disk while more is measured, and an interrupt costs one part.
-    """
-
-    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "max_seconds"}, "left_s": True}
+    NOT_ASKED: ClassVar[dict[str, Any]] = {"measure": {"timeout_seconds", "max_seconds"}}
 
     kind: Literal["collectives"] = "collectives"
     role: Literal["communication"] = "communication"
@@ -355,10 +351,6 @@ class CollectivesRequest(_Request):
     message_bytes: tuple[Count, ...]
     #: the sweep's `[measure]`
     measure: SweepMeasureSpec
-    #: which part of the rounds of a place, from 0
-    part: Whole = 0
-    #: time for the rounds of this part, of `measure.max_seconds`, in s
-    left_s: Difference
 
     @property
     def timeout_s(self) -> float:

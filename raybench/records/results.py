@@ -422,14 +422,6 @@ class TrainingResult(Frozen):
     missing: dict[str, str] = Field(default_factory=dict)
 
 
-#: oom: no memory for its buffers
-#: time: a few rounds would take more than twice `measure.max_seconds`
-#: unsupported: the backend does not have the collective
-#: wrong: its result is wrong
-#: uneven: of older records, a message that could not be divided among the ranks
-WhyNot = Literal["oom", "time", "unsupported", "wrong", "uneven"]
-
-
 class MessageBlock(Frozen):
     """Operations of one collective on one message, one after the other, after those thrown away."""
 
@@ -457,16 +449,6 @@ class MessageRound(Frozen):
     at_s: Duration
 
 
-class NotMeasured(Frozen):
-    """A message that was left out, and why; without ``message_bytes`` the collective at every size."""
-
-    collective: Collective
-    #: size in bytes; null: the collective at every size
-    message_bytes: Count | None = None
-    why: WhyNot
-    reason: str
-
-
 class CollectivesResult(Frozen):
     """What a complete part of a sweep has."""
 
@@ -475,10 +457,8 @@ class CollectivesResult(Frozen):
     backend: str
     #: the measurements
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
-    #: why no further round; `steps`: it has those that were requested
+    #: why no further round
     stopped_by: StopReason
-    #: what was not measured
-    missing: tuple[NotMeasured, ...] = ()
     #: time of setting up, in s
     setup_s: Duration
     #: time of warming up and checking, in s

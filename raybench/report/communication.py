@@ -13,11 +13,9 @@ from raybench.analysis.collectives import (
     Message,
     SweepResults,
     SweptPlace,
-    place_of,
 )
 from raybench.analysis.labels import devices_words
 from raybench.analysis.stats.statistics import Estimate
-from raybench.records.results import NotMeasured
 from raybench.report import render
 from raybench.report.answer import Clause
 from raybench.report.format import (
@@ -118,24 +116,6 @@ def _plain_time(message: Message) -> str:
     return f"{figures(message.time_s.value * factor)} {unit}"
 
 
-def not_measured_table(results: SweepResults) -> Table:
-    """What was not measured, and why; the rounds that a part has measured before another one failed count."""
-    rows = [(place, _name(what), f"{what.why}: {what.reason}") for place, what in results.left_out]
-    for record in results.failed:
-        rows.append((place_of(record), "further rounds", f"{record.state}: {record.reason}"))
-    columns: list[Column[tuple[SweptPlace, str, str]]] = [
-        *_place_columns(lambda row: row[0]),
-        Column("what", lambda row: row[1], stays=True),
-        Column("why not", lambda row: row[2], stays=True),
-    ]
-    return make_table("Not measured", "", columns, rows)
-
-
-def _name(what: NotMeasured) -> str:
-    size = "" if what.message_bytes is None else f" of {size_words(what.message_bytes)}"
-    return f"{what.collective}{size}"
-
-
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:
     return [
         Column("devices", lambda row: str(place(row).world_size), right=True),
@@ -182,9 +162,6 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     return figure
 
 
-MOST_NAMES = 3  # of what was not measured, in the answer
-
-
 def sweep_answer(results: SweepResults) -> list[Clause]:
     """Latency and bandwidth of each collective at the headline's place, what is missing."""
     place, failed = results.headline, failures_words(results.failed)
@@ -196,7 +173,6 @@ def sweep_answer(results: SweepResults) -> list[Clause]:
         "Measured on": f"{place_words(place)}, {place.backend}",
         **{group[0].collective: _extremes(group[0], group[-1]) for group in groups},
         "Oversubscribed": "more workers than cores, so not to be relied on" if oversubscribed else "",
-        "Not measured": _not_measured(results),
         "Failed": failed,
     }
     return [Clause(question, f"{words}.") for question, words in clauses.items() if words]
@@ -229,13 +205,6 @@ def _extremes(smallest: Message, largest: Message) -> str:
     )
 
 
-def _not_measured(results: SweepResults) -> str:
-    listed = sorted((what for _, what in results.left_out), key=lambda each: each.message_bytes is not None)
-    names = list(dict.fromkeys(f"{_name(each)} ({each.why})" for each in listed))  # of several places
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES] + ([f"{more} more"] if more > 0 else []))
-
-
 BLOCKS = (
     "In each round every collective runs one block of operations on every message, in shuffled order, from a "
     "barrier on; of several operations the first is thrown away. Messages are float32. Before it is timed "
@@ -252,15 +221,7 @@ BANDWIDTHS = (
     "broadcast, and compares with the rate of each device's link. The message is the larger of what goes in "
     "and what comes out. communication.csv has both for every message."
 )
-FITTED = (
-    "Lines are least squares of the logarithms: every message counts equally. Intervals are from the "
-    "residuals, or from the messages' own where these are wider; what the messages do not show within a "
-    "factor of two is left out."
-)
-GLOO = (
-    "gloo has no reduce_scatter of its own: torch makes it of an all_reduce of a copy (pytorch pull request "
-    "118911), so its bus bandwidth is at most half of all_reduce's."
-)
+FITTED = "Lines are least squares of the logarithms: every message counts equally."
 
 
 def write_sweep_report(
@@ -272,11 +233,10 @@ def write_sweep_report(
     the same. Raises ``OSError`` where the directory cannot be written.
     """
     plots = drawn("communication", "Messages", results.headline, partial(draw_messages, results))
-    links, times, missing = _tables(results)
+    links, times = _tables(results)
     sections = {
         "links": Section(links.title, plots, (links,)),
         "times": Section(times.title, tables=(times,)),
-        "missing": Section(missing.title, tables=(missing,)),
     }
     largest = max(results.complete, key=lambda record: record.request.config.world_size, default=None)
     pages = make_pages(
@@ -293,13 +253,11 @@ def write_sweep_report(
     return write_files(directory / "report", {**pages, "communication.csv": rows})
 
 
-def _tables(results: SweepResults) -> tuple[Table, Table, Table]:
-    return links_table(results), times_table(results), not_measured_table(results)
+def _tables(results: SweepResults) -> tuple[Table, Table]:
+    return links_table(results), times_table(results)
 
 
 def _method(results: SweepResults) -> list[str]:
     if not results.complete:
-        return ["No part of the sweep is complete."]
-    backends = {place.backend for place in results.places}
-    reduce_scatter = "reduce_scatter" in results.sweep.collectives and "gloo" in backends
-    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, *([GLOO] if reduce_scatter else [])]
+        return ["No trial is complete."]
+    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED]

@@ -46,8 +46,10 @@ class SweepMeasureSpec(Model):
     max_seconds: Seconds = Field(
         60.0, description="rounds of one world size and placement end after this, in s"
     )
-    timeout_seconds: Seconds = Field(600.0, description="a part of the rounds is ended after this, in s")
-    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(10, description="rounds of a part")
+    timeout_seconds: Seconds = Field(600.0, description="the trial of each is ended after this, in s")
+    min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(
+        10, description="intervals are looked at after every so many rounds"
+    )
 
     _timeout = model_validator(mode="after")(timeout_is_longer)
 

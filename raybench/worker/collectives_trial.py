@@ -1,4 +1,4 @@
-"""A part of a sweep of collectives on one rank: messages checked, warmed up, and timed in rounds."""
+"""A trial of a sweep of collectives on one rank: messages checked, warmed up, and timed in rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
-from raybench.analysis.stats.stopping import LEAST_MEASURED, PATIENCE
+from raybench.analysis.stats.stopping import decide_sweep
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import CollectivesRequest
@@ -19,14 +19,11 @@ from raybench.records.results import (
     CollectivesResult,
     MessageBlock,
     MessageRound,
-    NotMeasured,
     StopReason,
-    WhyNot,
 )
 from raybench.spec.sweep import ELEMENT_BYTES, Collective, message_in_shares
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Stopwatch
-from raybench.worker.failures import AgreedFailure, describe
 from raybench.worker.memory import memory_limits
 
 
@@ -40,22 +37,18 @@ class CollectivesTrial:
         """The times of all messages, on the leader."""
         began = perf_counter()
         on_progress(Progress("set up"))
-        preparation = Preparation(
+        set_up = perf_counter()
+        cases = prepare(
             self._request, self._team, self._device, lambda words: on_progress(Progress("warm up", words))
         )
-        set_up = perf_counter()
-        preparation.prepare()
-        if not preparation.ready:
-            raise InvalidTrialError(f"no message can be measured: {preparation.missing[0].reason}")
         warmed_up = perf_counter()
-        rounds, stopped_by = self.measure(preparation.ready, on_progress)
+        rounds, stopped_by = self.measure(cases, on_progress)
         if not self._team.leads:
             return Outcome("complete")
         result = CollectivesResult(
             backend=str(dist.get_backend(self._team.data)),
             rounds=tuple(rounds),
             stopped_by=stopped_by,
-            missing=tuple(preparation.missing),
             setup_s=set_up - began,
             warmup_s=warmed_up - set_up,
             measure_s=perf_counter() - warmed_up,
@@ -69,12 +62,12 @@ class CollectivesTrial:
     def measure(
         self, cases: Sequence[Case], on_progress: OnProgress
     ) -> tuple[list[MessageRound], StopReason]:
-        """The rounds, on the leader: as many as requested, or what the time allows.
+        """The rounds, on the leader, until intervals are narrow enough or the time is spent.
 
         The leader's clock counts, so that all stop together. A collective call.
         """
-        request, team, num_rounds = self._request, self._team, self._request.measure.min_rounds
-        shuffled, stopwatch = random.Random(f"{request.config.seed} {request.part}"), self._device.stopwatch()
+        request, team = self._request, self._team
+        shuffled, stopwatch = random.Random(request.config.seed), self._device.stopwatch()
         began, rounds, number = perf_counter(), list[MessageRound](), 0
         while True:
             number, at_s = number + 1, perf_counter() - began
@@ -83,12 +76,10 @@ class CollectivesTrial:
             of_ranks = team.gather_on_leader(own)
             if of_ranks is not None:
                 rounds.append(MessageRound(blocks=_blocks(in_turn, of_ranks), at_s=at_s))
-            on_progress(Progress("measure", f"round {number} of {num_rounds}"))
+            on_progress(Progress("measure", f"round {number}"))
             stop: StopReason | None = None
-            if number >= num_rounds:
-                stop = "steps"
-            elif perf_counter() - began >= request.left_s and number >= LEAST_MEASURED:
-                stop = "max_seconds"
+            if team.leads:
+                stop = decide_sweep(rounds, request.measure, request.config.device, perf_counter() - began)
             stop = team.from_leader(stop)
             if stop is not None:
                 return rounds, stop
@@ -135,7 +126,6 @@ class Buffers:
 
     def __init__(self, message_bytes: int, team: Team, device: torch.device) -> None:
         """Raises what torch raises where memory does not suffice."""
-        self.message_bytes = message_bytes
         elements = message_bytes // ELEMENT_BYTES
         # written to, not only promised: a page that is first touched while it is timed costs a fault
         self.whole = torch.ones(elements, dtype=torch.float32, device=device)
@@ -227,152 +217,82 @@ class Case:
         return (self.timed + self.discarded) * self.operation_s
 
 
-class Preparation:
-    """From the requested messages to the measured ones, on one rank. Every method is a collective call."""
+def prepare(
+    request: CollectivesRequest, team: Team, device: Device, on_message: Callable[[str], None]
+) -> list[Case]:
+    """Every message, checked and warm, the smallest first; ``on_message`` hears which is next.
 
-    def __init__(
-        self, request: CollectivesRequest, team: Team, device: Device, on_message: Callable[[str], None]
-    ) -> None:
-        """``on_message`` hears which message is warmed up."""
-        self._request, self._team, self._device, self._on_message = request, team, device, on_message
-        self._open: list[Collective] = list(request.collectives)
-        self.ready, self.missing = list[Case](), list[NotMeasured]()  # what is measured, and what is not
+    Raises ``AgreedFailure`` where the largest does not fit, ``InvalidTrialError`` where a result is wrong, on
+    all ranks. A collective call.
+    """
+    sizes = sorted({message_in_shares(each, team.size) for each in request.message_bytes})
+    room_bytes = _room_bytes(team, device)
+    buffers = team.agreed(partial(_buffers, sizes[-1], team, device, room_bytes))
+    cases = list[Case]()
+    for size in sizes:
+        for collective in request.collectives:
+            on_message(f"{collective} of {size:,} bytes")
+            operation = Operation(collective, size, buffers, team)
+            _check(operation, team, device)
+            cases.append(Case(operation, _operation_s(operation, team, device)))
+    return cases
 
-    def prepare(self) -> None:
-        """Make ready every message that can be measured, the smallest first."""
-        requested = self._request.message_bytes
-        sizes = sorted({message_in_shares(each, self._team.size) for each in requested})
-        buffers, too_large = allocate(sizes, self._team, self._device)
-        for size, reason in sorted(too_large.items()):
-            self._leave_out(self._open, size, "oom", reason)
-        for size in sizes:
-            for collective in tuple(self._open):
-                if buffers is not None and size <= buffers.message_bytes:
-                    self._on_message(f"{collective} of {size:,} bytes")
-                    self._add(Operation(collective, size, buffers, self._team))
 
-    def _add(self, operation: Operation) -> None:
-        if not self._takes_too_long(operation) and self._is_right(operation):
-            self.ready.append(Case(operation, self._time_of(operation)))
+def _check(operation: Operation, team: Team, device: Device) -> None:
+    """Run the operation once; raises ``InvalidTrialError`` on all ranks where one has a wrong result."""
+    operation.fill()
+    device.synchronize()
+    team.barrier()
+    operation.run()
+    device.synchronize()
+    faults: list[str | None] = team.gather(operation.fault())
+    operation.clear()
+    for rank, fault in zip(team.ranks, faults, strict=True):
+        if fault is not None:
+            size = operation.message_bytes
+            raise InvalidTrialError(f"{operation.collective} of {size:,} bytes, rank {rank}: {fault}")
 
-    def _takes_too_long(self, operation: Operation) -> bool:
-        """Whether a few rounds with this message would not fit, by the time of the next smaller one."""
-        smaller = [case for case in self.ready if case.operation.collective == operation.collective]
-        if not smaller:
-            return False
-        growth = operation.message_bytes / smaller[-1].operation.message_bytes
-        expected = Case(operation, smaller[-1].operation_s * growth)
-        round_s = sum(case.block_s for case in [*self.ready, expected])
-        most_s = PATIENCE * self._request.measure.max_seconds
-        if LEAST_MEASURED * round_s <= most_s:
-            return False
-        reason = (
-            f"takes some {expected.operation_s:.2g} s, so that {LEAST_MEASURED} rounds with it "
-            f"take more than {most_s:g} s, twice measure.max_seconds"
-        )
-        self._leave_out([operation.collective], operation.message_bytes, "time", reason)
-        return True
 
-    def _is_right(self, operation: Operation) -> bool:
-        """Whether the result is what it should be; run by the first part, and once at the least.
+def _operation_s(operation: Operation, team: Team, device: Device) -> float:
+    """Of one operation, on the slowest rank, when it is warm; of several looks the shortest.
 
-        Of what the backend does not have every rank's first call is refused, before anything is sent.
-        """
-        fault, refused = None, None
-        operation.fill()
-        self._device.synchronize()
-        self._team.barrier()
-        try:
-            operation.run()
-            self._device.synchronize()
-            fault = operation.fault() if self._request.part == 0 else None
-        except (RuntimeError, NotImplementedError) as error:
-            if not _is_refusal(error):
-                raise
-            refused = describe(error)
-        operation.clear()
-        answers: list[tuple[str | None, str | None]] = self._team.gather((refused, fault))
-        for refusal, _ in answers:
-            if refusal:
-                self._leave_out([operation.collective], None, "unsupported", refusal)
-                self._open.remove(operation.collective)
-                return False
-        for rank, (_, found) in zip(self._team.ranks, answers, strict=True):
-            if found:
-                reason = f"rank {rank}: {found}"
-                self._leave_out([operation.collective], operation.message_bytes, "wrong", reason)
-                return False
-        return True
+    A look that another process disturbed would make every block of the message too short.
+    """
 
-    def _time_of(self, operation: Operation) -> float:
-        """Of one operation in s, on the slowest rank, when it is warm; of several looks the shortest.
-
-        A look that another process disturbed would make every block of the message too short.
-        """
-        number = 1
-        while (seconds := self._look(operation, number)) < WARM_S and number < MOST_OPERATIONS:
-            number = min(4 * number, MOST_OPERATIONS)
-        if seconds < BLOCK_S:
-            seconds = min(seconds, *(self._look(operation, number) for _ in range(FURTHER_LOOKS)))
-        return seconds / number
-
-    def _look(self, operation: Operation, number: int) -> float:
-        """Seconds of ``number`` operations, on the slowest rank."""
-        self._team.barrier()
+    def look() -> float:
+        team.barrier()
         began = perf_counter()
         for _ in range(number):
             operation.run()
-        self._device.synchronize()
-        slowest_s: float = max(self._team.gather(perf_counter() - began))
+        device.synchronize()
+        slowest_s: float = max(team.gather(perf_counter() - began))
         return slowest_s
 
-    def _leave_out(
-        self, collectives: Sequence[Collective], message_bytes: int | None, why: WhyNot, reason: str
-    ) -> None:
-        self.missing += [
-            NotMeasured(collective=each, message_bytes=message_bytes, why=why, reason=reason)
-            for each in collectives
-        ]
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Whether a backend says that it does not have a collective, rather than that one failed."""
-    words = str(error).lower()
-    return isinstance(error, NotImplementedError) or any(
-        sign in words for sign in ("does not support", "not supported", "not implemented", "unsupported")
-    )
+    number = 1
+    while (seconds := look()) < WARM_S and number < MOST_OPERATIONS:
+        number = min(4 * number, MOST_OPERATIONS)
+    if seconds < BLOCK_S:
+        seconds = min(seconds, *(look() for _ in range(FURTHER_LOOKS)))
+    return seconds / number
 
 
 # For what a rank needs room where memory is promised that is not there, in messages: the message, a share of
 # it, and the copy that gloo's reduce_scatter makes (pytorch pull request 118911).
 MESSAGES_TAKEN = 3
 GIBIBYTE = 2**30
-
-
-def allocate(sizes: Sequence[int], team: Team, device: Device) -> tuple[Buffers | None, dict[int, str]]:
-    """Buffers for the largest of ``sizes`` (ascending, in bytes) that fits on all ranks; why others do not.
-
-    None where none fits. A collective call.
-    """
-    room_bytes, too_large = _room_bytes(team, device), dict[int, str]()
-    for size in reversed(sizes):
-        try:
-            return team.agreed(partial(_buffers, size, team, device, room_bytes)), too_large
-        except AgreedFailure as failure:
-            if not failure.out_of_memory:
-                raise
-            too_large[size] = str(failure)
-            device.release_memory()
-    return None, too_large
+TOO_LARGE = "no memory for the largest message: give smaller --sizes"
 
 
 def _buffers(size: int, team: Team, device: Device, room_bytes: int | None) -> Buffers:
+    """For messages of up to ``size`` bytes; raises ``MemoryError`` where they do not fit on this rank."""
     needed_bytes = MESSAGES_TAKEN * size
     if room_bytes is not None and needed_bytes > room_bytes:
-        raise MemoryError(
-            f"{needed_bytes / GIBIBYTE:.3g} GiB wanted, {room_bytes / GIBIBYTE:.3g} GiB left for this rank"
-        )
-    return Buffers(size, team, device.torch_device)
+        room = f"{needed_bytes / GIBIBYTE:.3g} GiB wanted, {room_bytes / GIBIBYTE:.3g} GiB left for this rank"
+        raise MemoryError(f"{TOO_LARGE} ({room})")
+    try:
+        return Buffers(size, team, device.torch_device)
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(f"{TOO_LARGE} ({error})") from error
 
 
 def _room_bytes(team: Team, device: Device) -> int | None:

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,29 +13,18 @@ import pytest
 from raybench.records.record import TrialRecord
 from tests.support.forked import ForkedCommand
 
-PART_S = 1.0
 
-
-def two_parts() -> None:
-    """In the command: its rounds come in two parts of a second, however steady the first is."""
-    from raybench.driver import sweep
-
-    vars(sweep)["PART_SECONDS"] = PART_S
-    vars(sweep)["seconds_left"] = lambda known, measure, device: PART_S * (2 - len(known))
-
-
-def interrupted_after_a_part() -> None:
-    """In the command: Ctrl-C comes when the first part is on disk, so there is something left to do."""
+def interrupted_after_a_trial() -> None:
+    """In the command: Ctrl-C comes when the first trial is on disk, so there is something left to do."""
     from raybench.commands.communication_run import SweepProgress
 
-    two_parts()
-    done = SweepProgress.part_done
+    done = SweepProgress.trial_done
 
-    def part_done(self: SweepProgress, records: Sequence[TrialRecord]) -> None:
-        done(self, records)
+    def trial_done(self: SweepProgress, record: TrialRecord) -> None:
+        done(self, record)
         os.kill(os.getpid(), signal.SIGINT)
 
-    SweepProgress.part_done = part_done  # type: ignore[method-assign]
+    SweepProgress.trial_done = trial_done  # type: ignore[method-assign]
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -45,9 +33,19 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 @pytest.mark.promise("communication")
 def test_a_sweep_is_interrupted_and_goes_on(tmp_path: Path) -> None:
-    asked = ("--device", "cpu", "--world-sizes", "2", "--sizes", "1KiB,1MiB")
+    asked = (
+        "--device",
+        "cpu",
+        "--world-sizes",
+        "2,3",
+        "--oversubscribe",
+        "--sizes",
+        "1KiB,1MiB",
+        "--max-seconds",
+        "2s",
+    )
     command = ForkedCommand(
-        "communication", "--output", "out", *asked, folder=tmp_path, changed=interrupted_after_a_part
+        "communication", "--output", "out", *asked, folder=tmp_path, changed=interrupted_after_a_trial
     )
     assert command.wait() == 130, command.output
     assert command.survivors(10) == []
@@ -57,14 +55,15 @@ def test_a_sweep_is_interrupted_and_goes_on(tmp_path: Path) -> None:
     lines = (tmp_path / "out" / "trials.jsonl").read_text().splitlines()
     assert len(lines) == 1
     goes_on = ("communication", "--resume", "--output", "out")
-    again = ForkedCommand(*goes_on, folder=tmp_path, log="again.txt", changed=two_parts)
+    again = ForkedCommand(*goes_on, folder=tmp_path, log="again.txt")
     assert again.wait() == 0, again.output
     after = (tmp_path / "out" / "trials.jsonl").read_text().splitlines()
     assert after[:1] == lines
     assert len({json.loads(line)["trial_id"] for line in after}) == len(after) == 2
+    assert [row["world_size"] for row in rows(tmp_path)] == ["3"] * 8 + ["2"] * 8
     for row in rows(tmp_path):
         assert row["backend"] == "gloo"
-        assert (row["world_size"], row["nodes"], row["placement"]) == ("2", "1", "pack")
+        assert (row["nodes"], row["placement"]) == ("1", "pack")
         assert float(row["time_low_s"]) <= float(row["time_s"]) <= float(row["time_high_s"])
         assert int(row["rounds"]) >= 3
     assert again.survivors(10) == []

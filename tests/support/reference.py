@@ -27,7 +27,7 @@ from raybench.analysis.scaling import Status
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.summary import Summary
 from raybench.launch.metrics import METRICS
-from raybench.records import measured_csv, record, requests, results
+from raybench.records import measured_csv, record, requests
 from raybench.records.epochs_csv import epoch_rows
 from raybench.records.store import write_step_times
 from raybench.report.prediction import prediction_row
@@ -49,7 +49,6 @@ WORDS = {
     "State": (record, record.State),
     "Role": (requests, requests.Role),
     "Variant": (requests, requests.Variant),
-    "WhyNot": (results, results.WhyNot),
 }
 ENUMS: dict[str, type[StrEnum]] = {
     "Status": Status,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from raybench.analysis.collectives import SweepResults, analyse_sweep
-from raybench.driver.sweep import SweepPlan, SweepSession, make_sweep_plan
+from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
+from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
 from raybench.records.messages import Progress
-from raybench.records.record import TrialRecord
+from raybench.records.record import State, TrialRecord
+from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink, FakeRunner, Noise
 from tests.unit.runs import MemoryStore
@@ -21,19 +24,19 @@ class Told:
     """A watcher that remembers."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[int, int]] = []  # world size and part
+        self.world_sizes: list[int] = []
         self.left_s: list[float] = []
-        self.rounds: list[int] = []  # of a place, when a part of it was done
+        self.states: list[State] = []
 
-    def part(self, request: Any, *, done: int, total: int, left_s: float) -> None:
-        self.parts.append((request.config.world_size, request.part))
+    def trial(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
+        self.world_sizes.append(request.config.world_size)
         self.left_s.append(left_s)
 
     def progress(self, progress: Progress) -> None:
         pass
 
-    def part_done(self, records: Any) -> None:
-        self.rounds.append(sum(len(each.collectives.rounds) for each in records if each.collectives))
+    def trial_done(self, record: TrialRecord) -> None:
+        self.states.append(record.state)
 
 
 def planned(num_devices: int = 4, num_nodes: int = 1, **fields: Any) -> SweepPlan:
@@ -41,19 +44,23 @@ def planned(num_devices: int = 4, num_nodes: int = 1, **fields: Any) -> SweepPla
     return make_sweep_plan(Sweep.model_validate(given), Resources("cpu", num_devices, "a CPU", num_nodes))
 
 
-def session(
-    plan: SweepPlan, runner: FakeRunner | None = None, store: MemoryStore | None = None, **fields: Any
-) -> SweepSession:
+def run(
+    plan: SweepPlan,
+    runner: TrialRunner | None = None,
+    store: MemoryStore | None = None,
+    told: Told | None = None,
+    retry: Collection[State] = (),
+) -> list[tuple[Place, str]]:
+    """Run a sweep; what has no room."""
     runner = runner or FakeRunner(noise=STEADY, num_devices=plan.num_devices)
-    return SweepSession(plan, runner, store or MemoryStore(), fields.pop("watcher", Told()), **fields)
+    return run_sweep(plan, runner, store or MemoryStore(), told or Told(), retry)
 
 
 def swept(
     link: FakeLink | None = None, noise: Noise = STEADY, *, seed: int = 0, **fields: Any
 ) -> tuple[list[TrialRecord], SweepResults]:
     """The records of a whole sweep, and what they say."""
-    plan = planned(**fields)
-    run = session(plan, FakeRunner(noise=noise, seed=seed, link=link, num_devices=plan.num_devices))
-    run.run()
-    records = list(run.store.latest().values())
+    plan, store = planned(**fields), MemoryStore()
+    run(plan, FakeRunner(noise=noise, seed=seed, link=link, num_devices=plan.num_devices), store)
+    records = list(store.latest().values())
     return records, analyse_sweep(plan.sweep, records)

@@ -6,14 +6,16 @@ Imported by the workers, so: numpy and scipy only.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.stats.rounds import device_effects, slowest_rank_s
-from raybench.analysis.stats.statistics import trimmed_mean
+from raybench.analysis.stats.statistics import geometric, trimmed_mean
 from raybench.records.requests import Variant
-from raybench.records.results import Round, StopReason
+from raybench.records.results import MessageRound, Round, StopReason
 from raybench.spec.study import MeasureSpec
+from raybench.spec.sweep import SweepMeasureSpec
 
 DEFAULT_HALF_WIDTH = {"cpu": 0.05, "cuda": 0.02}  # relative, where the study asks for none
 LEAST_MEASURED = 3  # rounds, whatever the time; of two alone nothing is stopped
@@ -61,6 +63,20 @@ def _stop(
     if half_width is not None and half_width <= asked_half_width(measure, device):
         return "half_width"
     return "max_seconds" if elapsed_s >= measure.max_seconds else None
+
+
+def decide_sweep(
+    rounds: Sequence[MessageRound], measure: SweepMeasureSpec, device: str, elapsed_s: float
+) -> StopReason | None:
+    """The same of a sweep's rounds: every message's interval is to be narrow enough."""
+    if len(rounds) % measure.min_rounds == 0:
+        times = defaultdict[tuple[str, int], list[float]](list)
+        for block in (block for each in rounds for block in each.blocks):
+            times[block.collective, block.message_bytes].append(block.slowest_s)
+        widest = max(geometric(series).log_half_width for series in times.values())
+        if widest <= (measure.half_width or DEFAULT_HALF_WIDTH[device]):
+            return "half_width"
+    return "max_seconds" if len(rounds) >= LEAST_MEASURED and elapsed_s >= measure.max_seconds else None
 
 
 def _watched(round_: Round, devices: Mapping[tuple[int, int], float]) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from raybench.analysis.findings.finding import FindingName
 from raybench.driver.session import Session
 from raybench.driver.stages import run_study
-from raybench.driver.sweep import SweepSession
+from raybench.driver.sweep import run_sweep
 from raybench.errors import Interrupted
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -127,7 +127,7 @@ def swept(to: Path, runner: FakeRunner, **fields: Any) -> None:
     plan = sweeps.planned(**fields)
     with tempfile.TemporaryDirectory() as folder:
         with ResultsDirectory.create(Path(folder) / to.name, plan.sweep, MACHINE) as store:
-            SweepSession(plan, runner, store, sweeps.Told()).run()
+            run_sweep(plan, runner, store, sweeps.Told())
         pack(Path(folder) / to.name, to)
 
 

@@ -26,7 +26,7 @@ from raybench.records.results import ProbeResult
 from tests.support.planted.hardware import CostModel, FakeHardware, truth
 from tests.support.planted.learning import FakeLearning
 from tests.support.planted.noise import Noise
-from tests.support.planted.simulated_collectives import FakeLink, simulate_part
+from tests.support.planted.simulated_collectives import FakeLink, simulate_sweep
 from tests.support.planted.simulated_steps import OUTSIDE_TORCH_BYTES, SimulatedSteps
 
 PROBE_STEPS = 5
@@ -101,7 +101,7 @@ class FakeRunner:
         except ValueError as error:
             return Outcome("invalid", 0.0, str(error), group=self._group.number)
         if request.kind == "collectives":
-            result = simulate_part(request, self.link, self.noise, self.random)
+            result = simulate_sweep(request, self.link, self.noise, self.random)
             return self._complete(result, ranks, result.measure_s)
         if request.kind == "training":
             return self._train(request, ranks, on_progress)

@@ -1,4 +1,4 @@
-"""A part of a sweep of collectives in simulated time, over a link whose latency and rate are planted."""
+"""A trial of a sweep of collectives in simulated time, over a link whose latency and rate are planted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from raybench.analysis.collectives import bus_factor
+from raybench.analysis.stats.stopping import decide_sweep
 from raybench.records.requests import CollectivesRequest
-from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, NotMeasured
+from raybench.records.results import CollectivesResult, MessageBlock, MessageRound
 from raybench.spec.sweep import Collective, message_in_shares
 from tests.support.planted.noise import Noise
 
@@ -27,8 +28,6 @@ class FakeLink:
     latency_s: float = 60e-6
     bandwidth_bytes_per_s: float = 2.0e9  # of the bus, of every device's link
     kinks: tuple[tuple[int, float], ...] = ()  # from so many bytes on, by this factor
-    memory_bytes: int = 1 << 34  # the largest message
-    unsupported: tuple[Collective, ...] = ()
 
     def time_s(self, collective: Collective, message_bytes: int, world_size: int) -> float:
         """The truth, in s."""
@@ -37,27 +36,18 @@ class FakeLink:
         return (self.latency_s + sent / self.bandwidth_bytes_per_s) * slower
 
 
-def simulate_part(
+def simulate_sweep(
     request: CollectivesRequest, link: FakeLink, noise: Noise, random: np.random.Generator
 ) -> CollectivesResult:
-    """The rounds of one part, by the simulated clock; every rank is as slow as the slowest but for a hair."""
-    size, clock_s, missing = request.config.world_size, 0.0, list[NotMeasured]()
-    cases = list[tuple[Collective, int]]()
-    for collective in request.collectives:
-        if collective in link.unsupported:
-            reason = f"ProcessGroupFake does not support {collective}"
-            missing.append(NotMeasured(collective=collective, why="unsupported", reason=reason))
-            continue
-        for asked in request.message_bytes:
-            message = message_in_shares(asked, size)
-            if message <= link.memory_bytes:
-                cases.append((collective, message))
-            else:
-                missing.append(
-                    NotMeasured(collective=collective, message_bytes=message, why="oom", reason="no memory")
-                )
-    rounds = list[MessageRound]()
-    while len(rounds) < request.measure.min_rounds and (len(rounds) < 3 or clock_s < request.left_s):
+    """The rounds of one place, by the simulated clock; ranks differ by a hair."""
+    size, clock_s = request.config.world_size, 0.0
+    cases = [
+        (collective, message_in_shares(each, size))
+        for collective in request.collectives
+        for each in request.message_bytes
+    ]
+    rounds, stop = list[MessageRound](), None
+    while stop is None:
         at_s, blocks = clock_s, list[MessageBlock]()
         for place in random.permutation(len(cases)):
             collective, message = cases[place]
@@ -74,11 +64,11 @@ def simulate_part(
                 )
             )
         rounds.append(MessageRound(blocks=tuple(blocks), at_s=at_s))
+        stop = decide_sweep(rounds, request.measure, request.config.device, clock_s)
     return CollectivesResult(
         backend="fake",
         rounds=tuple(rounds),
-        stopped_by="steps" if len(rounds) == request.measure.min_rounds else "max_seconds",
-        missing=tuple(missing),
+        stopped_by=stop,
         setup_s=0.1,
         warmup_s=0.5,
         measure_s=clock_s,

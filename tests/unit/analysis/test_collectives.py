@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from raybench.analysis.collectives import LinkKey, bus_factor, link, seconds_left
-from raybench.spec.sweep import COLLECTIVES, Collective, SweepMeasureSpec
+from raybench.analysis.collectives import LinkKey, bus_factor, link
+from raybench.spec.sweep import COLLECTIVES, Collective
 from tests.support.planted import QUIET, FakeLink, Noise
 from tests.unit.sweeps import KIB, MIB, swept
 
@@ -37,27 +37,6 @@ def test_bandwidths_follow_from_bytes_and_time() -> None:
         assert bus.low <= bus.value <= bus.high
     largest = max(results.messages, key=lambda each: each.message_bytes)
     assert largest.bus_bandwidth_bytes_per_s.value == pytest.approx(1e9, rel=0.01)  # the link's rate
-
-
-def test_the_rounds_of_all_parts_are_taken_together() -> None:
-    records, results = swept(message_bytes=(KIB, MIB), measure={"half_width": 0.0005, "max_seconds": 40.0})
-    assert len(records) > 1
-    rounds = sum(len(record.collectives.rounds) for record in records if record.collectives)
-    assert {each.time_s.n for each in results.messages} == {rounds}
-
-
-def test_what_was_left_out_is_named_once() -> None:
-    link = FakeLink(memory_bytes=MIB, unsupported=("reduce_scatter",))
-    _, results = swept(
-        link, message_bytes=(KIB, 4 * MIB), measure={"half_width": 0.0005, "max_seconds": 40.0}
-    )
-    told = [(each.collective, each.message_bytes, each.why) for _, each in results.left_out]
-    assert told.count(("reduce_scatter", None, "unsupported")) == 1
-    assert sorted(name for name, size, why in told if (size, why) == (4 * MIB, "oom")) == [
-        "all_gather", "all_reduce", "broadcast",
-    ]  # fmt: skip
-    assert len(told) == 4
-    assert {each.message_bytes for each in results.messages} == {KIB}
 
 
 def test_a_row_has_the_columns_of_the_contract() -> None:
@@ -137,24 +116,3 @@ def test_lines_are_found_by_collective_devices_and_nodes() -> None:
     found = link(records)
     assert len(results.links) == 2 * len(found)  # on one node, as the fake has them, pack and spread are one
     assert found[LinkKey("all_reduce", 2, 1)].place.placement == "pack"
-
-
-def test_nothing_measured_leaves_all_the_time() -> None:
-    assert seconds_left([], SweepMeasureSpec(max_seconds=30.0), "cpu") == 30.0
-
-
-def test_narrow_intervals_end_it_and_wide_ones_do_not() -> None:
-    records, _ = swept(message_bytes=(KIB,))
-    (record,) = records
-    assert record.collectives is not None
-    spent_s = record.collectives.measure_s
-    assert seconds_left(records, SweepMeasureSpec(half_width=0.2), "cpu") == 0
-    left_s = seconds_left(records, SweepMeasureSpec(half_width=1e-6, max_seconds=60.0), "cpu")
-    assert left_s == 60.0 - spent_s
-
-
-def test_less_time_than_the_fewest_rounds_take_is_none() -> None:
-    records, _ = swept(message_bytes=(KIB,))
-    assert records[0].collectives is not None
-    spent_s = records[0].collectives.measure_s  # ten rounds
-    assert seconds_left(records, SweepMeasureSpec(half_width=1e-6, max_seconds=1.2 * spent_s), "cpu") == 0

@@ -1,4 +1,4 @@
-"""A sweep from place to place: parts on the disk, nothing twice, failures and interrupts."""
+"""A sweep from place to place: nothing twice, failures and interrupts."""
 
 from __future__ import annotations
 
@@ -9,88 +9,64 @@ from raybench.errors import GroupLostError, Interrupted, NoRoomError
 from raybench.records.messages import GroupInfo
 from tests.support.planted import FakeRunner, Noise
 from tests.unit.runs import Failing, MemoryStore
-from tests.unit.sweeps import KIB, MIB, STEADY, Told, planned, session
+from tests.unit.sweeps import KIB, MIB, STEADY, Told, planned, run, swept
 
 SIZES = (KIB, 16 * KIB, MIB)
 
 
 def test_every_place_is_measured_the_largest_first() -> None:
-    told = Told()
-    plan = planned(num_devices=4, world_sizes="all", message_bytes=SIZES)
-    run = session(plan, watcher=told)
-    run.run()
-    assert told.parts == [(4, 0), (2, 0)]
+    told, store, plan = Told(), MemoryStore(), planned(num_devices=4, world_sizes="all", message_bytes=SIZES)
+    runner = FakeRunner(noise=STEADY, num_devices=4)
+    assert run(plan, runner, store, told) == []
+    assert told.world_sizes == [4, 2]
     assert told.left_s == [120.0, 60.0]
-    assert isinstance(run.runner, FakeRunner)
-    assert run.runner.num_starts == 1  # one group, of the largest world size
-    assert [record.study for record in run.store.latest().values()] == ["communication"] * 2
+    assert runner.num_starts == 1  # one group, of the largest world size
+    assert [record.study for record in store.records] == ["communication"] * 2
 
 
-def test_parts_follow_until_the_time_is_spent() -> None:
-    told = Told()
-    plan = planned(message_bytes=SIZES, measure={"half_width": 1e-6, "max_seconds": 45.0})
-    run = session(plan, watcher=told)
-    run.run()
-    results = [record.collectives for record in run.store.latest().values()]
-    spent_s = sum(each.measure_s for each in results if each)
-    assert 35.0 < spent_s < 50.0
-    assert [part for _, part in told.parts] == list(range(len(results)))
-    assert told.rounds == sorted(set(told.rounds))
-    orders = {tuple(b.message_bytes for b in each.rounds[0].blocks) for each in results if each}
-    assert len(orders) > 1  # shuffled anew in each part
+@pytest.mark.parametrize(("half_width", "stopped_by"), [(0.2, "half_width"), (1e-6, "max_seconds")])
+def test_rounds_end_with_narrow_intervals_or_the_time(half_width: float, stopped_by: str) -> None:
+    measure = {"half_width": half_width, "max_seconds": 45.0}
+    (record,), _ = swept(message_bytes=SIZES, measure=measure)
+    assert record.collectives is not None
+    assert record.collectives.stopped_by == stopped_by
+    if stopped_by == "half_width":
+        assert len(record.collectives.rounds) == 10
+    else:
+        assert 45.0 <= record.collectives.measure_s < 50.0
 
 
 def test_what_is_known_is_not_measured_again() -> None:
-    plan, store = (
-        planned(message_bytes=SIZES, measure={"half_width": 1e-6, "max_seconds": 30.0}),
-        MemoryStore(),
-    )
-    session(plan, store=store).run()
-    before = len(store.records)
-    again = FakeRunner(noise=STEADY, num_devices=4)
-    session(plan, again, store).run()
+    told, store, again = Told(), MemoryStore(), FakeRunner(noise=STEADY, num_devices=8)
+    plan = planned(num_devices=8, world_sizes="all", message_bytes=SIZES)
+    run(plan, store=store)
+    run(plan, again, store)
     assert not again.requests
-    longer = planned(message_bytes=SIZES, measure={"half_width": 1e-6, "max_seconds": 60.0})
-    session(longer, again, store).run()  # goes on where it was
-    assert again.requests
-    assert len({record.trial_id for record in store.records}) == len(store.records) > before
+    store.records = [each for each in store.records if each.request.config.world_size != 2]
+    run(plan, again, store, told)
+    assert told.world_sizes == [2]
+    assert told.left_s == [60.0]
 
 
-def test_the_time_that_is_left_is_that_of_the_places_that_are_open() -> None:
-    told, plan = Told(), planned(num_devices=8, world_sizes="all", message_bytes=SIZES)
-    store = MemoryStore()
-    session(plan, store=store).run()
-    store.records = [each for each in store.records if each.request.config.world_size != 4]
-    session(plan, store=store, watcher=told).run()
-    assert told.parts == [(4, 0)]
-    assert told.left_s == [60.0]  # the two devices that come after it are measured
-
-
-def test_a_failed_part_ends_its_place_and_no_other() -> None:
+def test_a_failure_ends_its_place_and_no_other() -> None:
     def fail(request):  # type: ignore[no-untyped-def]
-        return ("crashed", "planted") if (request.config.world_size, request.part) == (4, 1) else None
+        return ("crashed", "planted") if request.config.world_size == 4 else None
 
-    plan = planned(
-        4, world_sizes=(2, 4), message_bytes=SIZES, measure={"half_width": 1e-6, "max_seconds": 45.0}
-    )
+    plan = planned(4, world_sizes=(2, 4), message_bytes=SIZES)
     told, store = Told(), MemoryStore()
-    session(plan, FakeRunner(noise=STEADY, num_devices=4, fail=fail), store, watcher=told).run()
-    assert [part for size, part in told.parts if size == 4] == [0, 1]
-    assert len([part for size, part in told.parts if size == 2]) > 2
-    states = [record.state for record in store.records if record.request.config.world_size == 4]
-    assert states == ["complete", "crashed"]
+    run(plan, FakeRunner(noise=STEADY, num_devices=4, fail=fail), store, told)
+    assert told.states == ["crashed", "complete"]
     runner = FakeRunner(noise=STEADY, num_devices=4)
-    session(plan, runner, store).run()
+    run(plan, runner, store)
     assert not runner.requests  # without --retry it stays so
-    session(plan, runner, store, retry=frozenset({"crashed"})).run()
-    assert {request.config.world_size for request in runner.requests} == {4}
-    assert runner.requests[0].kind == "collectives"
+    run(plan, runner, store, retry=("crashed",))
+    assert [request.config.world_size for request in runner.requests] == [4]
 
 
-def test_an_interrupt_leaves_the_parts_before_it() -> None:
-    plan, store = planned(message_bytes=SIZES, measure={"half_width": 1e-6}), MemoryStore()
+def test_an_interrupt_leaves_the_places_before_it() -> None:
+    plan, store = planned(world_sizes=(2, 4), message_bytes=SIZES), MemoryStore()
     with pytest.raises(Interrupted):
-        session(plan, Failing(1, Interrupted("SIGINT")), store).run()
+        run(plan, Failing(1, Interrupted("SIGINT")), store)
     assert [record.state for record in store.records] == ["complete"]
 
 
@@ -102,7 +78,7 @@ def test_groups_that_do_not_start_end_the_sweep() -> None:
 
     runner = Lost(noise=Noise())
     with pytest.raises(GroupLostError):
-        session(planned(), runner).run()
+        run(planned(), runner)
     assert len(runner.requests) == MAX_LOST_STARTS
 
 
@@ -114,8 +90,7 @@ def test_what_is_left_of_lost_nodes_is_no_spread() -> None:
             return super().start(world_size, environment, anew=anew)
 
     plan = planned(num_devices=4, num_nodes=2, placement=("pack", "spread"), message_bytes=SIZES)
-    run = session(plan, Lost(noise=STEADY, num_devices=4))
-    run.run()
-    assert [record.request.config.placement for record in run.store.latest().values()] == ["pack"]
-    ((place, reason),) = run.lost
+    store = MemoryStore()
+    ((place, reason),) = run(plan, Lost(noise=STEADY, num_devices=4), store)
+    assert [record.request.config.placement for record in store.records] == ["pack"]
     assert (place.world_size, place.placement, reason) == (2, "spread", "at most 2 workers fit")

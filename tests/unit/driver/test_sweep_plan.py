@@ -21,7 +21,7 @@ def test_spread_is_pack_on_one_node() -> None:
     plan = planned(4, placement=("pack", "spread"))
     assert plan.placements == ("pack",)
     both = planned(4, num_nodes=2, world_sizes=(2,), placement=("pack", "spread"))
-    assert [place.placement for place in both.places] == ["pack", "spread"]
+    assert [each.config.placement for each in both.requests] == ["pack", "spread"]
     assert both.group_size == 4  # everywhere, so that two of them can be spread
 
 
@@ -61,17 +61,14 @@ def test_what_there_is_not_is_refused_in_a_line(
 def test_more_workers_than_cores_are_marked() -> None:
     plan = planned(2, world_sizes=(4,), resources={"oversubscribe": True})
     assert plan.oversubscribed
-    assert {place.oversubscribed for place in plan.places} == {True}
+    assert {each.config.oversubscribed for each in plan.requests} == {True}
     assert plan.sweep.resources.device == "cpu"  # resolved: what the directory keeps
 
 
 def test_how_long_it_may_take_is_not_part_of_the_question() -> None:
-    short, long = (
-        planned(4, measure={"max_seconds": seconds}).request(planned(4).places[0], 0, seconds)
-        for seconds in (10.0, 20.0)
-    )
+    short, long = (planned(4, measure={"max_seconds": seconds}).requests[0] for seconds in (10.0, 20.0))
     assert short.trial_id == long.trial_id
-    assert short.trial_id != planned(4).request(planned(4).places[0], 1, 10.0).trial_id
+    assert short.trial_id != planned(4, seed=1).requests[0].trial_id
 
 
 def test_through_adapters_alone_nccl_may_use_neither_links_of_gpus_nor_shared_memory() -> None:
@@ -79,5 +76,5 @@ def test_through_adapters_alone_nccl_may_use_neither_links_of_gpus_nor_shared_me
         make_sweep_plan(Sweep(loopback_nic=alone), Resources("cuda", 2, "a GPU")) for alone in (False, True)
     )
     variables = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
-    assert [place.environment for place in through.places] == [variables]
-    assert [place.environment for place in plain.places] == [{}]
+    assert [each.config.environment for each in through.requests] == [variables]
+    assert [each.config.environment for each in plain.requests] == [{}]

@@ -15,7 +15,6 @@ from raybench.report.communication import (
     answer_of_sweep,
     draw_messages,
     links_table,
-    not_measured_table,
     print_sweep,
     sweep_answer,
     times_table,
@@ -26,7 +25,7 @@ from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink
 from tests.unit.sweeps import KIB, MIB, swept
 
-LINK = FakeLink(latency_s=60e-6, bandwidth_bytes_per_s=2e9, memory_bytes=64 * MIB, unsupported=("broadcast",))
+LINK = FakeLink(latency_s=60e-6, bandwidth_bytes_per_s=2e9)
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +37,12 @@ def answers(results: SweepResults) -> dict[str, str]:
     return {each.question: each.words for each in sweep_answer(results)}
 
 
-def test_the_answer_names_latency_bandwidth_and_what_is_missing(results: SweepResults) -> None:
+def test_the_answer_names_latency_and_bandwidth(results: SweepResults) -> None:
     found = answers(results)
     assert found["Measured on"] == "4 devices on 1 node, pack, fake."
     assert re.fullmatch(
-        r"6\d\.\d µs for 1 KiB, bus bandwidth (2\.0|1\.9)\d? GB/s for 64 MiB\.", found["all_reduce"]
+        r"6\d\.\d µs for 1 KiB, bus bandwidth (2\.0|1\.9)\d? GB/s for 256 MiB\.", found["all_reduce"]
     )
-    assert found["Not measured"].startswith("broadcast (unsupported), ")
-    assert found["Not measured"].endswith("more.")
     assert answer_of_sweep(results).startswith("Measured on: 4 devices on 1 node, pack, fake. all_reduce: 6")
 
 
@@ -61,7 +58,7 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
         "plots/communication.png", "plots/communication.svg",
     }  # fmt: skip
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "communication.csv").read_text())))
-    assert len(rows) == len(results.messages) == 2 * 3 * 9
+    assert len(rows) == len(results.messages) == 2 * 4 * 10
     text = (tmp_path / "report" / "report.md").read_text()
     assert "## Latency and bandwidth" in text
     assert "Again: `measure --again`" in text
@@ -70,22 +67,21 @@ def test_all_files_are_written(results: SweepResults, tmp_path: Path) -> None:
     assert re.fullmatch(r"collectives on \d+ .*, gloo · .*\d{4}-\d\d-\d\d \d\d:\d\d UTC", about)
 
 
-def test_tables_have_a_row_for_each_message_line_and_gap(results: SweepResults) -> None:
-    assert len(links_table(results).rows) == len(results.links) == 6
-    assert len(not_measured_table(results).rows) == 2 * (3 + 1)  # 256 MiB of three collectives, and broadcast
+def test_tables_have_a_row_for_each_message_and_line(results: SweepResults) -> None:
+    assert len(links_table(results).rows) == len(results.links) == 8
     times = times_table(results)
     named = [column.heading for column in times.columns]
     assert named == [
         "devices", "nodes", "placement", "message", "all_reduce", "reduce_scatter", "all_gather",
+        "broadcast",
     ]  # fmt: skip
-    assert len(times.rows) == 2 * 9
+    assert len(times.rows) == 2 * 10
 
 
 def test_a_part_that_failed_is_named() -> None:
     records, results = swept(LINK, message_bytes=(KIB,))
     crashed = records[0].model_copy(update={"state": "crashed", "reason": "planted", "result": None})
     found = analyse_sweep(results.sweep, [*records, crashed])
-    assert not_measured_table(found).rows[-1][-2:] == ("further rounds", "crashed: planted")
     assert answers(found)["Failed"] == "1 crashed (planted)."
 
 
@@ -93,7 +89,7 @@ def test_the_plot_shows_a_place(results: SweepResults) -> None:
     assert results.headline is not None
     left, right = draw_messages(results, results.headline).axes
     assert [axes.get_ylabel() for axes in (left, right)] == ["time (µs)", "bus bandwidth (GB/s)"]
-    assert len(right.containers) == 3  # a line with error bars for each collective
+    assert len(right.containers) == 4  # a line with error bars for each collective
 
 
 @pytest.mark.parametrize("width", [80, 100])

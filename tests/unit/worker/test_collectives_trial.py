@@ -7,7 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.records.results import MessageRound, StopReason
+from raybench.spec.sweep import SweepMeasureSpec
 from raybench.worker.collectives_trial import Case, CollectivesTrial, Operation
 from raybench.worker.communicators import Team
 from raybench.worker.devices.cpu import CPUDevice
@@ -46,7 +48,8 @@ class Nothing:
 def measured(rank: int, *stops: StopReason | None) -> tuple[list[MessageRound], StopReason]:
     cases = [Case(cast(Operation, Nothing()), 1.0)]
     request: Any = SimpleNamespace(
-        config=SimpleNamespace(seed=0), part=0, measure=SimpleNamespace(min_rounds=ROUNDS), left_s=3600.0
+        config=SimpleNamespace(seed=0, device="cpu"),
+        measure=SweepMeasureSpec(min_rounds=ROUNDS, max_seconds=1e-9),
     )
     trial = CollectivesTrial(request, Told(rank, [*stops]), CPUDevice())
     return trial.measure(cases, lambda progress: None)
@@ -54,7 +57,7 @@ def measured(rank: int, *stops: StopReason | None) -> tuple[list[MessageRound], 
 
 def test_the_leader_has_the_rounds_of_all_ranks() -> None:
     rounds, stopped_by = measured(0)
-    assert (len(rounds), stopped_by) == (ROUNDS, "steps")
+    assert (len(rounds), stopped_by) == (LEAST_MEASURED, "max_seconds")
     assert {len(block.time_s) for each in rounds for block in each.blocks} == {2}
 
 
