@@ -175,8 +175,6 @@ def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
     assert (one.name, one.reason) == (FindingName.COMMUNICATION_BOUND, Reason.ONE_BUCKET_SIZE)
 
 
-
-
 # --- several settings
 
 
