@@ -63,7 +63,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.FEW_WORKERS: "the step waits for its batch, from {workers} a rank",
     FindingName.BATCH_TOO_SMALL: "this time stays whatever the batch",
     Reason.STRONG_SCALING: "a device's part of the global batch takes this much longer than its share",
-    FindingName.UNATTRIBUTED_LOSS: "this loss was not divided into parts",
+    FindingName.UNATTRIBUTED_LOSS: "this loss was not divided into parts{of_communication}",
     Reason.OVERSUBSCRIBED: "{world_size} workers shared fewer cores, so no figure shows how fast they are",
     Reason.QUOTA: "the container used up its CPU quota in {used_up_share} of the scheduler's periods",
     FindingName.THROTTLING: "rank {ranks} reported it in {throttled_rounds} of {rounds} rounds",
@@ -247,6 +247,8 @@ def _shown(finding: Finding) -> dict[str, str]:
     others = round(values.get("ranks", 1)) - 1
     shown["narrow"] = shown.get("rank", "") + (f", like {plural(others, 'other rank')}," if others else "")
     shown["as_far"] = f", and {plural(others, 'other rank')} none near theirs" if others else ""
+    ends = [shown[name] for name in ("least_communication_s", "most_communication_s") if name in shown]
+    shown["of_communication"] = f", of which communication is {' to '.join(ends)}" if ends else ""
     if finding.name is FindingName.FAILED:
         more = round(values["num_trials"]) - 1
         shown["which"] = finding.named["first"] + (f" and {plural(more, 'more trial')}" if more else "")

@@ -28,7 +28,7 @@ PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader'
 # worker of Ray's not in more: there every new process imports the worker's own main module again).
 PRELOADED = (
     "torch.utils.data",
-    "raybench.workloads.image_data_sets",
+    "raybench.workloads.vision",
     "raybench.workloads.tokens",
     "torchvision.transforms.v2",
     "transformers.trainer",

@@ -193,13 +193,17 @@ def _share(each_s: Estimate, number: int, whole: Estimate) -> Estimate:
 
 
 def unattributed_loss(case: Case) -> Finding | None:
-    """A loss of which only the whole is known, less what a slow device explains."""
+    """A loss of which only the whole is known, less what a slow device explains, with its communication."""
     lost, device = case.lost_s if case.waterfall is None else case.parts.undivided, slow_alone(case)
     if lost is not None and device is not None and device.explains is not None:
         lost = lost.plus(-device.explains.value)
     if lost is None or not case.is_notable(lost):
         return None
     values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
+    replay = case.replays.get(len(case.steps.bucket_bytes))
+    if replay is not None:
+        least, most = communication_bounds(case, lost, replay)
+        values |= {"least_communication_s": least, "most_communication_s": most}
     strategy, why = case.config.setting.strategy, case.steps.missing.get("local")
     reason, named = None, dict[str, str]()
     if case.record.request.role == "search":
@@ -211,3 +215,14 @@ def unattributed_loss(case: Case) -> Finding | None:
         if why is not None and isinstance(case.config.workload, ScriptSpec) and case.steps.gradient_bytes:
             reason, named = Reason.NOT_LEFT_OUT, {"why": why}
     return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason, named=named)
+
+
+def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:
+    """Between what exposed communication lies, in s, where only the whole loss was measured.
+
+    At least the transfers less all compute of one device, which could hide them; at most all of them, unless
+    compute and transfers slow each other down. Neither more than what is lost.
+    """
+    compute = case.alone.get(case.samples)
+    hidden_s = compute.high if compute else case.step_s
+    return min(max(replay_s.low - hidden_s, 0.0), lost.low), min(replay_s.high, lost.high)

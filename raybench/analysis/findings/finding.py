@@ -36,7 +36,7 @@ class FindingName(StrEnum):
     #: 10% of the step stays whatever the batch, by the smaller batch of strong scaling or by the line through
     #: two batches
     BATCH_TOO_SMALL = "batch too small"
-    #: a loss of which only the whole was measured
+    #: a loss of which only the whole was measured, with bounds of its communication
     UNATTRIBUTED_LOSS = "unattributed loss"
     # what makes the figures those of a slower machine
     #: other processes, Ray's own among them, took 2% of the cores that the workers needed, which may be in

@@ -10,12 +10,12 @@ from torchvision.transforms import v2
 
 from raybench.spec.workloads import VisionSpec
 from raybench.workloads import check
-from raybench.workloads.image_data_sets import (
+from raybench.workloads.vision import (
     ArrayImages,
     Preparation,
+    Vision,
     random_crop,
 )
-from raybench.workloads.vision import Vision
 from tests.unit.workloads.refusals import refusal
 
 

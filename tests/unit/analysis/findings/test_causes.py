@@ -17,7 +17,7 @@ from raybench.report.method import method_words
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
 from tests.support.planted.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site
-from tests.unit.studies import asked, grid, study
+from tests.unit.studies import SHORT, asked, grid, study
 
 MIB = 2**20
 
@@ -176,6 +176,27 @@ def test_one_bucket_size_does_not_and_the_finding_says_so() -> None:
 
 
 # --- several settings
+
+
+def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_trial() -> None:
+    costs = StepCosts(plain_s=0.004, contention_s=0.001, exposed_s=0.008, replay_s=0.009)
+    spec = study(knobs={"batch_size": [64, 8]})
+
+    def model(config: object, setting: Setting) -> StepCosts:
+        return replace(costs, plain_s=0.03) if setting.batch_size == 64 else costs
+
+    requests = [
+        asked(spec, "scaling", Setting(batch_size=64), 2),
+        asked(spec, "search", Setting(batch_size=8), 2, variants=SHORT),
+    ]
+    results = analyse(spec, run_all(FakeRunner(model, QUIET), requests)[0])
+    searched = next(each for each in results.measured if each.request.role == "search")
+    finding = next(each for each in results.findings if each.trial_id == searched.trial_id and each.explains)
+    assert finding.name is FindingName.UNATTRIBUTED_LOSS  # 13 ms for twice what one device does in 4
+    assert finding.values["least_communication_s"] == pytest.approx(0.005, rel=0.3)
+    assert finding.values["most_communication_s"] == pytest.approx(0.009, rel=0.2)
+    # the truth, of which nothing was measured but 9 ms lost
+    assert finding.values["least_communication_s"] <= 0.008 <= finding.values["most_communication_s"]
 
 
 def test_why_the_loss_of_a_script_is_not_divided_is_said_with_the_fix() -> None:

@@ -11,6 +11,7 @@ from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import (
     communication_bound,
     latency_share_of,
+    unattributed_loss,
 )
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Reason
 from raybench.machine.environment import Environment
@@ -132,6 +133,19 @@ def test_a_latency_is_never_below_0() -> None:
     assert found is not None
     assert found.low == 0.0
     assert found.value >= 0.0
+
+
+def test_the_transfers_bound_a_loss_that_is_not_divided() -> None:
+    record = measured(
+        StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006),
+        QUIET,
+        variants=("plain", "ddp", "replay"),
+    )
+    assert record.steps is not None
+    finding = case_of(record).finding(unattributed_loss)
+    assert finding is not None
+    assert finding.values["most_communication_s"] == pytest.approx(0.0055, rel=0.05)
+    assert ", of which communication is " in evidence(finding)
 
 
 @pytest.mark.parametrize(
