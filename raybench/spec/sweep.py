@@ -48,7 +48,7 @@ class SweepMeasureSpec(Model):
     )
     timeout_seconds: Seconds = Field(600.0, description="the trial of each is ended after this, in s")
     min_rounds: Annotated[int, Field(ge=3, strict=True)] = Field(
-        10, description="intervals are computed after every so many rounds"
+        10, description="number of rounds after which the intervals are computed again"
     )
 
     _timeout = model_validator(mode="after")(timeout_is_longer)

@@ -465,6 +465,7 @@ NOWHERE = {
     COMMUNICATION.pattern: "the ends of an interval, which are checked",
     r"ommunication is less than 1%": "a bound",
     r"train at most [\d.]+x": "the end of an interval",
+    r"ommunication is at most \d+%": "the end of an interval, whose table has milliseconds",
     r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
     r"within ±[\d.]+ points": "a tolerance that the study sets",
 }
