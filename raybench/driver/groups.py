@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 
 OnGroup = Callable[[int, float | None], None]
+_Variables = frozenset[tuple[str, str]]  # of an environment
 ENDED_STATES = ("timeout", "crashed")  # as which a trial ends whose processes were ended
 RANKS_APART_S = 1.0  # at most, when they begin a trial
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
@@ -49,12 +50,16 @@ class Groups:
         budget: TimeBudget,
         plan: GroupPlan,
         on_group: OnGroup = lambda num_workers, seconds: None,
+        served: Iterable[TrialRequest] = (),  # what worker groups served before, in a run that goes on
     ) -> None:
         self._runner, self._budget, self._plan, self._on_group = runner, budget, plan, on_group
         self._fitting = 0  # workers, since nodes were lost
-        self._environment: dict[str, str] | None = None  # of the last worker group
+        self._variables: _Variables | None = None  # of the last worker group
         self._number = 0  # of the last worker group
         self._start: int | None = None  # of the curve, which it serves
+        # the last in each environment that had workers
+        self._served: dict[_Variables, TrialRequest] = {_variables(each): each for each in served}
+        self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and what is recorded
 
     def run(self, request: TrialRequest, on_progress: OnProgress, *, expected_s: float = 0.0) -> Ended:
         """Run a trial, which is expected to take so long (0: not known).
@@ -65,28 +70,45 @@ class Groups:
         fault = None if request.kind == "collectives" else request.config.setting.fault(self._plan.device)
         if fault is not None:
             return Ended(Outcome("invalid", 0.0, fault), started_at)
-        num_lost = 0
-        while True:
+        variables, num_lost = _variables(request), 0
+        while variables not in self._unfit:
             try:
                 self._start_group(request)
                 bounded = self._budget.bounded(request, expected_s)
                 outcome = self._runner.run(bounded, on_progress)
             except GroupLostError as lost:
                 num_lost += 1
-                if isinstance(lost, ClusterBusyError) or num_lost >= MAX_LOST_STARTS:  # waited for in vain
+                if isinstance(lost, ClusterBusyError):  # it was waited for in vain
                     raise
+                if num_lost >= MAX_LOST_STARTS:
+                    self._blame_variables(variables, lost)
                 continue
+            if outcome.group:  # 0: no group served it
+                self._served[variables] = request
             return Ended(outcome, started_at, _was_cut(request, bounded, outcome))
+        return Ended(Outcome("crashed", 0.0, self._unfit[variables]), started_at)
 
     def start_cost_s(self, request: TrialRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``: 0 where one runs."""
-        is_other = self._environment not in (None, request.config.environment)
+        is_other = self._variables not in (None, _variables(request))
         return self._budget.start_s if is_other or self._is_next_start(request) else 0.0
 
     def _is_next_start(self, request: TrialRequest) -> bool:
         """Whether the last worker group serves another start of the curve than that of ``request``."""
         start = _start_of_curve(request)
         return None not in (self._start, start) and self._start != start
+
+    def _blame_variables(self, variables: _Variables, lost: GroupLostError) -> None:
+        """Note that no group starts with them. Raises ``lost`` unless one with others did, and does."""
+        other = next(iter(self._served.values()), None)
+        if other is None or variables in self._served:
+            raise lost
+        try:
+            self._start_group(other)
+        except (GroupLostError, NoRoomError):  # the cluster is what has changed
+            raise lost from None
+        named = ", ".join(f"{name}={value}" for name, value in sorted(variables))
+        self._unfit[variables] = f"with {named} no worker group starts, with other variables one does: {lost}"
 
     def _start_group(self, request: TrialRequest) -> None:
         """A worker group for ``request``; of the curve one group serves one start only."""
@@ -100,7 +122,7 @@ class Groups:
             self._budget.starts_s.append(start_s)
         if group.members:  # else every trial has its own, which are not there yet
             self._on_group(len(group.members), start_s if is_new else 0.0)
-        self._environment = request.config.environment
+        self._variables = _variables(request)
         start = _start_of_curve(request)
         self._start = self._start if start is None else start
 
@@ -137,6 +159,10 @@ def _was_cut(request: TrialRequest, bounded: TrialRequest, outcome: Outcome) -> 
     """
     in_time = outcome.wall_time_s < bounded.timeout_s - RANKS_APART_S
     return bounded.timeout_s < request.timeout_s and not in_time and outcome.state in ENDED_STATES
+
+
+def _variables(request: TrialRequest) -> _Variables:
+    return frozenset(request.config.environment.items())
 
 
 def _start_of_curve(request: TrialRequest) -> int | None:

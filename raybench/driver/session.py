@@ -141,10 +141,12 @@ class Session:
 
     def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
         self.ledger = Ledger(plan, store, retry)
-        self.groups = Groups(self.runner, self.budget, plan, self.watcher.group)
+        served = [record for record in self.ledger.records() if record.group]
+        requests = (record.study_request for record in served)
+        self.groups = Groups(self.runner, self.budget, plan, self.watcher.group, requests)
         self.forecast = Forecast(self.ledger, self.budget, self.groups, self.verify)
         # a runner counts its own groups: what is resumed goes on where the session before it ended
-        self._groups_before = max((record.group for record in self.ledger.records()), default=0)
+        self._groups_before = max((record.group for record in served), default=0)
 
     # --- what there is to say
 

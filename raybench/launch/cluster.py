@@ -33,12 +33,14 @@ ANSWERS_S = 30.0  # a head that is just being started; Ray itself tries for minu
 ONE_TRY_S = 3.0
 ASK_AGAIN_S = 0.5
 # What every gRPC server answers, before it asks for a token: HTTP/2's preface and an empty frame of settings
-# (RFC 9113, 3.4). A head that is stopped takes a connection, and says nothing.
+# (RFC 9113, 3.4), whose type stands in the fourth byte. A head that is stopped takes a connection, and says
+# nothing; with what is no head, as a dashboard's port, Ray itself tries for minutes.
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+SETTINGS, FRAME_BYTES = 4, 9
 
 
 def await_head(address: str, limit_s: float = ANSWERS_S) -> None:
-    """Wait until ``HOST:PORT`` answers. Raises ``RequestError`` after ``limit_s``.
+    """Wait until a head is at ``HOST:PORT``. Raises ``RequestError`` after ``limit_s``.
 
     Nothing is looked at where it is another address, as ``auto``, or Ray speaks TLS, which a head answers
     with certificates only.
@@ -51,7 +53,9 @@ def await_head(address: str, limit_s: float = ANSWERS_S) -> None:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=ONE_TRY_S) as connection:
                 connection.sendall(HELLO)
-                connection.recv(1)
+                frame = connection.recv(FRAME_BYTES, socket.MSG_WAITALL)
+            if len(frame) < FRAME_BYTES or frame[3] != SETTINGS:
+                raise OSError("what answers there is not a Ray cluster's head")
             return
         except (OSError, OverflowError) as error:
             if monotonic() >= until:

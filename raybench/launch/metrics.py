@@ -79,7 +79,9 @@ class RayMetrics:
     def _repeat(self) -> None:
         gauges: dict[Metric, Any] = {}
         try:
-            while not self._ended.wait(REFRESH_S):
+            is_last = False
+            while not is_last:
+                is_last = self._ended.wait(REFRESH_S)  # what was set since is sent as well
                 if (make := _gauge_maker()) is None:
                     continue
                 for (metric, tags), value in list(self.values.items()):

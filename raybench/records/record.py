@@ -5,6 +5,9 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
+2.0. A sweep's trial is a world size and placement, with no parts. Of a training every epoch is evaluated, its
+   rate is as set or linear after a warm-up, and no gradient noise is measured. Results of steps name no other
+   programs. A study has no `search.half_width`, `cost.price_per_node_hour` or `image_folder`.
 1.2. Results of steps have `collective_bytes`, `pass_collectives`, `host_waits` and `numa_nodes`, blocks
    `clock_mhz` and rounds `temperature_c`; `ddp_logger`, `first_batch_s`, `peak_learning_rate`, `restarts` and
    `profile`, and of a sweep `busy_cores`, `host_busy`, `hosts` and `host_cores`, are read over.
@@ -29,12 +32,13 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import first_fault, received
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "2.0"
 
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host
 #: timeout: it took longer than it may
-#: crashed: an exception, or a worker that died
+#: crashed: an exception, a worker that died, or variables of `[environment]` with which no worker group
+#:   starts, as one with others does
 #: invalid: it cannot be had as requested, or what was measured means nothing (a loss that is not finite)
 State = Literal["complete", "oom", "timeout", "crashed", "invalid"]
 TrialResult = Annotated[

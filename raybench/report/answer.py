@@ -11,7 +11,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.recommendation import Basis
+from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
@@ -123,7 +123,9 @@ def _other_batches(results: StudyResults) -> str:
         return ""
     own = results.headline.config.setting.batch_size if results.headline else None
     if all(each.speedup.high < 1 for each in points):
-        return f"they are slower from {points[0].batch_size:,} to {points[-1].batch_size:,}"
+        words = "at {} and {}" if len(points) == 2 else "from {} to {}"
+        ends = (f"{each.batch_size:,}" for each in (points[0], points[-1]))
+        return f"they are slower {words.format(*ends)}"
     below, above = slower_at(points) or (None, None)
     if below is None or below == own:
         return ""
@@ -204,8 +206,9 @@ def _choice(results: StudyResults) -> list[str]:
         many = devices_of(use.config)
         fast = f"use {use.label}: {1 + use.gain.gain.value:.2f} times the default's speed on {many}"
         trained = results.training.groups if results.training else ()
-        is_trained = any(use.config.same_setting(each.config) for each in trained)
-        return [f"{fast}, but its accuracy was not measured" if trained and not is_trained else fast]
+        if trained and not any(use.config.same_setting(each.config) for each in trained):
+            return [f"{fast}, but its accuracy was not measured"]
+        return [fast + _less_accurate(results, use)]
     if best is None:
         return []
     size = best.record.config.world_size
@@ -226,6 +229,14 @@ def _choice(results: StudyResults) -> list[str]:
     return [f"keep the default: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
 
 
+def _less_accurate(results: StudyResults, use: Recommendation) -> str:
+    """That the setting to use learned less than the default, by more than the test samples' noise."""
+    changed = results.training.changed if results.training else ()
+    of_use = (each for each in changed if use.config.same_setting(each.group.config))
+    lost = (-each.difference_points.value - each.noise_points for each in of_use if each.difference_points)
+    return ", and it is less accurate" if max(lost, default=0.0) > 0 else ""
+
+
 def one_device_words(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
@@ -241,7 +252,7 @@ def one_device_words(results: StudyResults) -> list[str]:
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
     many = advice.record.config.world_size
-    return [f"{use_one} with {use.label}: {many:,} are {speedup.value:.2f} times as fast"]
+    return [f"{use_one} with {use.label}: {many:,} are {speedup.value:.2f} times as fast as it"]
 
 
 def _no_gain_words(gain: Gain) -> str:
@@ -263,7 +274,7 @@ def _proposal(results: StudyResults) -> list[str]:
     ]
     left = [(each, test) for each, test in tests if not (test and test.ruled_out)]
     if gained and use is not None and headline is not None:
-        changed = use.config.differences(headline.config).keys()
+        changed = use.config.setting.differences(headline.config.setting).keys()
         left = [(each, test) for each, test in left if changed.isdisjoint(each.change or ())]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     changing = [one for one in left if one[0].change is not None] or ([] if gained else left)

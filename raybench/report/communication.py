@@ -221,6 +221,8 @@ BANDWIDTHS = (
     "broadcast, and compares with the rate of each device's link. The message is the larger of what goes in "
     "and what comes out. communication.csv has both for every message."
 )
+# pytorch pull request 118911
+GLOO = "gloo's reduce_scatter is an all_reduce of a copy: its bus bandwidth is at most half of all_reduce's."
 FITTED = "Lines are least squares of the logarithms: every message counts equally."
 
 
@@ -260,4 +262,6 @@ def _tables(results: SweepResults) -> tuple[Table, Table]:
 def _method(results: SweepResults) -> list[str]:
     if not results.complete:
         return ["No trial is complete."]
-    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED]
+    on_gloo = any(place.backend == "gloo" for place in results.places)
+    own = [GLOO] if on_gloo and "reduce_scatter" in results.sweep.collectives else []
+    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, *own]

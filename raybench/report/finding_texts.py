@@ -51,7 +51,9 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     ),
     Reason.THREADS: SHARE_CORES,
     Reason.WORKERS: SHARE_CORES,
-    FindingName.OTHER_PROCESSES: "other programs, Ray among them, used {other_cores} of {host_cores} cores",
+    FindingName.OTHER_PROCESSES: (
+        "other processes, which may be Ray's own, used {other_cores} of {host_cores} cores"
+    ),
     FindingName.STRAGGLER: SLOW_RANK,
     Reason.DEVICE: f"{SLOW_RANK}, and also alone",
     Reason.UNDER_LOAD: f"{SLOW_RANK}, and also alone, but other programs used its host",

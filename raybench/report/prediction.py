@@ -172,7 +172,7 @@ def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Ta
         Column(f"step time, {unit}", step_time, right=True),
         Column("naive", naive, right=True),
         *(
-            [Column[Expected]("by Amdahl's law", by_law, right=True)]
+            [Column[Expected]("speed-up by Amdahl's law", by_law, right=True)]
             if outlook.scaling == "strong" and outlook.laws
             else []
         ),
@@ -512,7 +512,24 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
             links = [(LINKS[config.device][-1], 1)]
             return [words, _command_words(more, [each.shape.world_size for each in surely], links)]
         return [words, *([f"they are not predicted: {refused}"] if refused else [])]
+    if _is_slower(more):
+        size = more.record.config.world_size
+        return [f"more devices are not expected to beat one at this batch, as {size:,} are slower already"]
     return [f"what more devices would bring is not predicted: {refused}"] if refused else []
+
+
+def _is_slower(more: MoreDevices) -> bool:
+    """Whether the devices of the headline are slower than one with the same global batch.
+
+    Then more of them are: with n devices in a ring at one bus bandwidth communication takes 2 (n - 1) / n of
+    what it takes with two, and compute 2 / n, so that the sum stays above one device's step.
+    """
+    config, found = more.record.config, more.fitted.scalings if more.fitted else ()
+    return config.scaling == "strong" and any(
+        each.speedup is not None and each.speedup.high < 1
+        for each in found
+        if (each.batch_size, each.shape.world_size) == (config.setting.batch_size, config.world_size)
+    )
 
 
 def _network_words(required: Requirement, today: float | None) -> Iterator[str]:

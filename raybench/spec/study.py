@@ -143,7 +143,8 @@ class SearchSpec(Model):
     trials: PositiveInt = Field(24, description="suggestions that Optuna makes")
     sampler: Literal["main_effects", "tpe", "gp", "random"] = Field(
         "main_effects",
-        description="what suggests the next setting: raybench's main effects, or an Optuna sampler",
+        description="what suggests the next setting: raybench's main effects (of more than 4,096 settings "
+        "any), or an Optuna sampler",
     )
     pruner: Pruner = Field(
         "none", description="Optuna's pruner that stops trainings early which learn too little"

@@ -30,7 +30,6 @@ PRELOADED = (
     "torch.utils.data",
     "raybench.workloads.vision",
     "raybench.workloads.tokens",
-    "torchvision.transforms.v2",
     "transformers.trainer",
     "lightning.pytorch",
     "pytorch_lightning",

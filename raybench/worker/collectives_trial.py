@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
-from raybench.analysis.stats.stopping import decide_sweep
+from raybench.analysis.stats.stopping import LEAST_MEASURED, PATIENCE, decide_sweep
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import CollectivesRequest
@@ -222,9 +222,10 @@ def prepare(
 ) -> list[Case]:
     """Every message, checked and warm, the smallest first; ``on_message`` hears which is next.
 
-    Raises ``AgreedFailure`` where the largest does not fit, ``InvalidTrialError`` where a result is wrong, on
-    all ranks. A collective call.
+    Raises ``AgreedFailure`` where the largest does not fit, ``InvalidTrialError`` where a result is wrong or
+    the rounds would take too long, on all ranks. A collective call.
     """
+    most_s = PATIENCE * request.measure.max_seconds
     sizes = sorted({message_in_shares(each, team.size) for each in request.message_bytes})
     room_bytes = _room_bytes(team, device)
     buffers = team.agreed(partial(_buffers, sizes[-1], team, device, room_bytes))
@@ -235,6 +236,11 @@ def prepare(
             operation = Operation(collective, size, buffers, team)
             _check(operation, team, device)
             cases.append(Case(operation, _operation_s(operation, team, device)))
+        if LEAST_MEASURED * sum(case.block_s for case in cases) > most_s:
+            raise InvalidTrialError(
+                f"{LEAST_MEASURED} rounds with messages of up to {size:,} bytes take more than {most_s:g} s, "
+                "twice --max-seconds: give smaller --sizes, or more seconds"
+            )
     return cases
 
 

@@ -106,7 +106,7 @@ def more_devices(
     if fitted is not None:
         batch = headline.config.setting.batch_size
         points += [each for each in fitted.answered if each.batch_size == batch]
-        if not points and law is not None and batch in fitted.laws:
+        if not fitted.answered and not points and law is not None and batch in fitted.laws:
             points = [seen.by_law(*each) for each in law.speedups]
     if not points and not requirements and fitted is None:
         return None

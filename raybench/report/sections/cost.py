@@ -99,12 +99,14 @@ def when_to_use(results: StudyResults) -> str:
         return ""
     record = advice.record
     many, here = devices_of(record.config), f"({results.label(record)})"
-    fast = f"{times(speedup)} as fast over all steps"
     extra = f"at {percent(advice.extra, sign=True)} device time a sample"
+    by_steps = f", {times(speedup)} as fast over all steps, {extra}"
+    if any(each.is_trained and each.record is record for each in results.costs):
+        by_steps = ""  # the table has the figures of the epochs
     if speedup.high < 1:
-        return f"Use one {results.device_word}: {many} {here} are slower, {fast}, {extra}."
+        return f"Use one {results.device_word}: {many} {here} are slower{by_steps}."
     if speedup.low <= 1:
-        return f"{many} {here} are not measurably faster than one, {fast}, {extra}."
+        return f"{many} {here} are not measurably faster than one{by_steps}."
     cheap = ""
     if advice.cheapest is None and advice.extra.low > 0:
         cheap = " Use one where cost counts."
@@ -112,7 +114,7 @@ def when_to_use(results: StudyResults) -> str:
         few, least = results.devices(advice.cheapest[0].config.world_size), advice.cheapest[1]
         cheap = f" Use {few} where cost counts, at {percent(least, sign=True)}."
     where = " where time counts" if cheap else ""
-    words = f"Use {many} {here}{where}: {fast}, {extra}.{cheap}{_no_faster_words(results, advice)}"
+    words = f"Use {many} {here}{where}{by_steps}.{cheap}{_no_faster_words(results, advice)}"
     use = results.recommendation
     if use is None or advice.asked.config.same_question(use.config):
         return words

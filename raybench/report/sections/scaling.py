@@ -119,7 +119,8 @@ def _n_words(rows: Sequence[Row]) -> str:
     found = [row.point.scaling.step_time_s for row in rows]
     starts = [each.starts for each in found]
     words = f"n = {number_words([each.n for each in found], 'round')}"
-    words += f" in {number_words([each.visits for each in found], 'visit')}, spread over the study"
+    words += f" in {number_words([each.visits for each in found], 'visit')}"
+    words += ", spread over the study" if max((each.visits for each in found), default=1) > 1 else ""
     return f"{words}, {number_words(starts, 'start')} of the workers" if max(starts, default=1) > 1 else words
 
 

@@ -137,9 +137,10 @@ def phases_table(results: StudyResults) -> Table:
     ]
     caption = (
         f"A step of {phases.samples:,.0f} samples on {many} ({results.headline_label}), and what one "
-        f"needs for its share of them. Gain: {phases.world_size} times that, less the step"
-        f"{'' if phases.total.share_of_gain else '; none is certain'}."
+        "needs for its share of them."
     )
+    if phases.total.share_of_gain:
+        caption += f" Gain: {phases.world_size} times that, less the step."
     if results.epoch_samples and results.headline:
         steps = results.epoch_samples / phases.samples
         of_one = steps * phases.world_size

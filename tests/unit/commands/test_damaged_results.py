@@ -124,14 +124,14 @@ def test_whatever_one_line_holds_the_rest_is_drawn(damaged: Path, monkeypatch: p
 
 
 HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "torn line": (lambda p: append(p, '{"schema_version": "1.2", "stu'), "was cut off while it was written"),
+    "torn line": (lambda p: append(p, '{"schema_version": "2.0", "stu'), "was cut off while it was written"),
     "no line is one": (lambda p: (p / "trials.jsonl").write_text("a\nb\n"), "no whole record"),
     "another schema": (
-        lambda p: replace(p, '"schema_version":"1.2"', '"schema_version":"9.0"'),
+        lambda p: replace(p, '"schema_version":"2.0"', '"schema_version":"9.0"'),
         'schema_version "9.0"',
     ),
     "an older schema": (
-        lambda p: replace(p, '"schema_version":"1.2"', '"schema_version":5'),
+        lambda p: replace(p, '"schema_version":"2.0"', '"schema_version":5'),
         "this raybench reads",
     ),
     "no study": (lambda p: (p / "study.toml").unlink(), "it has no study.toml"),

@@ -60,6 +60,14 @@ def test_a_head_answers() -> None:
         await_head(address, limit_s=5)
 
 
+@pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"no"])
+def test_another_program_is_no_head(words: bytes) -> None:
+    with answering(words) as address:
+        line = refusal(address)
+    # a program that leaves at once may reset what was said to it
+    assert "what answers there is not a Ray cluster's head" in line or "Connection reset" in line
+
+
 def test_who_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ONE_TRY_S", 0.01)
     with answering(None) as address:

@@ -218,7 +218,7 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
     answer = answer_of(analyse(spec, grid(spec, [1, 2])[0]))
-    assert "and they are slower from 8 to 16." in answer
+    assert "and they are slower at 8 and 16." in answer
 
 
 def test_slower_with_one_batch() -> None:

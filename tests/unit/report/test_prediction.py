@@ -59,7 +59,9 @@ def test_amdahls_column_stands_beside_what_is_predicted_of_each_global_batch(tmp
     rows = [f"1,{n},{batch},{0.4 * (f + (1 - f) / n)}" for n in (1, 2, 4) for batch, f in times.items()]
     (group,) = groups(tmp_path, rows, scaling="strong")
     table = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices()), "")
-    (place,) = [place for place, each in enumerate(table.columns) if each.heading == "by Amdahl's law"]
+    (place,) = [
+        place for place, each in enumerate(table.columns) if each.heading == "speed-up by Amdahl's law"
+    ]
     assert [row[place] for row in table.rows] == ["4.71x", "3.33x"]
     weak = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices(), "weak"), "")
     assert not [each for each in weak.columns if "Amdahl" in each.heading]
@@ -96,6 +98,12 @@ def test_two_numbers_of_devices_have_a_table_by_a_law() -> None:
     assert [row[4].split("x")[0] for row in table.rows] == ["2.80", "5.20", "10.0"]
     assert [row[2] for row in table.rows] == ["32"] * 3
     assert table.caption.startswith("By Gustafson's law")
+
+
+def test_where_two_devices_are_slower_than_one_more_are_not_expected_to_pay() -> None:
+    slow = planted({(128,): exactly_strong(0.4)}, "batch_size", scaling={"mode": "strong"})
+    (said,) = more_sentences(slow.more_devices)
+    assert said == "more devices are not expected to beat one at this batch, as 2 are slower already"
 
 
 def test_no_law_speaks_of_devices_that_get_no_sample_or_share_cores() -> None:

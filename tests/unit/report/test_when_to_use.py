@@ -50,7 +50,7 @@ def test_speed_up_and_cost_are_of_one_basis() -> None:
 def test_more_devices_that_are_slower_than_fewer_are_not_advised() -> None:
     """As "use 8 devices, 1.90x" where four were twice as fast as one."""
     words = without_intervals(when_to_use(on_two_nodes(2.0)))
-    assert words.startswith("Use 4 devices (batch 32, fp32) where time counts: 2.50x")
+    assert words.startswith("Use 4 devices (batch 32, fp32) where time counts, 2.50x")
     assert words.endswith("Use one where cost counts. 8 devices are no faster: 2.00x.")
 
 
@@ -60,4 +60,4 @@ def test_it_speaks_of_the_setting_that_is_recommended() -> None:
     found = planted({("fp32",): slow, ("bf16",): fast}, "precision")
     assert found.recommendation is not None
     assert not found.recommendation.is_default
-    assert when_to_use(found).startswith("Use 2 devices (bf16) where time counts: 1.33x")
+    assert when_to_use(found).startswith("Use 2 devices (bf16) where time counts, 1.33x")

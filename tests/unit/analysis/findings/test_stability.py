@@ -101,7 +101,7 @@ def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
         FindingName.OTHER_PROCESSES
     ]
     assert finding.severity is Severity.NOTE
-    assert evidence(finding) == "other programs, Ray among them, used 0.12 of 2 cores"
+    assert evidence(finding) == "other processes, which may be Ray's own, used 0.12 of 2 cores"
     assert finding.values["lost_ratio"] == pytest.approx(0.06)
     much = found(on_hosts(record, [(0.4, 0.4)], 2))[FindingName.OTHER_PROCESSES]
     assert much.severity is Severity.WARNING
