@@ -1,7 +1,9 @@
 """What the authors of the published experiments would paste: tables of reports next to their own figures.
 
-``python -m benchmarks.authors RESULTS... > benchmarks/authors.md``: directories of the published studies,
-each made by ``raybench scaling NAME --smoke``. Nothing is computed here: tables are those of ``report.md``.
+    python -m benchmarks.authors RESULTS... > benchmarks/authors.md
+
+RESULTS are directories of the published studies, each made by ``raybench scaling NAME --smoke``. Nothing is
+computed here: tables are those of ``report.md``.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def one_device_words(results: StudyResults) -> list[str]:
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
     many = advice.record.config.world_size
-    return [f"{use_one} with {use.label}: {many:,} are {speedup.value:.2f} times as fast as it"]
+    return [f"{use_one} with {use.label}: {many:,} are {speedup.value:.2f} times as fast"]
 
 
 def _no_gain_words(gain: Gain) -> str:

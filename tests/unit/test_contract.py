@@ -164,7 +164,7 @@ def test_files_of_the_report_of_a_sweep(tmp_path: Path) -> None:
     assert written.split(",") == list(columns()["communication.csv"])
 
 
-@pytest.mark.parametrize("version", ["5", '"2.0"'])
+@pytest.mark.parametrize("version", ["5", '"1.2"'])
 def test_records_of_another_version_are_refused(tmp_path: Path, version: str) -> None:
     assert re.findall(r"schema's\sversion\sis\s([\d.]+\d)", CONTRACT) == [SCHEMA_VERSION]
     spec = study()

@@ -182,7 +182,7 @@ def test_results_of_another_schema_are_refused_in_one_line(
     def older(command: Sequence[str], side: Source, log: Path) -> int:
         planted(command, side, log)
         trials = Path(command[command.index("--output") + 1]) / "trials.jsonl"
-        trials.write_text(trials.read_text().replace('"schema_version":"1.', '"schema_version":"7.'))
+        trials.write_text(trials.read_text().replace('"schema_version":"2.', '"schema_version":"7.'))
         return 0
 
     with pytest.raises(RequestError, match=r"out/a-1/trials.jsonl: schema_version ") as raised:

@@ -59,8 +59,8 @@ def test_names_have_a_prefix_and_their_unit_as_prometheus_asks() -> None:
 
 
 def send(sent: RayMetrics, monkeypatch: pytest.MonkeyPatch, rounds: int = 1) -> None:
-    """As the thread does, without its waits."""
-    ended = iter([*[False] * rounds, True])
+    """As the thread does, without its waits; the last time as the study ends."""
+    ended = iter([*[False] * (rounds - 1), True])
     monkeypatch.setattr(sent, "_ended", SimpleNamespace(wait=lambda seconds: next(ended)))
     sent._repeat()
 
