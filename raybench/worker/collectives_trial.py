@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
-from raybench.analysis.stats.stopping import LEAST_MEASURED, PATIENCE, decide_sweep
+from raybench.analysis.stats.stopping import LEAST_MEASURED, decide_sweep
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import CollectivesRequest
@@ -225,7 +225,7 @@ def prepare(
     Raises ``AgreedFailure`` where the largest does not fit, ``InvalidTrialError`` where a result is wrong or
     the rounds would take too long, on all ranks. A collective call.
     """
-    most_s = PATIENCE * request.measure.max_seconds
+    most_s = request.measure.timeout_seconds / 2  # as long as it takes to check and warm them
     sizes = sorted({message_in_shares(each, team.size) for each in request.message_bytes})
     room_bytes = _room_bytes(team, device)
     buffers = team.agreed(partial(_buffers, sizes[-1], team, device, room_bytes))
@@ -239,7 +239,7 @@ def prepare(
         if LEAST_MEASURED * sum(case.block_s for case in cases) > most_s:
             raise InvalidTrialError(
                 f"{LEAST_MEASURED} rounds with messages of up to {size:,} bytes take more than {most_s:g} s, "
-                "twice --max-seconds: give smaller --sizes, or more seconds"
+                "half of the trial's time-out: give smaller --sizes, or more --max-seconds"
             )
     return cases
 
