@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from raybench.spec.load import studies_folder
+from raybench.spec.plural import plural
 
 # by study: what its author asked, and the titles of the tables that answer
 ASKED = {
@@ -75,17 +76,10 @@ def published(name: str) -> list[str]:
     words = []
     for row in rows[:MOST_PUBLISHED]:
         what = f"{row['quantity']} {row['of']}".replace("_", " ").strip()
-        where = ", ".join(
-            filter(
-                None,
-                (
-                    row["strategy"],
-                    row["world_size"] and f"{row['world_size']} devices",
-                    row["batch_size"] and f"batch {row['batch_size']}",
-                ),
-            )
-        )
-        words.append(f"{what} {row['value']} {row['unit']} ({where or row['hardware']}; {row['origin']})")
+        devices = row["world_size"] and plural(int(row["world_size"]), "device")
+        batch = row["batch_size"] and f"batch {row['batch_size']}"
+        where = ", ".join(filter(None, (row["strategy"], devices, batch))) or row["hardware"]
+        words.append(f"{what} {row['value']} {row['unit']} ({where}; {row['origin']})")
     return words
 
 

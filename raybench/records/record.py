@@ -122,7 +122,7 @@ class TrialRecord(Frozen):
 
     @property
     def collectives(self) -> CollectivesResult | None:
-        """The result of a complete part of a sweep; None for every other record."""
+        """The result of a complete trial of a sweep; None for every other record."""
         return self.result if isinstance(self.result, CollectivesResult) else None
 
     @property

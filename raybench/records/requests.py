@@ -311,7 +311,7 @@ class TrainingRequest(_Request):
     training: TrainingSpec
     #: the study's `search.pruner`
     pruner: Pruner = "none"
-    #: ended trainings that the pruner compares this one with: of each the evaluated epochs with test
+    #: ended trainings that the pruner compares this one with: of each the epochs with test
     #: accuracy, or the negative test loss
     peers: tuple[LearningCurve, ...] = ()
 

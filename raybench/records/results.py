@@ -450,7 +450,7 @@ class MessageRound(Frozen):
 
 
 class CollectivesResult(Frozen):
-    """What a complete part of a sweep has."""
+    """What a complete trial of a sweep has."""
 
     kind: Literal["collectives"] = "collectives"
     #: `gloo` or `nccl`

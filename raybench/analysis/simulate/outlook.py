@@ -132,7 +132,7 @@ class Outlook:
         )
         return tuple(each for each in found if each[1])
 
-    @property
+    @cached_property
     def laws(self) -> Mapping[int, ByLaw]:
         """By batch, what a law makes of its speed-up on the most devices.
 
