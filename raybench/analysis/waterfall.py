@@ -50,7 +50,6 @@ class Waterfall:
     step_time_s: Estimate
     parts: Parts
     missing: Mapping[Variant, str] = field(default_factory=dict)  # levels, and why they were not measured
-    lost_without_transfers_s: Estimate | None = None  # all parts but ideal and communication, as one contrast
     replay_s: Estimate | None = None  # what is sent alone, with no compute beside it
     hidden_communication_s: Estimate | None = None  # replay - exposed; negative: interference adds
     bus_bandwidth_bytes_per_s: Estimate | None = None
@@ -93,7 +92,6 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         step_time_s=step_s,
         parts=Parts(**parts),
         missing=_missing(record, has),
-        lost_without_transfers_s=seconds({below: 1, lowest: -1}) if exposed and below != lowest else None,
         replay_s=seconds({alone: 1}) if has_replay else None,
         hidden_communication_s=seconds({alone: 1, whole: -1, below: 1}) if has_replay and exposed else None,
         bus_bandwidth_bytes_per_s=_bus_bandwidth(record, pool.time(replay)) if has_replay else None,

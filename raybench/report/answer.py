@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
+MUCH_OFFSET = 0.03  # of a step: what the parts named are more than all that is lost
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
@@ -149,7 +150,7 @@ def _why(results: StudyResults) -> list[str]:
         is_offset = communication is not None and communication.low >= LEAST_SHARE
         words = "as parts offset each other" if is_offset else "that could be measured"
         return [f"nothing is lost {words}", *_communication_words(communication)]
-    sure = [each for each in lost_parts(waterfall, LEAST_SHARE) if each[0] != PART_WORDS["undivided"]]
+    sure = lost_parts(waterfall, LEAST_SHARE)
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     more, parts = _more_rounds(results, rest), [f"{share.value:.0%} to {name}" for name, share in named]
@@ -159,9 +160,11 @@ def _why(results: StudyResults) -> list[str]:
     if not sure:
         among = ", communication among them" if communication is None else ""
         return [f"{lost}, to causes that the measurement does not separate{among}", *also]
-    if len(sure) == 1 and rest < LEAST_SHARE:
+    if len(sure) == 1 and -MUCH_OFFSET < rest < LEAST_SHARE:
         return [f"{lost}, all of it to {sure[0][0]}", *also]
-    if len(sure) > MOST_PARTS:
+    if total - sum(share.value for _, share in named) <= -MUCH_OFFSET:
+        parts.append("partly offset by other parts")
+    elif len(sure) > MOST_PARTS:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
         parts.append("the rest unexplained")

@@ -390,11 +390,6 @@ def _losses_of_answer(drawn: Drawn) -> Iterator[str]:
         known = [100 * max(end, 0.0) for end in (share.low, share.high)] if share else [0.0, 0.0]
         if any(abs(float(end) - each) > 0.51 for end, each in zip(ends, known, strict=True)):
             yield f"communication is {ends} in the answer, {known} in the parts"
-    others = waterfall.lost_without_transfers_s if waterfall else None
-    for part in re.findall(r"(\d+)% to running side by side", drawn.box):
-        beside = 100 * others.value / waterfall.step_time_s.value if others and waterfall else 0.0
-        if abs(beside - float(part)) > 0.51:
-            yield f"{part}% side by side in the answer, {beside:.2f} in the parts"
 
 
 COMMUNICATION = re.compile(r"ommunication is (\d+) to (\d+)%")
@@ -461,7 +456,6 @@ IN_FINDINGS = {
 NOWHERE = {
     r"a step may be up to \d+% shorter": "a bound, by the load while a trial ran",
     r"\d+% of each step is lost": "a sum of parts of the waterfall, which is checked as a sum",
-    r"\d+% to running side by side": "a contrast of the waterfall, which is checked",
     COMMUNICATION.pattern: "the ends of an interval, which are checked",
     r"ommunication is less than 1%": "a bound",
     r"train at most [\d.]+x": "the end of an interval",

@@ -50,8 +50,6 @@ IN_LEGEND = {
     "skew": "skew (waiting for the slowest)",
     "communication": "communication (not hidden)",
 }
-SIDE_BY_SIDE = "running side by side"  # contention, wrapper and skew together
-SMALLER_TOO = f"smaller batches and {SIDE_BY_SIDE}"  # under strong scaling
 WHOLE = 0.995  # of a step: what is lost is no percent
 LEAST_WRITTEN = 0.035  # of a bar: less has no room for its number
 
@@ -62,28 +60,13 @@ def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
     return {PART_WORDS[name]: part.scaled(1 / step_s) for name, part in waterfall.parts.present().items()}
 
 
-def certain(shares: dict[str, Estimate], least: float) -> list[tuple[str, Estimate]]:
-    """Those of at least ``least`` of the step whose interval lies above 0, the largest first."""
-    known = [(name, share) for name, share in shares.items() if share.low > 0 and share.value >= least]
-    return sorted(known, key=lambda item: -item[1].value)
-
-
 def lost_parts(waterfall: Waterfall, least: float) -> list[tuple[str, Estimate]]:
-    """The certain parts of what is lost, as shares of the step, the largest first.
-
-    Where parts below 0 offset others these are more than all that is lost: then two contrasts that add up.
-    """
+    """Parts of what is lost whose intervals lie above 0, as shares of the step, the largest first."""
     shares = shares_of_step(waterfall)
     shares.pop(PART_WORDS["ideal"], None)
-    sure = certain(shares, least)
-    exposed, others = waterfall.parts.exposed_communication, waterfall.lost_without_transfers_s
-    more = sum(share.value for _, share in sure) - sum(share.value for share in shares.values())
-    is_noise = len(sure) < 2 and all(share.high >= 0 for share in shares.values())
-    if exposed is None or others is None or more < least or is_noise:
-        return sure
-    together = SIDE_BY_SIDE if waterfall.parts.small_batch is None else SMALLER_TOO
-    two = {PART_WORDS["exposed_communication"]: exposed, together: others}
-    return certain({name: part.scaled(1 / waterfall.step_time_s.value) for name, part in two.items()}, least)
+    shares.pop(PART_WORDS["undivided"], None)
+    known = [(name, share) for name, share in shares.items() if share.low > 0 and share.value >= least]
+    return sorted(known, key=lambda item: -item[1].value)
 
 
 def waterfall_table(results: StudyResults) -> Table:

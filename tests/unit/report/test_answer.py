@@ -266,13 +266,14 @@ def why_of(costs: StepCosts, noise: Noise = QUIET) -> str:
     return words
 
 
-def test_where_a_part_is_below_0_two_contrasts_add_up() -> None:
-    """As "77% is lost: 57% to communication, 38% to contention, partly offset by other parts"."""
+def test_where_a_part_is_below_0_it_is_said_that_parts_offset_each_other() -> None:
     words = why_of(StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.002, exposed_s=0.006))
-    assert words == "50% of each step is lost: 30% to communication, 20% to running side by side."
+    assert words == (
+        "50% of each step is lost: 30% to communication, 30% to contention, partly offset by other parts."
+    )
     alone = why_of(StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.001))
     assert alone.startswith(
-        "33% of each step is lost, all of it to running side by side. Communication is at most "
+        "33% of each step is lost: 40% to contention, partly offset by other parts. Communication is at most "
     )
 
 
