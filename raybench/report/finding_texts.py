@@ -16,6 +16,8 @@ BY_LATENCY = f"{WAITS}, and latency is {{latency_share}} of their time"
 SLOW_RANK = "{rank} takes {excess_ratio} longer than the others in every step"
 WAITS_FOR_SLOWEST = "ranks wait for the slowest, which changes from step to step"
 NO_CORE = "{rank} may use no core of NUMA node {numa_node}, which its GPU is on{as_far}"
+WORKERS_SLOWER = "each worker computes more slowly next to the others than alone"
+GPUS_SLOWER = "each GPU computes more slowly next to the others than alone"
 SHARE_CORES = "{ranks} workers of {threads} share {cores} cores"
 GRADIENT_PARITY = "the first gradient of {strategy} differs from one device's by {gradient_difference}"
 PARITY = "the first losses of {strategy} differ from one device's by {relative_difference}"
@@ -35,19 +37,17 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
     Reason.GATHERS_TWICE: f"{SHARDED}, and FSDP gathers the weights before each pass",
     Reason.GATHERS: SHARDED,
-    FindingName.INTERFERENCE: "the step loses more than its transfers take, as they slow down compute",
+    FindingName.INTERFERENCE: "communication costs this on top of its transfers, which slow down compute",
     FindingName.COSTLY_WRAPPER: "DDP's copies and hooks take this time without any transfer",
     Reason.SHARDS: "FSDP's copies and hooks take this time without any transfer",
-    FindingName.CONTENTION: "all workers together compute slower than one, as they share caches and memory",
-    Reason.OTHERS: "all workers together compute slower than one",
-    Reason.SHARED_NODE: "all GPUs together compute slower than one, as they share power and the host",
+    FindingName.CONTENTION: f"{WORKERS_SLOWER}, as they share caches and memory",
+    Reason.OTHERS: WORKERS_SLOWER,
+    Reason.SHARED_NODE: f"{GPUS_SLOWER}, as they share power and the host",
     Reason.CLOCKS: (
-        "all GPUs together compute slower than one, and clocks that are {clock_drop_ratio} lower explain up "
-        "to {by_clocks_s} of it"
+        f"{GPUS_SLOWER}, and clocks that are {{clock_drop_ratio}} lower explain up to {{by_clocks_s}} of it"
     ),
     Reason.SHARED_HOST: (
-        "all GPUs together compute slower than one at clocks that are {clock_drop_ratio} lower, as they "
-        "share the host"
+        f"{GPUS_SLOWER}, at clocks that are {{clock_drop_ratio}} lower, as they share the host"
     ),
     Reason.THREADS: SHARE_CORES,
     Reason.WORKERS: SHARE_CORES,
@@ -107,7 +107,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.COMPRESSED: "use a larger batch, gradient accumulation or a faster link",
     Reason.BOTH: "use a larger batch, which helps against both",
     Reason.ONE_BUCKET_SIZE: "measure bucket_cap_mb {sizes} too",
-    Reason.UNSEPARATED: "use a larger batch, which helps against either",
+    Reason.UNSEPARATED: "use a larger batch, whether latency or bandwidth limits them",
     Reason.SOCKETS: "look in the output of NCCL_DEBUG=INFO for a missing plugin, NCCL_NET or NCCL_IB_HCA",
     Reason.HOST_MEMORY: "load nvidia-peermem, with GPU and adapter below one switch (nvidia-smi topo -m)",
     Reason.PASSES: "synchronize fewer layers (BatchNorm for SyncBatchNorm), or use a larger batch",

@@ -551,7 +551,8 @@ def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tupl
     sizes = [size for size in sizes if size >= more.record.config.world_size][-MOST_AS_IF:]
     name, number = min(links, key=lambda each: each[1])
     network = f"{more.devices_per_node}x{name if number == 1 else f'{number}x{name}'}"
-    return f"to measure it as if: `--as-if {','.join(map(str, sizes))} --network {network}`"
+    nodes = f"nodes of {more.devices_per_node:,} with {number} {name} each"
+    return f"to measure it as if: `--as-if {','.join(map(str, sizes))} --network {network}`, {nodes}"
 
 
 def _point_words(each: Expected, more: MoreDevices) -> str:

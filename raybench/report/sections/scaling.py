@@ -101,7 +101,8 @@ def scaling_table(results: StudyResults) -> Table:
         mfu if has_mfu else status,
     ]
     last = MFU if has_mfu else STATUS
-    caption = " ".join([f"95% intervals, {_n_words(rows)}.", *_tokens_words(rows), last])
+    first = f"95% intervals of this run, {_n_words(rows)}. In another run: of efficiency."
+    caption = " ".join([first, *_tokens_words(rows), last])
     if left_out := more_settings(results):
         caption += f" {plural(left_out, 'setting')} more in summary.csv."
     if any(record.config.oversubscribed for record in results.complete):

@@ -119,11 +119,11 @@ def phases_table(results: StudyResults) -> Table:
         Column("share of the gain", lambda row: known(row.share_of_gain, percent), right=True),
     ]
     caption = (
-        f"A step of {phases.samples:,.0f} samples on {many} ({results.headline_label}), and what one "
-        "needs for its share of them."
+        f"A step of {phases.samples:,.0f} samples on {many} ({results.headline_label}), and of "
+        f"{phases.samples / phases.world_size:,.0f} on one. Speed-up: of samples/s."
     )
     if phases.total.share_of_gain:
-        caption += f" Gain: {phases.world_size} times that, less the step."
+        caption += f" Gain: the time of {phases.world_size} steps on one, less that of a step on {many}."
     if results.epoch_samples and results.headline:
         steps = results.epoch_samples / phases.samples
         of_one = steps * phases.world_size
