@@ -23,7 +23,7 @@ def verification_table(results: StudyResults) -> Table:
     ]
     caption = (
         "Gain in samples/s over the default in the same rounds; 95% intervals for all at once. Confirmed: by "
-        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or less than its finding implies."
+        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or less than implied."
     )
     return make_table("Verified by experiment", caption, columns, results.verifications)
 
