@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import verification_of
 from raybench.analysis.labels import devices_of
 from raybench.analysis.results import StudyResults
@@ -30,20 +31,30 @@ def diagnosis_markdown(results: StudyResults, answer: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def causes(results: StudyResults) -> list[Finding]:
+    """The findings on the headline and the study; a little load is Ray's own, which nobody can stop."""
+    return [
+        each
+        for each in results.diagnosis
+        if each.name != FindingName.OTHER_PROCESSES or each.severity is not Severity.NOTE
+    ]
+
+
 def _first_lines(results: StudyResults) -> list[str]:
     """The findings on the headline and the study, what explains the most time first, and their fixes."""
-    if not results.diagnosis:
+    found = causes(results)
+    if not found:
         return []
     of = ""
     if results.headline is not None:
         of = f": {results.headline_label} on {devices_of(results.headline.config)}"
     lines, verified = [f"## What to do first{of}", ""], results.verifications
-    words = evidence_among(results.diagnosis)
-    for number, each in enumerate(results.diagnosis, 1):
+    words = evidence_among(found)
+    for number, each in enumerate(found, 1):
         fix = sentence(str(advice_of(each, verified)))
         typed = f" `{each.command}`" if each.command else ""
-        found = f"{number}. **{sentence(each.name)}** ({cost(each)}): {_text(words(each))}."
-        lines.append(f"{found} {_text(fix)}.{typed}")
+        cause = f"{number}. **{sentence(each.name)}** ({cost(each)}): {_text(words(each))}."
+        lines.append(f"{cause} {_text(fix)}.{typed}")
         lines += [f"    - {markdown_code(frame)}" for frame in each.frames]
         test = verification_of(each, verified)
         is_open = test is None or not test.ruled_out

@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.history import SHOWN
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.answer import Clause, answer, answer_of
 from raybench.report.code import use_it
-from raybench.report.diagnosis import diagnosis_markdown
+from raybench.report.diagnosis import causes, diagnosis_markdown
 from raybench.report.finding_texts import cost, evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, write_files
@@ -112,15 +111,10 @@ def _first_screen(
         "title": results.study.question or results.study.name,
         "about": measured_words(results, environment),
         "box": said,
-        # a little is Ray's own, which nobody can stop
-        "causes": [
-            each
-            for each in results.diagnosis
-            if each.name != FindingName.OTHER_PROCESSES or each.severity is not Severity.NOTE
-        ],
+        "causes": causes(results),
         "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
-        "evidence": evidence_among(results.diagnosis),
+        "evidence": evidence_among(causes(results)),
         "no_causes": NO_CAUSES if results.waterfall else "",
         "not_examined": not_examined_words(results.not_examined),
     }
