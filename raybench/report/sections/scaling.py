@@ -101,7 +101,7 @@ def scaling_table(results: StudyResults) -> Table:
         mfu if has_mfu else status,
     ]
     last = MFU if has_mfu else STATUS
-    first = f"95% intervals of this run, {_n_words(rows)}. In another run: of efficiency."
+    first = f"95% intervals of this run, {_n_words(rows)}. In another run: where efficiency would lie."
     caption = " ".join([first, *_tokens_words(rows), last])
     if left_out := more_settings(results):
         caption += f" {plural(left_out, 'setting')} more in summary.csv."
