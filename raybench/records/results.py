@@ -461,7 +461,7 @@ class CollectivesResult(Frozen):
     stopped_by: StopReason
     #: time of setting up, in s
     setup_s: Duration
-    #: time of warming up and checking, in s
+    #: time of warming up, in s
     warmup_s: Duration
     #: time of all rounds, in s
     measure_s: Duration
