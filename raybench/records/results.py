@@ -147,8 +147,6 @@ class LossParity(Frozen):
     #: relative difference of the first step's averaged gradient (Euclidean norms): at a small learning rate
     #: losses say nothing of gradients; null: not finite, or a step that fp16 skipped
     gradient_difference: float | None = None
-    #: what in the model makes a difference legitimate
-    may_differ: tuple[str, ...] = ()
 
 
 class PCIeLink(Frozen):

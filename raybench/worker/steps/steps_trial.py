@@ -244,10 +244,11 @@ class StepsTrial:
         if request.measures_beside_rounds:
             has_plain = "plain" not in variants.missing
             parts["phases"] = partial(phases_of_trial, models, team, has_plain, slowest_s, seconds)
-            if models.setting.strategy == "dp":
+            is_dp = models.setting.strategy == "dp"
+            if is_dp:
                 parts["data_parallel"] = partial(data_parallel_seconds, models, team, slowest_s, seconds)
             parts["matrix_peak"] = self._matrix_peak
-            if models.wrapped is not None and team.size > 1:
+            if models.wrapped is not None and team.size > 1 and not is_dp:
                 plain_s = step_s.get("plain")
                 parts["parity"] = partial(loss_parity, config, models, team, self._cache, plain_s, seconds)
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
