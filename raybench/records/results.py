@@ -296,10 +296,6 @@ class ProbeResult(Frozen):
     """What a complete probe has: the memory that each rank took, in bytes; null where unknown."""
 
     kind: Literal["probe"] = "probe"
-    #: time of setting up, in s
-    setup_s: Duration
-    #: time of the steps, in s
-    warmup_s: Duration
     #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
     #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
@@ -402,8 +398,6 @@ class TrainingResult(Frozen):
     global_batch_size: Count
     #: samples to which the study's learning rate belongs
     reference_batch: Count
-    #: time of setting up, in s
-    setup_s: Duration
     #: epochs that came from a checkpoint
     resumed_after: Whole = 0
     #: why it was stopped early; null: all epochs were trained
@@ -457,9 +451,5 @@ class CollectivesResult(Frozen):
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
     #: why no further round
     stopped_by: StopReason
-    #: time of setting up, in s
-    setup_s: Duration
-    #: time of warming up, in s
-    warmup_s: Duration
     #: time of all rounds, in s
     measure_s: Duration

@@ -35,9 +35,6 @@ class CollectivesTrial:
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """The times of all messages, on the leader."""
-        began = perf_counter()
-        on_progress(Progress("set up"))
-        set_up = perf_counter()
         cases = prepare(
             self._request, self._team, self._device, lambda words: on_progress(Progress("warm up", words))
         )
@@ -49,8 +46,6 @@ class CollectivesTrial:
             backend=str(dist.get_backend(self._team.data)),
             rounds=tuple(rounds),
             stopped_by=stopped_by,
-            setup_s=set_up - began,
-            warmup_s=warmed_up - set_up,
             measure_s=perf_counter() - warmed_up,
         )
         return Outcome("complete", result=result)

@@ -318,7 +318,6 @@ class ProbeTrial:
 
         On CPUs the process counts, whatever it holds; so what earlier trials freed is given back first.
         """
-        began = perf_counter()
         on_progress(Progress("set up"))
         self._device.release_memory()
         self._team.barrier()  # before anyone looks at what is left
@@ -327,15 +326,11 @@ class ProbeTrial:
         models = self._models.measured
         fixed = self._fixed_memory(models)
         measured = measured_run(models, self._team)
-        set_up = perf_counter()
         on_progress(Progress("warm up"))
         self._device.reset_peak(models.dp_devices)
         warm_up(self._team, self._device, [measured], WARMUP_STEPS, self._request.timeout_s)
-        peak, warmup_s = self._device.memory_peak(), perf_counter() - set_up
-        peaks: list[MemoryPeak] = self._team.gather(peak)
+        peaks: list[MemoryPeak] = self._team.gather(self._device.memory_peak())
         result = ProbeResult(
-            setup_s=set_up - began,
-            warmup_s=warmup_s,
             peak_memory_bytes=all_known(each.torch for each in peaks),
             device_memory_bytes=all_known(each.device for each in peaks),
             fixed_memory_bytes=all_known(self._team.gather(fixed)),

@@ -68,24 +68,21 @@ class TrainingTrial:
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
-        began = perf_counter()
         on_progress(Progress("set up"))
         stepper = self._prepare()
         if self._at_work is self._team:
-            return Outcome("complete", result=self._train(stepper, began, on_progress))
+            return Outcome("complete", result=self._train(stepper, on_progress))
         # the others sleep until the leader is through, or has failed: then all of them know why
-        result = self._team.agreed(
-            lambda: self._train(stepper, began, on_progress) if self._team.leads else None
-        )
+        result = self._team.agreed(lambda: self._train(stepper, on_progress) if self._team.leads else None)
         return Outcome("complete", result=result)
 
-    def _train(self, stepper: Stepper, began: float, on_progress: OnProgress) -> TrainingResult:
+    def _train(self, stepper: Stepper, on_progress: OnProgress) -> TrainingResult:
         steps = math.ceil(self._passes.train_batches.num_samples / self._request.config.global_batch_size)
         with default_group(stepper.group):
             own = schedule_of(self._workload, stepper.optimizer, self._spec.epochs, steps)
         rates = LearningRates(self._request, stepper.optimizer, own)
         epochs = self._saved.resume(stepper)
-        setup_s, resumed_after = perf_counter() - began, len(epochs)
+        resumed_after = len(epochs)
         self._device.reset_peak(self._models.dp_devices)
         detach = self._passes.attach(stepper)
         last = resumed_after if self._stopped_by(epochs) else self._spec.epochs
@@ -102,10 +99,10 @@ class TrainingTrial:
             if self._stopped_by(epochs) is not None:
                 break
         detach()
-        result = self._result(epochs, setup_s, resumed_after)
+        result = self._result(epochs, resumed_after)
         return self._with_model(result, stepper) if self._spec.save_model else result
 
-    def _result(self, epochs: Sequence[Epoch], setup_s: float, resumed_after: int) -> TrainingResult:
+    def _result(self, epochs: Sequence[Epoch], resumed_after: int) -> TrainingResult:
         """The same on every rank that trains. A collective call.
 
         Under dp only the leader does: of the other devices it knows what torch counts.
@@ -125,7 +122,6 @@ class TrainingTrial:
             epochs=tuple(epochs),
             global_batch_size=config.global_batch_size,
             reference_batch=self._request.reference_batch,
-            setup_s=setup_s,
             resumed_after=resumed_after,
             stopped_by=self._stopped_by(epochs),
             peak_memory_bytes=driven[0] or all_known(torchs),
