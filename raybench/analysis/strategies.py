@@ -26,7 +26,6 @@ class ParityVerdict:
     gradient_difference: float | None  # of the first step, relative; None: unknown
     tolerance: float
     gradient_tolerance: float
-    may_differ: tuple[str, ...]  # what in the model makes a difference legitimate
 
     @property
     def agrees(self) -> bool:
@@ -57,7 +56,6 @@ def loss_parity(record: TrialRecord) -> ParityVerdict | None:
         gradient_difference=parity.gradient_difference,
         tolerance=max(PARITY_TOLERANCE[each] for each in types),
         gradient_tolerance=max(GRADIENT_TOLERANCE[each] for each in types),
-        may_differ=parity.may_differ,
     )
 
 

@@ -147,8 +147,6 @@ class LossParity(Frozen):
     #: relative difference of the first step's averaged gradient (Euclidean norms): at a small learning rate
     #: losses say nothing of gradients; null: not finite, or a step that fp16 skipped
     gradient_difference: float | None = None
-    #: what in the model makes a difference legitimate
-    may_differ: tuple[str, ...] = ()
 
 
 class PCIeLink(Frozen):
@@ -298,10 +296,6 @@ class ProbeResult(Frozen):
     """What a complete probe has: the memory that each rank took, in bytes; null where unknown."""
 
     kind: Literal["probe"] = "probe"
-    #: time of setting up, in s
-    setup_s: Duration
-    #: time of the steps, in s
-    warmup_s: Duration
     #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
     #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
@@ -404,8 +398,6 @@ class TrainingResult(Frozen):
     global_batch_size: Count
     #: samples to which the study's learning rate belongs
     reference_batch: Count
-    #: time of setting up, in s
-    setup_s: Duration
     #: epochs that came from a checkpoint
     resumed_after: Whole = 0
     #: why it was stopped early; null: all epochs were trained
@@ -459,9 +451,5 @@ class CollectivesResult(Frozen):
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
     #: why no further round
     stopped_by: StopReason
-    #: time of setting up, in s
-    setup_s: Duration
-    #: time of warming up and checking, in s
-    warmup_s: Duration
     #: time of all rounds, in s
     measure_s: Duration

@@ -207,8 +207,7 @@ def _extremes(smallest: Message, largest: Message) -> str:
 
 BLOCKS = (
     "In each round every collective runs one block of operations on every message, in shuffled order, from a "
-    "barrier on; of several operations the first is thrown away. Messages are float32. Before it is timed "
-    "every collective is run once on every message with numbers of the ranks, and its result is checked."
+    "barrier on; of several operations the first is thrown away. Messages are float32."
 )
 ESTIMATOR = (
     "The time of a block is that of its slowest rank; over the rounds the 10% trimmed mean of its logarithm "

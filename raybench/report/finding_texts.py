@@ -78,8 +78,6 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.LITTLE_MEMORY: "a GPU was full {retries} in the rounds, and torch emptied its cache",
     FindingName.RARE_SLOW_STEPS: "the mean step, which sets the cost, is {share_ratio} above the typical one",
     FindingName.LOSSES_DISAGREE: PARITY,
-    Reason.LEGITIMATE: f"{PARITY}, as {{why}}",
-    Reason.LEGITIMATE_GRADIENT: f"{GRADIENT_PARITY}, as {{why}}",
     Reason.GRADIENT: GRADIENT_PARITY,
     FindingName.NOT_ALL_MEASURED: "{missing}",
     Reason.CRASHED: "{which} crashed: {error}",
@@ -161,9 +159,10 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.RARE_SLOW_STEPS: (
         "look for what comes and goes, such as other programs, garbage collection or checkpoints"
     ),
-    FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
-    Reason.LEGITIMATE: "compare accuracies instead of losses",
-    Reason.LEGITIMATE_GRADIENT: "compare accuracies instead of losses",
+    FindingName.LOSSES_DISAGREE: (
+        "compare accuracies if the model has SyncBatchNorm, a loss that gathers or compiled dropout, else "
+        "find what the strategy computes differently"
+    ),
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, which leaves more memory, if you need it",
     Reason.CRASHED: "fix the error, then resume",
     Reason.TIMEOUT: "resume with more time, if it does not hang",

@@ -41,7 +41,6 @@ def _request(world_size: int = 2, **fields: Any) -> CollectivesRequest:
 REQUESTS = {
     "whole": _request(),
     "planted": _request(collectives=("all_reduce",), message_bytes=PLANTED_SIZES),
-    "wrong": _request(collectives=("all_gather", "broadcast"), message_bytes=(KIB,)),
     "memory": _request(collectives=("broadcast",), message_bytes=(KIB, 64 * MIB)),
     "fails": _request(collectives=("reduce_scatter",), message_bytes=(KIB,)),
     "after it": _request(collectives=("reduce_scatter",), message_bytes=(KIB,)),
@@ -83,18 +82,13 @@ def _plant(name: str, patch: pytest.MonkeyPatch) -> Device:
             device.now_s += seconds if dist.get_rank() == 1 else seconds / 2
         return real_all_reduce(tensor, *arguments, **named)
 
-    def wrong(whole: torch.Tensor, share: torch.Tensor, group: Any) -> None:
-        whole.fill_(1.0)
-
     def fails(*_: Any, **__: Any) -> None:
         raise ValueError("planted")
 
     if name == "planted":
         patch.setattr(dist, "all_reduce", slow)
         return device
-    if name == "wrong":
-        patch.setattr(collectives_trial, "_all_gather", wrong)
-    elif name == "memory":
+    if name == "memory":
         patch.setattr(host, "available_memory_bytes", lambda: 256 * MIB)
     elif name == "fails" and dist.get_rank() == 1:
         patch.setattr(collectives_trial, "_reduce_scatter", fails)
@@ -177,12 +171,6 @@ def test_a_planted_latency_and_rate_are_found_again(outcomes: Outcomes) -> None:
     assert line.latency_s.value == pytest.approx(PLANTED_LATENCY_S)
     assert line.algorithm_bandwidth_bytes_per_s is not None
     assert line.algorithm_bandwidth_bytes_per_s.value == pytest.approx(PLANTED_BYTES_PER_S)
-
-
-def test_a_wrong_result_is_not_timed(outcomes: Outcomes) -> None:
-    assert outcomes["wrong"].state == "invalid"
-    words = "all_gather of 1,024 bytes, rank 0: of rank numbers it makes 1 to 1 in the place of 2"
-    assert words in str(outcomes["wrong"].reason)
 
 
 def test_without_memory_smaller_sizes_are_proposed(outcomes: Outcomes) -> None:

@@ -125,7 +125,7 @@ def test_nothing_is_profiled_unasked(served: dict[str, Outcome]) -> None:
     assert "profile" not in result.missing
 
 
-@pytest.mark.parametrize(("case", "reason"), [("too large", "100 may travel"), ("fails", "planted")])
+@pytest.mark.parametrize(("case", "reason"), [("too large", "a rank may have 100"), ("fails", "planted")])
 def test_a_profile_that_cannot_be_had_costs_only_itself(
     served: dict[str, Outcome], case: str, reason: str
 ) -> None:

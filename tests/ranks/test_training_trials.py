@@ -130,9 +130,7 @@ def rank_trains(folder: Path) -> dict[str, Outcome | None]:
     communicators.drop_team()  # as the worker does after a broken trial
     trial = place / "checkpoints" / ASKED["random"].trial_id
     if communicators.rank == 0:  # killed in the middle of writing the third
-        half = trial / ".unfinished-epoch-0003"
-        half.mkdir()
-        (half / STATE).write_bytes(b"half a checkpoint")
+        (trial / f"{STATE}.unfinished").write_bytes(b"half a checkpoint")
     results["resumed"] = train("random", place)
     results["nowhere"] = train("together", None)
     results["driven broken"] = train("driven random", folder / "driven", stop)
@@ -147,7 +145,7 @@ def rank_trains(folder: Path) -> dict[str, Outcome | None]:
     results["again"] = train("random", folder / "whole")  # every epoch is in its checkpoint
     communicators.drop_team()
     if communicators.rank == 0:
-        (trial / "epoch-0004" / STATE).write_bytes(b"not a checkpoint")
+        (trial / STATE).write_bytes(b"not a checkpoint")
     results["damaged"] = train("random", place)
     communicators.drop_team()
     return results
@@ -164,7 +162,7 @@ def ranks(pair: Ranks, folder: Path) -> list[dict[str, Outcome | None]]:
     left = sorted(
         path.name for path in (folder / "broken" / "checkpoints" / ASKED["random"].trial_id).iterdir()
     )
-    assert left == ["epoch-0004"], left  # the last good one, and nothing half-written
+    assert left == [STATE], left  # the last good one, and nothing half-written
     return results
 
 
@@ -392,7 +390,7 @@ def test_a_finished_trial_is_not_trained_again(ranks):
 @pytest.mark.parametrize(
     ("name", "state", "reason"),
     [
-        ("damaged", "invalid", "epoch-0004/state.pt cannot be read"),
+        ("damaged", "invalid", "state.pt cannot be read"),
         ("no room", "oom", "rank 1: MemoryError: the model alone needs 0.00 GiB"),  # before it is made
     ],
 )

@@ -18,7 +18,6 @@ def strategy_record(
     *,
     off: float | None = 0.0,
     gradient: float | None = None,
-    why: tuple[str, ...] = (),
     **knobs: object,
 ) -> TrialRecord:
     """At a global batch of 64; ``off`` is added to one of the losses, with None it is not finite."""
@@ -33,7 +32,6 @@ def strategy_record(
             losses=(2.0, None if off is None else 1.5 + off, 1.0),
             reference_losses=(2.0, 1.5, 1.0),
             gradient_difference=gradient,
-            may_differ=why,
         )
     result = made.steps.model_copy(update={"parity": parity})
     return made.model_copy(update={"result": result})

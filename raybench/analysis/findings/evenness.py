@@ -319,20 +319,16 @@ def little_memory(case: Case) -> Finding | None:
 
 
 def losses_disagree(case: Case) -> Finding | None:
-    """The first losses or gradient are not one device's: a problem unless the model explains it."""
+    """The first losses or gradient are not one device's."""
     verdict = loss_parity(case.record)
     if verdict is None or verdict.agrees:
         return None
     values = {"relative_difference": verdict.relative_difference, "tolerance": verdict.tolerance}
     if verdict.gradient_difference is not None:
         values["gradient_difference"] = verdict.gradient_difference
-    named = {"strategy": case.config.setting.strategy, "why": ", ".join(verdict.may_differ)}
-    of_gradient = verdict.relative_difference <= verdict.tolerance
-    if verdict.may_differ:
-        reason = Reason.LEGITIMATE_GRADIENT if of_gradient else Reason.LEGITIMATE
-        return case.found(FindingName.LOSSES_DISAGREE, Severity.NOTE, values, reason=reason, named=named)
-    which = Reason.GRADIENT if of_gradient else None
-    return case.found(FindingName.LOSSES_DISAGREE, Severity.PROBLEM, values, reason=which, named=named)
+    named = {"strategy": case.config.setting.strategy}
+    which = Reason.GRADIENT if verdict.relative_difference <= verdict.tolerance else None
+    return case.found(FindingName.LOSSES_DISAGREE, Severity.WARNING, values, reason=which, named=named)
 
 
 def not_all_measured(case: Case) -> Finding | None:

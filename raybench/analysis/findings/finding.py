@@ -131,8 +131,6 @@ class Reason(StrEnum):
     # cores far from the GPU
     SLOW_TOO = auto()  # the rank is the slow one
     # losses disagree
-    LEGITIMATE = auto()  # as something in the model explains it
-    LEGITIMATE_GRADIENT = auto()  # the same of the gradient alone
     GRADIENT = auto()  # and not the losses
     # failed
     CRASHED = auto()

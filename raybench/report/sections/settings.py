@@ -171,7 +171,4 @@ def _parity_words(verdict: ParityVerdict | None) -> str:
     difference = f"{verdict.relative_difference:.1g} of {verdict.tolerance:g} in {verdict.steps} steps"
     if verdict.gradient_difference is not None:
         difference += f", gradient {verdict.gradient_difference:.1g} of {verdict.gradient_tolerance:g}"
-    if verdict.agrees:
-        return f"agrees: {difference}"
-    why = f" ({'; '.join(verdict.may_differ)})" if verdict.may_differ else ""
-    return f"differs: {difference}{why}"
+    return f"{'agrees' if verdict.agrees else 'differs'}: {difference}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import math
 import os
 import re
 import runpy
@@ -18,8 +17,8 @@ import sys
 import threading
 import traceback
 import weakref
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -58,7 +57,6 @@ OWN_DIRECTORY = (
     "there"
 )
 _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
-TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
 ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
 ScriptVariant = Literal["plain", "ddp", "local"]
 
@@ -108,7 +106,6 @@ class BlockDone:
     times: NDArray[np.float64]  # of each timed step, in s, shape ``(steps,)``
     phases: Mapping[Phase, float]  # that it entered: mean over the timed steps, in s
     collectives: float  # that it called, a step
-    steps_ahead: int  # for which its loaders may have read batches while it waited for this block
     about: About
 
 
@@ -177,7 +174,6 @@ class _Block:
     order: Order
     moments: list[tuple[Phase, Any]]
     collectives: int  # before it
-    paused_s: float  # before it
     ends: list[int] = field(default_factory=lambda: [0])
 
     def end_step(self, moment: Any) -> bool:
@@ -192,19 +188,16 @@ class Stopwatch:
 
     def __init__(self, end: Connection, launch: Launch) -> None:
         self._end, self._launch = end, launch
-        self._clock: Optimizer | None = None  # the one whose steps count
-        self._others = Counter[int]()  # steps of others since its last, by id
+        self._clock: Optimizer | None = None  # the one whose steps count: the first that steps
         self._stepping: list[Optimizer] = []  # a step may call that of another class
         self._thread, self._process = threading.get_ident(), os.getpid()
         self._gpu: torch.device | None = None
         self._block: _Block | None = None
         self._phase: Phase = "other"
         self._switches: list[_Switch] = []
-        self._has_own_hook = weakref.WeakSet[DistributedDataParallel]()  # from its constructor
         self._overridden: dict[str, str] = {}
         self._drawn, self._data_set = 0, 0  # samples since the last step, and of the data set that gave them
         self._samples: list[tuple[int, int]] = []  # both, of each step
-        self._prefetched = 0  # batches, by the loader processes
         self._skips_steps = False
         self._is_over = False
 
@@ -243,7 +236,11 @@ class Stopwatch:
         """A step is done: the block goes on, or is over."""
         if self._stepping:
             self._stepping.pop()
-        if optimizer in self._stepping or not self._counts(optimizer):
+        if self._clock is None:
+            trained = (each for group in optimizer.param_groups for each in group["params"])
+            self._gpu = next((each.device for each in trained if each.is_cuda), None)
+            self._clock = optimizer
+        if optimizer in self._stepping or optimizer is not self._clock:
             return
         if os.getpid() != self._process:
             raise InvalidTrialError(OWN_RANKS)
@@ -252,26 +249,12 @@ class Stopwatch:
         self._samples.append((self._drawn, self._data_set))
         self._drawn, self._phase = 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
-            began = perf_counter()
             try:
                 done = self._done()
             except Exception as error:
                 raise InvalidTrialError(f"raybench's stopwatch: {describe(error)}") from error
             self._end.send(done)
-            self._follow(self._end.recv(), began)
-
-    def _counts(self, optimizer: Optimizer) -> bool:
-        """Whether its steps are those that count: of the first that stepped, or of a later stage's."""
-        if optimizer is not self._clock:
-            self._others[id(optimizer)] += 1
-            if self._clock is not None and self._others[id(optimizer)] < TAKES_OVER:
-                return False
-            if self._clock is None:
-                trained = (each for group in optimizer.param_groups for each in group["params"])
-                self._gpu = next((each.device for each in trained if each.is_cuda), None)
-            self._clock = optimizer
-        self._others.clear()
-        return True
+            self._follow(self._end.recv())
 
     def _watch_loaders(self) -> None:
         """The iterators of torch's ``DataLoader``: how long they are waited for, and what they give."""
@@ -289,7 +272,6 @@ class Stopwatch:
             if torch.is_grad_enabled():  # else it is of an evaluation
                 self._drawn += number
                 self._data_set = _number_of(loader)
-                self._prefetched = loader._num_workers * getattr(loader, "_prefetch_factor", 0)
             return batch
 
         @functools.wraps(take_indices)
@@ -320,7 +302,7 @@ class Stopwatch:
                 bound.arguments[name] = signature.parameters[name].default if value is None else value
             make(*bound.args, **bound.kwargs)
             # one device alone keeps DDP's own all-reduce, as the script has it there
-            if dist.get_world_size(ddp.process_group) > 1 and ddp not in self._has_own_hook:
+            if dist.get_world_size(ddp.process_group) > 1:
                 self._switches.append(_Switch(ddp, self._launch.compression))
                 register(ddp, self._switches[-1], _hook)
 
@@ -328,7 +310,6 @@ class Stopwatch:
         def registered(ddp: DistributedDataParallel, state: object, hook: Any) -> None:
             switch = next((each for each in self._switches if each.ddp is ddp), None)
             if switch is None:
-                self._has_own_hook.add(ddp)
                 register(ddp, state, hook)
             elif self._launch.compression != "none":
                 self._overridden["register_comm_hook"] = getattr(hook, "__name__", repr(hook))
@@ -379,22 +360,21 @@ class Stopwatch:
     def _seconds(self, first: Any, last: Any) -> float:
         return float(last - first if self._gpu is None else first.elapsed_time(last) / 1e3)
 
-    def _follow(self, order: Order | None, paused_at: float) -> None:
+    def _follow(self, order: Order | None) -> None:
         """Begin the block that was ordered, in a script that has waited for it; None: enough."""
         if order is None:
             self._is_over = True
             raise Enough
         for switch in self._switches:
             switch.turn(sends=order.variant != "local")
-        paused_s = perf_counter() - paused_at
-        self._block = _Block(order, [("other", self._mark())], _num_collectives(), paused_s)
+        self._block = _Block(order, [("other", self._mark())], _num_collectives())
 
     def _done(self) -> BlockDone:
         if self._gpu is not None:
             torch.cuda.synchronize(self._gpu)
         block = self._block
         if block is None:
-            return BlockDone(np.array([]), {}, 0.0, 0, self._about())
+            return BlockDone(np.array([]), {}, 0.0, self._about())
         ends = block.ends[block.order.discarded :]
         times = [
             self._seconds(block.moments[first][1], block.moments[last][1])
@@ -407,7 +387,6 @@ class Stopwatch:
             times=np.array(times),
             phases=phases,
             collectives=(_num_collectives() - block.collectives) / (len(block.ends) - 1),
-            steps_ahead=min(self._prefetched, math.ceil(block.paused_s / median(times))),
             about=self._about(),
         )
 
@@ -421,7 +400,7 @@ class Stopwatch:
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
-            unswitched=self._unswitched(modules),
+            unswitched=self._unswitched(has_ddp=bool(modules)),
             finds_unused=any(ddp.find_unused_parameters for ddp in modules),
             samples_per_step=float(drawn or (of_first if is_drawn_once else 0)),
             epoch_samples=mode(data_set for _, data_set in samples) or None,
@@ -433,12 +412,10 @@ class Stopwatch:
             device_bytes=status_bytes("VmHWM") if gpu is None else torch.cuda.max_memory_reserved(gpu),
         )
 
-    def _unswitched(self, modules: Sequence[DistributedDataParallel]) -> str | None:
-        if self._has_own_hook:
-            return "its DDP registers a hook of its own in its constructor"
+    def _unswitched(self, *, has_ddp: bool) -> str | None:
         if self._skips_steps:
             return "an enabled GradScaler would leave out steps on one rank alone"
-        return None if modules else "its model is in no DistributedDataParallel"
+        return None if has_ddp else "its model is in no DistributedDataParallel"
 
 
 def _num_collectives() -> int:

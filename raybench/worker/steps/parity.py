@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +17,11 @@ from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, affordable_steps, make_batches
-from raybench.worker.communicators import Team, collectives_alone, default_group
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
 from raybench.worker.strategies.stepper import Stepper, gradients_of
-from raybench.workloads.batch_parts import joined
 
 STEPS, LEAST_STEPS = 5, 2  # the first loss is before any update
 MAX_SHARE = 0.25  # of the trial's time, for the one device that takes all samples
@@ -49,8 +48,6 @@ def loss_parity(
     models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
     with models.device.fork_rng():
         initial = team.agreed(lambda: _new_model(config, models, cache))
-        kinds = set(team.gather(models.device.name()))
-        may_differ, collectives = _may_differ(initial, config.setting, kinds), collectives_alone()
 
         def reference_run() -> ShortRun:
             if not team.leads:
@@ -61,15 +58,12 @@ def loss_parity(
         models.device.end_trial()  # that device has to have as much memory again as the others
         if failure or reference is None:
             raise InvalidTrialError(f"one device could not take the samples of all: {failure}")
-        if collectives_alone() > collectives:
-            may_differ += ("the forward pass communicates, on one device with nobody",)
         run = run_under_strategy(config, initial, models, team, steps)
     return LossParity(
         samples_per_step=config.global_batch_size,
         losses=_finite(run.losses),
         reference_losses=_finite(team.gather(reference.losses)[0]),
         gradient_difference=_relative_difference(run.gradient, reference.gradient),
-        may_differ=may_differ,
     )
 
 
@@ -93,21 +87,6 @@ def _finite(losses: Sequence[float]) -> tuple[float | None, ...]:
 @default_group(None)
 def _new_model(config: Configuration, models: StrategyModels, cache: GroupCache) -> nn.Module:
     return cache.model(models.workload, config).train()
-
-
-def _may_differ(model: nn.Module, setting: Setting, kinds: Collection[str]) -> tuple[str, ...]:
-    """What in the model makes a difference legitimate; ``kinds`` of devices that the ranks have."""
-    reasons = []
-    modules = list(model.modules())
-    drops = any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in modules)
-    if drops and (setting.strategy == "dp" or setting.compile):
-        what = "compiled code" if setting.compile else "each device of dp"
-        reasons.append(f"{what} draws its own dropout masks")
-    if drops and len(kinds) > 1:  # a GPU's masks depend on its number of multiprocessors
-        reasons.append("dropout masks are others on another kind of device")
-    if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
-        reasons.append("SyncBatchNorm takes its statistics over all devices")
-    return tuple(reasons)
 
 
 @dataclass(frozen=True)
@@ -137,27 +116,23 @@ def run_under_strategy(
 
     A collective call.
     """
-    wrapped, together = models.wrapped, config.setting.strategy == "dp"
+    wrapped = models.wrapped
     assert wrapped is not None
     copy_weights(initial, wrapped.module)
-    run: ShortRun | None = None
-    if team.leads or not together:
-        ranks = range(team.size) if together else [team.rank]
-        pieces = SeededPieces(config, models, ranks, together=together)
-        run = _run(
-            config,
-            models,
-            wrapped.module,
-            pieces,
-            config.setting,
-            steps,
-            keep_gradient=team.leads,
-            group=wrapped.group,
-            autocast=wrapped.autocast,
-        )
-    of_ranks = [losses for losses in team.gather(run.losses if run else None) if losses is not None]
-    means = [sum(losses) / len(of_ranks) for losses in zip(*of_ranks, strict=True)]
-    return ShortRun(means, run.gradient if run else [])
+    run = _run(
+        config,
+        models,
+        wrapped.module,
+        SeededPieces(config, models, [team.rank]),
+        config.setting,
+        steps,
+        keep_gradient=team.leads,
+        group=wrapped.group,
+        autocast=wrapped.autocast,
+    )
+    of_ranks = team.gather(run.losses)
+    means = [sum(losses) / team.size for losses in zip(*of_ranks, strict=True)]
+    return ShortRun(means, run.gradient)
 
 
 def _run(
@@ -205,15 +180,12 @@ _SEEDS = 2**31 - 1
 class SeededPieces:
     """The micro-batches of ``ranks``, rank after rank in each step, torch seeded for each by its place.
 
-    So augmentation and dropout draw the same for a piece on any rank. ``together``: one micro-batch
-    of all ranks at once, as dp takes them.
+    So augmentation and dropout draw the same for a piece on any rank.
     """
 
     prefetched = 0
 
-    def __init__(
-        self, config: Configuration, models: StrategyModels, ranks: Sequence[int], *, together: bool = False
-    ) -> None:
+    def __init__(self, config: Configuration, models: StrategyModels, ranks: Sequence[int]) -> None:
         # read in this process: a loader's own processes would draw otherwise
         in_process = config.setting.model_copy(update={"workers": 0})
         read = config.model_copy(update={"setting": in_process})
@@ -222,18 +194,17 @@ class SeededPieces:
             rank: make_batches(models.workload, read, config.batch_size, rank, models.device)
             for rank in ranks
         }
-        self._pieces = self._in_turn([ranks] if together else [[rank] for rank in ranks])
+        self._pieces = self._in_turn(ranks)
 
     def next(self) -> Any:
         """The next piece."""
         return next(self._pieces)
 
-    def _in_turn(self, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
+    def _in_turn(self, ranks: Sequence[int]) -> Iterator[Any]:
         for step in itertools.count():
-            for ranks in groups:
+            for rank in ranks:
                 for micro_batch in range(self._accumulation):
-                    parts = [self._read(step, rank, micro_batch) for rank in ranks]
-                    yield joined(parts) if len(parts) > 1 else parts[0]
+                    yield self._read(step, rank, micro_batch)
 
     def _read(self, step: int, rank: int, micro_batch: int) -> Any:
         place = (((self._seed * 1_009 + step) * 1_000_003 + rank) * 1_009 + micro_batch) % _SEEDS

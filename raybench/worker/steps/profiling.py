@@ -11,7 +11,6 @@ import gzip
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -140,34 +139,18 @@ def data_parallel_seconds(
 WAIT, WARM_UP, ACTIVE = 1, 1, 3  # steps: as they are, watched but thrown away, recorded
 TRACE_SHARE = 0.25  # of the trial's time
 MAX_BYTES = 20 * 2**20  # of one rank's file, compressed: some 300 MB as text, which Perfetto still opens
-MAX_BYTES_OF_ALL = 256 * 2**20  # they travel through the memory of the leader and of the driver
 
 
 def traces(models: StrategyModels, team: Team, step_s: float, max_seconds: float) -> tuple[RankFile, ...]:
-    """This rank's trace. A collective call.
-
-    Fewer steps where a trace is too large. Raises ``InvalidTrialError`` on every rank where one step is.
-    """
-    stepper = _stepper(models, team)
-    most = affordable_steps(TRACE_SHARE * max_seconds, step_s, ACTIVE, apart=WAIT + WARM_UP)
-    for num_steps in sorted({1, most}, reverse=True):
-        profiler = None if stepper is None else _profiled(stepper, models.device, num_steps)
-        team.barrier()  # the others work on: what follows is no part of anybody's step
-        own = team.agreed(partial(_exported, profiler, team.ranks[team.rank]))
-        size = max(team.gather(len(own.content) if own else 0))
-        if size <= _most_bytes(team):
-            return (own,) if own else ()
-    raise InvalidTrialError(
-        f"the trace of one step has {size:,} bytes on a rank, and {_most_bytes(team):,} may travel from each"
-    )
-
-
-def _stepper(models: StrategyModels, team: Team) -> Stepper | None:
-    """What is measured, with equal weights on all ranks; None on a rank that dp's leader drives."""
+    """This rank's trace; none on a rank that dp's leader drives. A collective call."""
     models.activate()
     if models.wrapped is not None and models.setting.strategy == "ddp":
-        team.broadcast(models.wrapped.tensors())
-    return models.measured_stepper(team)
+        team.broadcast(models.wrapped.tensors())  # equal on all ranks
+    stepper, device = models.measured_stepper(team), models.device
+    num_steps = affordable_steps(TRACE_SHARE * max_seconds, step_s, ACTIVE, apart=WAIT + WARM_UP)
+    profiler = None if stepper is None else _profiled(stepper, device, num_steps)
+    team.barrier()  # the others work on: what follows is no part of anybody's step
+    return team.agreed(lambda: () if profiler is None else (_exported(profiler, team.ranks[team.rank]),))
 
 
 def _profiled(stepper: Stepper, device: Device, num_steps: int) -> torch.profiler.profile:
@@ -199,16 +182,12 @@ def _step_in_ranges(stepper: Stepper) -> None:
         stepper.step(begin_next)
 
 
-def _exported(profiler: torch.profiler.profile | None, rank: int) -> RankFile | None:
-    """The trace, named as TensorBoard looks for it."""
-    if profiler is None:
-        return None
+def _exported(profiler: torch.profiler.profile, rank: int) -> RankFile:
+    """The trace, named as TensorBoard looks for it. Raises ``InvalidTrialError`` where it is too large."""
     with TemporaryDirectory(prefix="raybench-") as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        content = path.read_bytes()
-    return RankFile(f"rank{rank}.pt.trace.json.gz", gzip.compress(content, compresslevel=6, mtime=0))
-
-
-def _most_bytes(team: Team) -> int:
-    return min(MAX_BYTES, MAX_BYTES_OF_ALL // team.size)
+        content = gzip.compress(path.read_bytes(), compresslevel=6, mtime=0)
+    if len(content) > MAX_BYTES:
+        raise InvalidTrialError(f"a trace of {len(content):,} bytes: a rank may have {MAX_BYTES:,}")
+    return RankFile(f"rank{rank}.pt.trace.json.gz", content)

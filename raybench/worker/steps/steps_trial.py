@@ -1,9 +1,8 @@
 """A trial of steps on one rank: set up, warm up, measure in rounds, then the auxiliary measurements.
 
-Those are energy, phases, the device's peak, loss parity, traces; measured one by
-one, and none of them may cost the rounds. One that fails equally on every rank is a reason in ``missing``.
-One that fails on a single rank breaks the team, as it would in the rounds; by then the leader has handed over
-what there is.
+Those are energy, phases, the device's peak, loss parity, traces. One that fails equally on every rank is a
+reason in ``missing``, and costs nothing else. One that fails on a single rank breaks the team and ends the
+trial, as it would in the rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
-from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
+from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
 from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult
 from raybench.worker.communicators import Team
@@ -60,17 +59,8 @@ class _RankReport:
 class StepsTrial:
     """Everything that one rank holds while it measures one trial of steps."""
 
-    def __init__(
-        self,
-        request: StepsRequest,
-        team: Team,
-        device: Device,
-        cache: GroupCache,
-        keep: Keep = lambda kept, open_: None,
-    ) -> None:
-        """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
-        self._request, self._team, self._device = request, team, device
-        self._cache, self._keep = cache, keep
+    def __init__(self, request: StepsRequest, team: Team, device: Device, cache: GroupCache) -> None:
+        self._request, self._team, self._device, self._cache = request, team, device, cache
         self._variants: Variants | None = None
         self._files: tuple[RankFile, ...] = ()  # that this rank made
         self._models = TrialModels(request.config, team, device, cache, request.anchor)
@@ -117,7 +107,7 @@ class StepsTrial:
             )
         self._models.drop_anchor()
         variants.runs.clear()  # with what only the rounds ran
-        result = self._with_auxiliary(result, variants, tuple(loop.step_times))
+        result = self._with_auxiliary(result, variants)
         return Outcome("complete", result=result, step_times=tuple(loop.step_times))
 
     def release(self) -> tuple[RankFile, ...]:
@@ -218,30 +208,16 @@ class StepsTrial:
             "gradient_bytes": gradient_bytes(module, config.setting.gradient_compression),
         }
 
-    def _with_auxiliary(
-        self, result: StepsResult | None, variants: Variants, step_times: tuple[BlockStepTimes, ...]
-    ) -> StepsResult | None:
+    def _with_auxiliary(self, result: StepsResult | None, variants: Variants) -> StepsResult | None:
         """The leader's ``result`` with every part that is requested and can be had. A collective call.
 
-        The leader hands over what there is before each part. Other ranks measure the parts too, and have no
-        result.
+        Other ranks measure the parts too, and have no result.
         """
-        parts = self._parts(variants)
-        if not parts:
-            self._hand_over(result, step_times, ())
-        for done, (name, measure) in enumerate(parts.items()):
-            # step times may be large, and do not change: they come with the first
-            self._hand_over(result, () if done else step_times, tuple(parts)[done:])
+        for name, measure in self._parts(variants).items():
             found, missing = self._tried(name, measure)
             if result is not None:
                 result = result.model_copy(update={**found, "missing": {**result.missing, **missing}})
         return result
-
-    def _hand_over(
-        self, result: StepsResult | None, step_times: tuple[BlockStepTimes, ...], open_: tuple[Beside, ...]
-    ) -> None:
-        if result is not None:
-            self._keep(Outcome("complete", result=result, step_times=step_times), open_)
 
     def _tried(self, name: Beside, measure: Part) -> tuple[dict[str, Any], dict[Beside, str]]:
         """What a part brings, or why it cannot be had."""
@@ -268,10 +244,11 @@ class StepsTrial:
         if request.measures_beside_rounds:
             has_plain = "plain" not in variants.missing
             parts["phases"] = partial(phases_of_trial, models, team, has_plain, slowest_s, seconds)
-            if models.setting.strategy == "dp":
+            is_dp = models.setting.strategy == "dp"
+            if is_dp:
                 parts["data_parallel"] = partial(data_parallel_seconds, models, team, slowest_s, seconds)
             parts["matrix_peak"] = self._matrix_peak
-            if models.wrapped is not None and team.size > 1:
+            if models.wrapped is not None and team.size > 1 and not is_dp:
                 plain_s = step_s.get("plain")
                 parts["parity"] = partial(loss_parity, config, models, team, self._cache, plain_s, seconds)
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
@@ -341,7 +318,6 @@ class ProbeTrial:
 
         On CPUs the process counts, whatever it holds; so what earlier trials freed is given back first.
         """
-        began = perf_counter()
         on_progress(Progress("set up"))
         self._device.release_memory()
         self._team.barrier()  # before anyone looks at what is left
@@ -350,15 +326,11 @@ class ProbeTrial:
         models = self._models.measured
         fixed = self._fixed_memory(models)
         measured = measured_run(models, self._team)
-        set_up = perf_counter()
         on_progress(Progress("warm up"))
         self._device.reset_peak(models.dp_devices)
         warm_up(self._team, self._device, [measured], WARMUP_STEPS, self._request.timeout_s)
-        peak, warmup_s = self._device.memory_peak(), perf_counter() - set_up
-        peaks: list[MemoryPeak] = self._team.gather(peak)
+        peaks: list[MemoryPeak] = self._team.gather(self._device.memory_peak())
         result = ProbeResult(
-            setup_s=set_up - began,
-            warmup_s=warmup_s,
             peak_memory_bytes=all_known(each.torch for each in peaks),
             device_memory_bytes=all_known(each.device for each in peaks),
             fixed_memory_bytes=all_known(self._team.gather(fixed)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import nn
 
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Epoch
-from raybench.records.whole_files import replace_directory
+from raybench.records.whole_files import replace_directory, replace_whole
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.models import StrategyModels
@@ -50,7 +49,7 @@ class SavedTraining:
                     "scaler": stepper.scaler.state_dict(),
                     "random": random_states,
                 }
-                self._checkpoints.save(state, epochs[-1].epoch)
+                self._checkpoints.save(state)
 
         self._team.agreed(write)
 
@@ -135,48 +134,33 @@ STATE = "state.pt"
 
 
 class Checkpoints:
-    """Below ``folder``: ``epoch-0003/state.pt``, written next to its place and moved there.
+    """A file below ``folder`` that is replaced after each epoch, whole or as it was before.
 
     Only the team's leader has one of these.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._path = folder / STATE
 
     def last(self) -> dict[str, Any] | None:
-        """The state after the last epoch that was written whole; None without one.
+        """The state after the last epoch that was written; None without one.
 
         Raises ``InvalidTrialError`` for a file that cannot be read.
         """
-        folders = self._epochs()
-        if not folders:
+        if not self._path.exists():
             return None
-        path = folders[-1] / STATE
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
         except Exception as error:
             raise InvalidTrialError(
-                f"checkpoint {path} cannot be read ({type(error).__name__}): remove it to begin again"
+                f"checkpoint {self._path} cannot be read ({type(error).__name__}): remove it to begin again"
             ) from error
         return state
 
-    def save(self, state: dict[str, Any], epoch: int) -> None:
-        """When this returns the checkpoint is on the disk, and the older one is gone."""
-        older = self._epochs()
-        place = self._folder / f"epoch-{epoch:04}"
-
-        def write(folder: Path) -> None:
-            with (folder / STATE).open("wb") as file:
-                torch.save(state, file)
-
-        replace_directory(place, write)
-        for path in older:
-            if path != place:
-                shutil.rmtree(path)
-
-    def _epochs(self) -> list[Path]:
-        found = [path for path in self._folder.glob("epoch-*") if path.name[len("epoch-") :].isdigit()]
-        return sorted(found, key=lambda path: int(path.name[len("epoch-") :]))
+    def save(self, state: dict[str, Any]) -> None:
+        """When this returns the checkpoint is on the disk."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        replace_whole(self._path, lambda file: torch.save(state, file))
 
 
 def random_state(device: Device) -> dict[str, Any]:

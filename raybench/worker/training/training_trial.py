@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from raybench.records.messages import Keep, OnProgress, Outcome, Progress, RankFile
+from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team, default_group
@@ -45,15 +45,10 @@ class TrainingTrial:
         device: Device,
         cache: GroupCache,
         results: Path | None,
-        keep: Keep,
     ) -> None:
-        """``results``: the directory, on the leader, where it can write.
-
-        ``keep`` is called on the leader when all epochs are done, before the model is written.
-        """
+        """``results``: the directory, on the leader, where it can write."""
         from raybench.records.store import CHECKPOINTS, MODELS  # bring what reads records
 
-        self._keep = keep
         config, spec = request.config, request.training
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
@@ -73,24 +68,21 @@ class TrainingTrial:
 
     def run(self, on_progress: OnProgress) -> Outcome:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
-        began = perf_counter()
         on_progress(Progress("set up"))
         stepper = self._prepare()
         if self._at_work is self._team:
-            return Outcome("complete", result=self._train(stepper, began, on_progress))
+            return Outcome("complete", result=self._train(stepper, on_progress))
         # the others sleep until the leader is through, or has failed: then all of them know why
-        result = self._team.agreed(
-            lambda: self._train(stepper, began, on_progress) if self._team.leads else None
-        )
+        result = self._team.agreed(lambda: self._train(stepper, on_progress) if self._team.leads else None)
         return Outcome("complete", result=result)
 
-    def _train(self, stepper: Stepper, began: float, on_progress: OnProgress) -> TrainingResult:
+    def _train(self, stepper: Stepper, on_progress: OnProgress) -> TrainingResult:
         steps = math.ceil(self._passes.train_batches.num_samples / self._request.config.global_batch_size)
         with default_group(stepper.group):
             own = schedule_of(self._workload, stepper.optimizer, self._spec.epochs, steps)
         rates = LearningRates(self._request, stepper.optimizer, own)
         epochs = self._saved.resume(stepper)
-        setup_s, resumed_after = perf_counter() - began, len(epochs)
+        resumed_after = len(epochs)
         self._device.reset_peak(self._models.dp_devices)
         detach = self._passes.attach(stepper)
         last = resumed_after if self._stopped_by(epochs) else self._spec.epochs
@@ -107,10 +99,10 @@ class TrainingTrial:
             if self._stopped_by(epochs) is not None:
                 break
         detach()
-        result = self._result(epochs, setup_s, resumed_after)
+        result = self._result(epochs, resumed_after)
         return self._with_model(result, stepper) if self._spec.save_model else result
 
-    def _result(self, epochs: Sequence[Epoch], setup_s: float, resumed_after: int) -> TrainingResult:
+    def _result(self, epochs: Sequence[Epoch], resumed_after: int) -> TrainingResult:
         """The same on every rank that trains. A collective call.
 
         Under dp only the leader does: of the other devices it knows what torch counts.
@@ -130,7 +122,6 @@ class TrainingTrial:
             epochs=tuple(epochs),
             global_batch_size=config.global_batch_size,
             reference_batch=self._request.reference_batch,
-            setup_s=setup_s,
             resumed_after=resumed_after,
             stopped_by=self._stopped_by(epochs),
             peak_memory_bytes=driven[0] or all_known(torchs),
@@ -148,15 +139,10 @@ class TrainingTrial:
         return pruned_after(self._request, epochs)
 
     def _with_model(self, result: TrainingResult, stepper: Stepper) -> TrainingResult:
-        """``result`` with where the trained model is; ``missing`` says why there is none.
-
-        The leader hands over the epochs first: a whole model may need more memory than its shards.
-        """
+        """``result`` with where the trained model is; ``missing`` says why there is none."""
         if result.stopped_by is not None:
             reason = f"training was stopped after epoch {len(result.epochs)}"
         else:
-            if self._at_work.leads:
-                self._keep(Outcome("complete", result=result), ("model",))
             failure = keep_model(stepper, self._models, self._at_work, self._model_place)
             if failure is None:
                 return result.model_copy(update={"model": self._model_name})

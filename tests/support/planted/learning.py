@@ -47,7 +47,6 @@ class FakeLearning:
             stopped_by=stopped_by,
             global_batch_size=config.global_batch_size,
             reference_batch=request.reference_batch,
-            setup_s=1.0,
             device_memory_bytes=(costs.memory_bytes,) * config.world_size,
             device_utilization=(0.9,) * config.world_size,
         )

@@ -134,13 +134,11 @@ class FakeRunner:
         size, costs = len(ranks), self.costs(request.config, request.config.setting)
         limit = self.memory_limit_bytes
         result = ProbeResult(
-            setup_s=0.5,
-            warmup_s=PROBE_STEPS * costs.plain_s,
             peak_memory_bytes=(costs.memory_bytes,) * size,
             device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * size,
             memory_limit_bytes=(limit,) * size if limit else None,
         )
-        return self._complete(result, ranks, result.warmup_s)
+        return self._complete(result, ranks, PROBE_STEPS * costs.plain_s)
 
     def _train(self, request: TrainingRequest, ranks: tuple[int, ...], on_progress: OnProgress) -> Outcome:
         """Epochs in simulated time, as ``learning`` has them."""

@@ -69,7 +69,5 @@ def simulate_sweep(
         backend="fake",
         rounds=tuple(rounds),
         stopped_by=stop,
-        setup_s=0.1,
-        warmup_s=0.5,
         measure_s=clock_s,
     )

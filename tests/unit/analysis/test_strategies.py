@@ -37,14 +37,11 @@ def test_losses_agree_within_the_tolerance_of_the_coarsest_type(knobs, off, agre
     assert verdict.agrees is agrees
 
 
-def test_a_difference_is_a_problem_unless_the_model_explains_it():
+def test_a_difference_of_losses_or_of_the_first_gradient_is_found():
     def found(each: TrialRecord) -> list[Severity]:
         return [f.severity for f in findings(each) if f.name is FindingName.LOSSES_DISAGREE]
 
     assert found(strategy_record("fsdp", 2)) == []
-    assert found(strategy_record("fsdp", 2, off=0.5)) == [Severity.PROBLEM]
+    assert found(strategy_record("fsdp", 2, off=0.5)) == [Severity.WARNING]
     assert found(strategy_record("fsdp", 2, gradient=1e-6)) == []
-    assert found(strategy_record("fsdp", 2, gradient=0.7)) == [Severity.PROBLEM]
-    assert found(strategy_record("ddp", 2, off=0.5, why=("compiled code draws dropout's masks anew",))) == [
-        Severity.NOTE
-    ]
+    assert found(strategy_record("fsdp", 2, gradient=0.7)) == [Severity.WARNING]

@@ -1,4 +1,4 @@
-"""Batches of whatever type are moved to a device as a whole, and joined to one of all ranks."""
+"""Batches of whatever type are moved to a device as a whole."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from transformers import BatchEncoding, BatchFeature
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from raybench.workloads.batch_parts import joined, on_device
+from raybench.workloads.batch_parts import on_device
 
 META = torch.device("meta")
-ONE, TWO = torch.zeros(2, 3), torch.ones(1, 3)
+ONE = torch.zeros(2, 3)
 
 
 class Pair(NamedTuple):
@@ -34,32 +34,22 @@ class Graph:
         return Graph(device)
 
 
-def test_batches_join_whatever_holds_their_tensors() -> None:
-    assert joined([ONE, TWO]).shape == (3, 3)
-    found = joined([{"a": (ONE, [ONE])}, {"a": (TWO, [TWO])}])
-    assert torch.equal(found["a"][0], torch.cat([ONE, TWO]))
-    assert torch.equal(found["a"][1][0], torch.cat([ONE, TWO]))
-    assert joined([Pair(ONE, 1), Pair(TWO, 1)]).words.shape == (3, 3)
-
-
 @pytest.mark.parametrize("kind", [BatchEncoding, BatchFeature])
-def test_batches_of_transformers_are_moved_and_joined_and_stay_what_they_are(kind: type[Any]) -> None:
-    """They are no dicts: on a GPU they stayed on the CPU, and of all ranks' batches the first was taken."""
+def test_batches_of_transformers_are_moved_and_stay_what_they_are(kind: type[Any]) -> None:
+    """They are no dicts: on a GPU they stayed on the CPU."""
     batch = kind({"input_ids": ONE, "labels": [ONE, "a word"]})
     moved = on_device(batch, META)
     assert type(moved) is kind
     assert moved.input_ids.device == moved["labels"][0].device == META
     assert moved["labels"][1] == "a word"
     assert batch.input_ids.device == ONE.device  # its own is not touched: a second device may want it
-    assert joined([batch, kind({"input_ids": TWO, "labels": [TWO, "a word"]})]).input_ids.shape == (3, 3)
 
 
-def test_what_knows_how_to_move_is_moved_and_cannot_be_joined() -> None:
+def test_what_knows_how_to_move_is_moved() -> None:
     batch = {"graph": Graph(torch.device("cpu")), "read_only": MappingProxyType({"x": ONE})}
+    batch["pair"] = Pair([ONE], 1)
     moved = on_device(batch, META)
-    assert moved["graph"].device == moved["read_only"]["x"].device == META
-    with pytest.raises(TypeError, match="batches of Graph cannot be joined to one"):
-        joined([batch, batch])
+    assert moved["graph"].device == moved["read_only"]["x"].device == moved["pair"].words[0].device == META
 
 
 class OnItsDevice(UserDict):  # type: ignore[type-arg]
@@ -87,7 +77,7 @@ def test_a_mapping_with_a_device_moves_as_it_does() -> None:
 
 
 def test_a_packed_sequence_moves_by_itself_its_lengths_stay_on_the_cpu() -> None:
-    moved = on_device([pack_sequence([ONE, TWO])], META)[0]
+    moved = on_device([pack_sequence([ONE, torch.ones(1, 3)])], META)[0]
     assert isinstance(moved, PackedSequence)
     assert (moved.data.device, moved.batch_sizes.device) == (META, torch.device("cpu"))
 

@@ -15,7 +15,7 @@ CPU = CPUDevice()
 
 def test_generators_go_on_where_they_stood(tmp_path):
     store = Checkpoints(tmp_path / "trial")
-    store.save({"random": random_state(CPU)}, 1)
+    store.save({"random": random_state(CPU)})
     expected = torch.rand(3).tolist(), random.random(), float(np.random.rand())
     state = store.last()
     assert state is not None
@@ -23,47 +23,35 @@ def test_generators_go_on_where_they_stood(tmp_path):
     assert (torch.rand(3).tolist(), random.random(), float(np.random.rand())) == expected
 
 
-def test_the_last_good_checkpoint_is_kept_and_older_ones_go(tmp_path):
+def test_the_last_good_checkpoint_is_kept(tmp_path):
     store = Checkpoints(tmp_path / "trial")
     assert store.last() is None
     for epoch in (1, 2, 3):
-        store.save({"epoch": epoch}, epoch)
-    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0003"]
+        store.save({"epoch": epoch})
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == [STATE]
     assert store.last() == {"epoch": 3}
 
 
 def test_a_write_that_dies_in_the_middle_loses_its_epoch_only(tmp_path, monkeypatch):
     store = Checkpoints(tmp_path / "trial")
-    store.save({"epoch": 1}, 1)
+    store.save({"epoch": 1})
 
     def dies(state: object, file: object) -> None:
         file.write(b"half")  # type: ignore[attr-defined]
-        raise OSError("killed")
+        raise OSError(5, "killed")
 
     with monkeypatch.context() as patched:
         patched.setattr(torch, "save", dies)
         with pytest.raises(OSError, match="killed"):
-            store.save({"epoch": 2}, 2)
-    left = sorted(path.name for path in (tmp_path / "trial").iterdir())
-    assert left == [".unfinished-epoch-0002", "epoch-0001"]
+            store.save({"epoch": 2})
     assert store.last() == {"epoch": 1}
-    store.save({"epoch": 2}, 2)
+    store.save({"epoch": 2})
     assert store.last() == {"epoch": 2}
-    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["epoch-0002"]
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
     store = Checkpoints(tmp_path / "trial")
-    store.save({}, 1)
-    (tmp_path / "trial" / "epoch-0001" / STATE).write_bytes(b"broken")
-    with pytest.raises(InvalidTrialError, match=r"epoch-0001/state.pt cannot be read .* remove it to begin"):
+    store.save({})
+    (tmp_path / "trial" / STATE).write_bytes(b"broken")
+    with pytest.raises(InvalidTrialError, match=r"trial/state.pt cannot be read .* remove it to begin"):
         store.last()
-
-
-def test_the_newest_epoch_counts_and_what_a_user_has_put_there_does_not(tmp_path):
-    store = Checkpoints(tmp_path / "trial")
-    store.save({"epoch": 9999}, 9999)
-    (tmp_path / "trial" / "epoch-9999.bak").mkdir()
-    store.save({"epoch": 10000}, 10000)
-    assert store.last() == {"epoch": 10000}
-    assert {path.name for path in (tmp_path / "trial").iterdir()} == {"epoch-10000", "epoch-9999.bak"}
