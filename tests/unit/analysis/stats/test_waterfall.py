@@ -37,7 +37,7 @@ def parts_of(record: TrialRecord) -> Waterfall:
     return found
 
 
-def covered(costs: StepCosts, noise: Noise = NOISE, trials: int = 40, **fields: Any) -> dict[str, float]:
+def covered(costs: StepCosts, noise: Noise = NOISE, trials: int = 20, **fields: Any) -> dict[str, float]:
     """The share of trials in which each part's 95% interval holds what was planted."""
     hits: Counter[str] = Counter()
     for seed in range(trials):
