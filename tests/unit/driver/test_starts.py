@@ -139,8 +139,8 @@ def test_the_time_budget_knows_what_a_group_takes(
 
 def test_the_groups_of_variables_are_shuffled_in_every_start() -> None:
     orders = set()
-    for seed in range(3):
-        plan = planned(starts=2, seed=seed, environment={"A": ["1", "2", "3"]}, knobs={"batch_size": 32})
+    for seed in range(4):
+        plan = planned(starts=3, seed=seed, environment={"A": ["1", "2", "3"]}, knobs={"batch_size": 32})
         _, store, _ = run(plan)
         last = [each.config.environment["A"] for each in store.records if each.request.start]
         orders.add(tuple(dict.fromkeys(last)))
