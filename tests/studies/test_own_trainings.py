@@ -19,7 +19,7 @@ samples = 128
 [knobs]
 {knobs}
 [search]
-max_batch_size = 32
+max_batch_size = 16
 [training]
 epochs = 3
 """
