@@ -234,9 +234,7 @@ def _everything(asked: dict[str, StepsRequest]) -> tuple[list[Outcome], dict[str
             patch.setattr(type(CPU), "matrix_side", 64)
             patch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # without processes that import torch again
             if name != BY_INDUCTOR:  # traced, split and counted as ever, and not built by a C++ compiler
-                patch.setattr(
-                    transforms, "_compile_arguments", lambda: arguments() | {"backend": "aot_eager"}
-                )
+                patch.setattr(transforms, "_compile_arguments", lambda: arguments)
             outcomes += serve_trial(request, BOTH, communicators, cache)
     team = communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
