@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.unit.analysis.stats.test_waterfall import EVEN, LOADED, covered
+from tests.support.planted import Noise
+from tests.unit.analysis.stats.test_waterfall import ALL, covered
 
 pytestmark = pytest.mark.long
+EVEN, LOADED = replace(ALL, offset_s=(), jitter_s=0.0), Noise(block=0.02, step=0.0, preemption=0.05)
 
 
 def test_intervals_of_the_parts_cover() -> None:

@@ -84,7 +84,7 @@ def test_the_bandwidth_of_a_link_is_its_rate_and_a_node_has_more(
 ) -> None:
     for node in nodes.nodes:
         nodes.set_rate(node, rate)
-    sweep = ["--collectives", "all_reduce", "--sizes", "4MiB", "--max-seconds", "12s"]
+    sweep = ["--collectives", "all_reduce", "--sizes", "4MiB", "--max-seconds", "6s"]
     where = ["--world-sizes", "2", "--placement", "pack,spread"]
     run(nodes, tmp_path, "communication", *sweep, *where, "--output", "out")
     with (tmp_path / "out" / "report" / "communication.csv").open(newline="") as file:

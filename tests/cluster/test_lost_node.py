@@ -27,7 +27,7 @@ WITHIN_S = {"group": 240.0, "tune": 400.0}
 def test_its_trial_fails_and_the_others_go_on_where_they_fit(
     can_have_nodes: None, tmp_path: Path, runner: str, lost: str
 ) -> None:
-    write_study(tmp_path, "waiting.toml", batches=[8, 16, 24, 32])
+    write_study(tmp_path, "waiting.toml", batches=[8, 16, 32])
     with nodes_of(2) as nodes:
 
         def breaks() -> None:
@@ -39,7 +39,7 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(
         study = run_until_broken(
             nodes, tmp_path, "--runner", runner, breaks=breaks, within_s=WITHIN_S[runner]
         )
-        if lost == "power":
+        if runner == "tune":  # of the long run: tests/unit/commands has what is said of fewer nodes
             _goes_on_with_one_node(nodes, tmp_path)
     assert study.code == 0, study.words
     once = [record["request"] | record for record in study.records() if not record["request"].get("visit")]
@@ -48,8 +48,8 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(
     crashed = [size for size, state in ended if state == "crashed"]
     assert len(crashed) <= 1
     assert {state for _, state in ended} <= {"complete", "crashed"}
-    assert ended.count((1, "complete")) + crashed.count(1) == 4
-    assert ended.count((2, "complete")) < 4
+    assert ended.count((1, "complete")) + crashed.count(1) == 3
+    assert ended.count((2, "complete")) < 3
     assert "not measured, since nodes are gone: 2 devices, batch 32" in study.words
     assert "waiting up to 3 s for 2 places" in study.words
     summary = json.loads((tmp_path / "out" / "report" / "summary.json").read_text())

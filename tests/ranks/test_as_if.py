@@ -30,6 +30,8 @@ LASTS_S = 0.012  # each all-reduce, on the networks that are asked for
 BESIDE_S, AFTER_S = 0.016, 0.028  # from the end of the backward pass to the last all-reduce's
 WAKES_S = 0.002  # the system takes to wake a rank that waits for a message, at most
 MOST_ERROR_S = 0.0025
+FEW: tuple[Variant, ...] = ("local", "ddp")  # that these steps are compared with
+ROUNDS = 8  # where a median is asked for
 FREE = AsIf(world_size=4, nodes=4, network="free", lines=((0.0, 0.0),))
 NETWORKS = (
     AsIf(world_size=8, nodes=4, network="latency", lines=((LASTS_S, 0.0),)),
@@ -39,9 +41,13 @@ NETWORKS = (
 
 
 def _request(
-    workload: dict[str, Any], setting: dict[str, Any], as_if: tuple[AsIf, ...], scaling: str = "weak"
+    workload: dict[str, Any],
+    setting: dict[str, Any],
+    as_if: tuple[AsIf, ...],
+    variants: tuple[Variant, ...] = ALL,
+    rounds: int = 3,
+    scaling: str = "weak",
 ) -> StepsRequest:
-    variants: tuple[Variant, ...] = ("base", *ALL) if scaling == "strong" else ALL
     return studies.request(
         role="scaling",
         workload=workload,
@@ -49,7 +55,7 @@ def _request(
         scaling=scaling,
         variants=(*variants, *AS_IF[: len(as_if)]),
         as_if=as_if,
-        measure=MeasureSpec(steps=5, min_rounds=8, warmup_steps=2, max_seconds=12, timeout_seconds=60),
+        measure=MeasureSpec(steps=5, min_rounds=rounds, warmup_steps=2, max_seconds=12, timeout_seconds=60),
     )
 
 
@@ -58,8 +64,8 @@ def _requests(stamps: str) -> dict[str, StepsRequest]:
     by_batch = Plant(per_sample_s=0.001, forward_s=0.0).spec(stamps).model_dump()
     mlp, four = {"name": "mlp", "hidden_dim": 32}, (AsIf(world_size=4),)
     return {
-        "planted": _request(plant, {"bucket_cap_mb": SMALL_BUCKET_MB}, NETWORKS),
-        "strong": _request(by_batch, {"batch_size": 16}, (FREE,), "strong"),
+        "planted": _request(plant, {"bucket_cap_mb": SMALL_BUCKET_MB}, NETWORKS, FEW, ROUNDS),
+        "strong": _request(by_batch, {"batch_size": 16}, (FREE,), ("base", *FEW), ROUNDS, "strong"),
         "compressed": _request(mlp, {"gradient_compression": "bf16", "gradient_accumulation": 2}, four),
         "buffers": _request({"factory": "tests.ranks.planted:faulty", "kind": "buffers"}, {}, four),
         "unused": _request(mlp, {"find_unused_parameters": True}, four),

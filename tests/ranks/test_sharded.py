@@ -78,7 +78,7 @@ def waits(**arguments: Any) -> Waits:
 
 def _request(workload: dict[str, Any] | None = None, **setting: Any) -> StepsRequest:
     return studies.request(
-        role="scaling",
+        role="search",  # without what is measured beside the rounds of a curve
         workload=FactorySpec.model_validate({"factory": "tests.ranks.test_sharded:waits"} | (workload or {})),
         optimizer=OptimizerSpec(name="adamw", learning_rate=0.01),
         setting=Setting(strategy="fsdp", batch_size=8, **setting),

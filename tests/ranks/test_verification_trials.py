@@ -74,7 +74,7 @@ def measured(pair: Ranks) -> tuple[dict[str, Verification], list[TrialRecord], l
         knobs={"batch_size": 4},
         scaling={"world_sizes": [2]},
         search={"method": "grid"},
-        measure={"half_width": 0.1, "max_seconds": 6, "min_rounds": 6},
+        measure={"half_width": 0.1, "max_seconds": 3, "min_rounds": 6},
     )
     real = diagnosing.diagnose_study
 

@@ -21,7 +21,7 @@ from tests.support.forked import ForkedCommand
 ELSEWHERE = {"default", "strategies_resnet_cifar10"}
 # Of the long run are those that differ from another in the model or the data set alone, which tests/ranks and
 # the notebook read too.
-LONG = {"resnet18_cifar10", "resnet50_cifar10", "transformer_ag_news"}
+LONG = {"resnet18_cifar10", "resnet50_cifar10", "transformer_ag_news", "transformer_imdb"}
 STUDIES = [
     pytest.param(name, marks=pytest.mark.long) if name in LONG else name
     for name in sorted({file.stem for file in studies_folder().glob("*.toml")} - ELSEWHERE)
@@ -31,6 +31,7 @@ SMALLER = {
     "transformer_ag_news_tuned": {"knobs.batch_size": [2, 8]},
     "transformer_imdb": {"knobs.batch_size": 8},
 }
+FEW = {"training.epochs": 1, "workload.samples": 64, "workload.test_samples": 32}
 
 
 def rows(file: Path) -> list[dict[str, str]]:
@@ -42,7 +43,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize("study", STUDIES)
 def test_goes_from_the_data_to_the_report(study: str, tmp_path: Path, data_dir: Path) -> None:
     trains = load_study(find_study(study)).training is not None
-    fields = SMALLER.get(study, {}) | ({"training.epochs": 1} if trains else {})
+    fields = SMALLER.get(study, {}) | (FEW if trains else {})
     chosen = [*BRIEFLY, *(word for field, value in fields.items() for word in ("--set", f"{field}={value}"))]
     asked = ("scaling", study, "--smoke", "--data", str(data_dir), "--output", study, *chosen)
     command = ForkedCommand(*asked, folder=tmp_path)

@@ -30,7 +30,7 @@ from tests.support.answers import answer_of, at_most
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.studies import searched, study, trained_study
 
-MUTATIONS = 60
+MUTATIONS = 20
 LIMIT_S = 60.0  # for a command, drawing included
 SPEC = study(
     knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},

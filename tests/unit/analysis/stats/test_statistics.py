@@ -127,19 +127,18 @@ LOADED = Noise(block=0.04, step=0.0, preemption=0.05)
 SLOW = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.002, offset_s=(0.0, 0.003))
 
 
-@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("name", ["heavy", "drifting"])  # tests/calibration has all
 def test_the_interval_covers_95_percent_with_the_stopping_rule(name: str) -> None:
     noise, half_width = NOISES[name]
     share, _ = covered(noise, half_width, 10, seed=12)
     assert share >= LEAST
 
 
-def test_a_constantly_slow_device_costs_neither_coverage_nor_rounds() -> None:
-    """Where all devices are timed in every round."""
-    variants: tuple[Variant, ...] = ("plain", "concurrent", "ddp")
-    _, needed = covered(LOADED, 0.05, 10, 12, variants=variants)
-    share, rounds = covered(LOADED, 0.05, 10, 12, SLOW, variants=variants)
-    assert share >= LEAST
+def test_a_constantly_slow_device_costs_no_rounds() -> None:
+    """Where all devices are timed in every round; nor coverage: tests/calibration."""
+    given: dict[str, Any] = {"repetitions": 25, "variants": ("plain", "concurrent", "ddp")}
+    _, needed = covered(LOADED, 0.05, 10, 12, **given)
+    _, rounds = covered(LOADED, 0.05, 10, 12, SLOW, **given)
     assert rounds <= 1.2 * needed
 
 
