@@ -35,7 +35,6 @@ from raybench.report.plot import (
     drawn,
     fewest_and_most,
     legend_below,
-    legend_height,
     log2_axis,
     log_y,
     make_figure,
@@ -143,14 +142,13 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
 
     times = lines(lambda each: each.time_s)
     bandwidths = lines(lambda each: each.bus_bandwidth_bytes_per_s)
-    width_in = 9.0
-    figure, (left, right) = make_figure(width_in, 3.7 + legend_height(width_in, bandwidths), columns=2)
-    draw_lines(left, times, scale=1e6, log_x=True)
+    figure, (left, right) = make_figure(9.0, 3.7, columns=2)
+    draw_lines(left, times, scale=1e6)
     ends = shown_ends(point.estimate for line in times for point in line.points)
     log_y(left, [end * 1e6 for end in ends])
     left.set_ylabel("time (µs)")
     points = [point for line in bandwidths for point in line.points]
-    draw_lines(right, bandwidths, scale=1e-9, log_x=True)
+    draw_lines(right, bandwidths, scale=1e-9)
     right.set_ylim(0, 1.06e-9 * max(shown_ends(point.estimate for point in points)))
     right.set_ylabel("bus bandwidth (GB/s)")
     for axes in (left, right):

@@ -31,7 +31,6 @@ from raybench.report.plot import (
     in_lines,
     label_lines,
     legend_below,
-    legend_height,
     log2_axis,
     log_y,
     make_figure,
@@ -379,15 +378,15 @@ def _draw_curves(plot: ScalingPlot) -> Figure:
     """Throughput and speed-up over the devices, side by side, with the ideal in grey."""
     throughput = [_line(each, each.throughput) for each in plot.settings]
     speedup = [_line(each, each.speedup) for each in plot.settings]
-    figure, (left, right) = make_figure(9.0, 3.8 + legend_height(9.0, throughput), columns=2)
+    figure, (left, right) = make_figure(9.0, 3.8, columns=2)
     for each in plot.settings:
         left.plot(each.world_sizes, each.ideal, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0)
     sizes = plot.world_sizes
     right.plot(sizes, sizes, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
     right.annotate("ideal", (sizes[-1], sizes[-1]), xytext=(-4, 2), textcoords="offset points",
                    ha="right", va="bottom", color=GREY, fontsize=9)  # fmt: skip
-    draw_lines(left, throughput, log_x=True)
-    draw_lines(right, speedup, log_x=True)
+    draw_lines(left, throughput)
+    draw_lines(right, speedup)
     ends = shown_ends(point.estimate for line in throughput for point in line.points)
     log_y(left, [*ends, *(end for each in plot.settings for end in each.ideal)])
     highest = max([sizes[-1], *shown_ends(point.estimate for line in speedup for point in line.points)])

@@ -24,6 +24,7 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import (
+    CHARACTERS_AN_INCH,
     GREY,
     MOST_CURVES,
     Line,
@@ -31,11 +32,9 @@ from raybench.report.plot import (
     fewest_and_most,
     in_lines,
     legend_below,
-    legend_height,
     make_figure,
     make_line,
     n_words,
-    whole_numbers,
     write_title,
 )
 from raybench.report.table import NONE, Column, Heading, Table, empty_table, known, make_table
@@ -323,7 +322,6 @@ class TrainingPlot:
 
 
 ACCURACY, LOSS = "test accuracy (%)", "test loss"
-CHARACTERS_AN_INCH = 11  # of the title
 
 
 def training_plot(results: StudyResults) -> TrainingPlot | None:
@@ -364,12 +362,13 @@ def _seen_words(training: TrainingResults) -> str:
 
 def draw_training(plot: TrainingPlot) -> Figure:
     """The panels side by side."""
+    from matplotlib.ticker import MaxNLocator
+
     width = max(3.4 * len(plot.panels), 5.0)
-    lines = plot.panels[0][2]
-    figure, axes = make_figure(width, 3.5 + legend_height(width, lines), columns=len(plot.panels))
+    figure, axes = make_figure(width, 3.5, columns=len(plot.panels))
     for panel, (name, scale, shown) in zip(axes, plot.panels, strict=True):
-        draw_lines(panel, shown, scale, shift=0.04)
-        whole_numbers(panel)
+        draw_lines(panel, shown, scale)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         panel.set_xlim(0.5, max(point.x for line in shown for point in line.points) + 0.5)
         panel.set_xlabel("epoch")
         panel.set_ylabel(name)
