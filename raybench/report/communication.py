@@ -50,9 +50,7 @@ from raybench.report.table import (
     Table,
     known,
     make_table,
-    rich_table,
-    width_on,
-    without_constant,
+    print_table,
 )
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
@@ -186,10 +184,7 @@ def print_sweep(results: SweepResults, console: Console) -> None:
     from rich.text import Text
 
     for table in _tables(results):
-        if table.rows:
-            shown = without_constant(table)
-            console.print(rich_table(shown, width_on(console)))
-            console.print(Text(f"{shown.caption}\n"))
+        print_table(table, console)
     for each in sweep_answer(results):
         console.print(Text(f"{each.question}: {each.words}", style="bold"))
 

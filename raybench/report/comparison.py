@@ -43,8 +43,7 @@ from raybench.report.table import (
     Table,
     known,
     make_table,
-    rich_table,
-    width_on,
+    print_table,
     without_constant,
 )
 from raybench.spec.knobs import KnobValue
@@ -176,10 +175,7 @@ def print_comparison(sides: Sequence[Side], console: Console) -> None:
     from rich.text import Text
 
     for table in comparison_tables(sides):
-        # names and lists of "Side by side" may be long, and wrap
-        console.print(rich_table(table, width_on(console), tight=table.title != SIDE_BY_SIDE))
-        if table.caption:
-            console.print(Text(table.caption + "\n"))
+        print_table(table, console)
     for each in comparison_answer(sides)[: len(sides) - 1]:
         console.print(Text(f"{each.question}: {each.words}", style="bold"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,7 +31,7 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import COLORS, GREY, STYLES, legend_below, make_figure, write_title
-from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, print_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.study import MOST_AS_IF
 from raybench.spec.workloads import ScriptSpec
@@ -46,12 +47,7 @@ MOST_BATCHES = 3  # that a sentence names
 def outlook_sentences(outlook: Outlook) -> list[str]:
     """What an outlook means, a line each: how it scales, what devices bring, what was refused."""
     measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
-    return [*measured, *bring_words(outlook)]
-
-
-def bring_words(outlook: Outlook) -> list[str]:
-    """What further devices brought, or by a law would bring, and what was refused."""
-    return [*returns_words(outlook), *_laws(outlook), *refusals_words(outlook)]
+    return [*measured, *returns_words(outlook), *_laws(outlook), *refusals_words(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
@@ -139,7 +135,7 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
     return ""
 
 
-def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Table:
+def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
     """The predictions, by batch and world size; with ``costs`` what a run takes."""
     known_s = [row.step_time_s.value for row in outlook.predicted if row.step_time_s is not None]
     unit, per_s = time_unit(max(known_s, default=1e-3))
@@ -181,7 +177,7 @@ def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Ta
         *([Column[Expected]("cost", money, right=True)] if runs and outlook.prices.are_known else []),
     ]
     caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if runs else ""
-    return make_table(title, caption, columns, outlook.predicted)
+    return make_table(title_of(outlook), caption, columns, outlook.predicted)
 
 
 def batch_word(scaling: ScalingMode) -> str:
@@ -237,32 +233,16 @@ def place_words(shape: Shape) -> str:
     return f"{shape.world_size:,}/{shape.nodes:,}"
 
 
-def print_outlooks(
-    outlooks: Sequence[Outlook], console: Console, *, costs: bool, quiet: bool = False
-) -> None:
-    """Each model's tables and sentences.
-
-    ``costs`` adds what runs take, ``quiet`` leaves the tables out.
-    """
+def print_outlooks(outlooks: Sequence[Outlook], console: Console, tables: Sequence[Table]) -> None:
+    """Each model's table, where there is one, and sentences."""
     from rich.text import Text
 
-    for outlook in outlooks:
-        if not quiet:
-            print_tables([prediction_table(outlook, title_of(outlook), costs=costs)], console)
+    for outlook, table in itertools.zip_longest(outlooks, tables):
+        if table is not None:
+            print_table(table, console)
         for line in outlook_sentences(outlook):
             console.print(Text(line))
         console.print()
-
-
-def print_tables(tables: Sequence[Table], console: Console) -> None:
-    """Those with rows, no wider than they have to be, and their captions."""
-    from rich.text import Text
-
-    for table in tables:
-        if table.rows:
-            console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
-        if table.rows and table.caption:
-            console.print(Text(f"{table.caption}\n"))
 
 
 def title_of(outlook: Outlook) -> str:
@@ -285,27 +265,6 @@ def imported_table(model: Outlook) -> Table:
     ]
     caption = "Speed-up: over the smallest world size that was measured with the same batch."
     return make_table(title_of(model), caption, columns, model.scalings)
-
-
-def print_imported(models: Sequence[Outlook], console: Console) -> None:
-    """The measured steps of each model, what more devices would bring, then the answer."""
-    from rich.text import Text
-
-    for model in models:
-        print_tables([imported_table(model)], console)
-        for line in bring_words(model):
-            console.print(Text(f"{sentence(line)}."))
-    console.print(Text(imported_answer(models), style="bold"))
-
-
-def imported_answer(models: Sequence[Outlook]) -> str:
-    """How each model scales: a line, its clauses separated by semicolons."""
-    named = len(models) > 1
-    clauses = []
-    for model in models:
-        name = f"{model.group.model}: " if named else ""
-        clauses += [f"{name}{words}" for words in measured_words(model)]
-    return "; ".join(clauses)
 
 
 # --- the headline's setting on more devices

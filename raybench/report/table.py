@@ -150,6 +150,18 @@ def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -
     return drawn
 
 
+def print_table(table: Table, console: Console) -> None:
+    """The table and its caption, without what is the same in every row; nothing of a table without rows."""
+    from rich.text import Text
+
+    if not table.rows:
+        return
+    shown = without_constant(table)
+    console.print(rich_table(shown, width_on(console), tight=True))
+    if shown.caption:
+        console.print(Text(f"{shown.caption}\n"))
+
+
 def width_on(console: Console) -> int | None:
     """How wide a table is drawn: over the terminal; piped, no wider than what is in it."""
     return min(console.width, MOST_WIDTH) if console.is_terminal else None

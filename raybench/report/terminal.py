@@ -17,12 +17,11 @@ from raybench.report.sections.verification import verification_table
 from raybench.report.table import (
     NONE,
     Column,
-    Table,
     devices,
     make_table,
+    print_table,
     rich_table,
     width_on,
-    without_constant,
 )
 from raybench.spec.plural import plural
 
@@ -40,20 +39,15 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
     from rich.text import Text
 
-    _print_table(largest_table(results), console)
+    print_table(largest_table(results), console)
     if results.records:
         console.print(terminal_table(results, width_on(console)))
-    _print_table(verification_table(results), console)
+    print_table(verification_table(results), console)
     _print_failures(results, console, commands)
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
     if use := results.recommendation:
         console.print(Text(f"\nUse it: {use.label} as code, at the end of the report"))
-
-
-def _print_table(table: Table, console: Console) -> None:
-    if table.rows:
-        console.print(rich_table(without_constant(table), width_on(console), tight=True))
 
 
 def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:

@@ -38,7 +38,7 @@ def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
 
 
 def test_a_word_has_no_unit(refused: Outlook) -> None:
-    caption = without_constant(prediction_table(refused, "")).caption
+    caption = without_constant(prediction_table(refused)).caption
     assert "In every row: step time = refused." in caption
 
 
@@ -48,7 +48,7 @@ def test_a_run_has_its_interval() -> None:
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))  # with noise
     assert group is not None
     found = outlook(group, shapes_of((8,), 8), run_of(5_000, 3), Prices())
-    table = prediction_table(found, "", costs=True)
+    table = prediction_table(found, costs=True)
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
 
