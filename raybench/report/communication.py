@@ -19,13 +19,14 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.report import render
 from raybench.report.answer import Clause
 from raybench.report.format import (
+    duration_words,
     figures,
     gigabytes_per_s,
     number_words,
+    plain_lasting,
     plus_minus,
     size_words,
     time_unit,
-    timing,
 )
 from raybench.report.method import on_words
 from raybench.report.pages import Section, make_pages, write_files
@@ -70,7 +71,7 @@ def links_table(results: SweepResults) -> Table:
     columns = [
         Column[Link]("collective", lambda each: each.collective),
         *_place_columns(lambda each: each.place),
-        Column[Link]("latency", lambda each: known(each.latency_s, timing), right=True),
+        Column[Link]("latency", lambda each: known(each.latency_s, plain_lasting), right=True),
         Column[Link](
             "bus bandwidth, GB/s",
             lambda each: known(each.bus_bandwidth_bytes_per_s, gigabytes_per_s),
@@ -89,8 +90,8 @@ def times_table(results: SweepResults) -> Table:
     rows: list[_Times] = sorted(found.items(), key=lambda row: (places.index(row[0][0]), row[0][1]))
 
     def time_words(message: Message) -> str:
-        unit, factor = time_unit(message.time_s.value)
-        return plus_minus(message.time_s.scaled(factor), unit)
+        unit, unit_s = time_unit(message.time_s.value)
+        return plus_minus(message.time_s.scaled(1 / unit_s), unit)
 
     def time_of(collective: Collective) -> Column[_Times]:
         return Column(collective, lambda row: known(row[1].get(collective), time_words), right=True)
@@ -106,11 +107,6 @@ def times_table(results: SweepResults) -> Table:
 
 
 _Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
-
-
-def _plain_time(message: Message) -> str:
-    unit, factor = time_unit(message.time_s.value)
-    return f"{figures(message.time_s.value * factor)} {unit}"
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:
@@ -193,7 +189,7 @@ def _extremes(smallest: Message, largest: Message) -> str:
     """The smallest and the largest message: latency, and bandwidth."""
     bandwidth = figures(largest.bus_bandwidth_bytes_per_s.value * 1e-9)
     return (
-        f"{_plain_time(smallest)} for {size_words(smallest.message_bytes)}, "
+        f"{duration_words(smallest.time_s.value)} for {size_words(smallest.message_bytes)}, "
         f"bus bandwidth {bandwidth} GB/s for {size_words(largest.message_bytes)}"
     )
 
@@ -214,8 +210,6 @@ BANDWIDTHS = (
     "broadcast, and compares with the rate of each device's link. The message is the larger of what goes in "
     "and what comes out. communication.csv has both for every message."
 )
-# pytorch pull request 118911
-GLOO = "gloo's reduce_scatter is an all_reduce of a copy: its bus bandwidth is at most half of all_reduce's."
 FITTED = "Lines are least squares of the logarithms: every message counts equally."
 
 
@@ -242,7 +236,7 @@ def write_sweep_report(
         about=on_words("collectives", largest, results.records, environment) if largest else "",
         box=sweep_answer(results),
         sections=sections,
-        method=_method(results),
+        method=[BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED],
     )
     rows = render.rows_csv([each.row() for each in results.messages])
     return write_files(directory / "report", {**pages, "communication.csv": rows})
@@ -250,11 +244,3 @@ def write_sweep_report(
 
 def _tables(results: SweepResults) -> tuple[Table, Table]:
     return links_table(results), times_table(results)
-
-
-def _method(results: SweepResults) -> list[str]:
-    if not results.complete:
-        return ["No trial is complete."]
-    on_gloo = any(place.backend == "gloo" for place in results.places)
-    own = [GLOO] if on_gloo and "reduce_scatter" in results.sweep.collectives else []
-    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, *own]

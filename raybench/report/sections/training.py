@@ -248,10 +248,6 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
     if any(each.group.stopped_by for each in shown):
         words.append("What was stopped early is compared after its last epoch.")
-    skipped = sum(epoch.skipped_steps for run in runs for epoch in run.epochs)
-    if skipped:
-        steps = sum(epoch.steps for run in runs for epoch in run.epochs)
-        words.append(f"The gradient scaler of fp16 left out {skipped:,} of {steps:,} steps.")
     notes = {f"{name}: {why}" for run in runs for name, why in run.result.missing.items()}
     words += [f"Note: {note}." for note in sorted(notes)]
     if left_out:
