@@ -34,13 +34,10 @@ from raybench.report.plot import (
     Line,
     draw_lines,
     drawn,
-    fewest_and_most,
     legend_below,
     log2_axis,
-    log_y,
     make_figure,
     make_line,
-    n_words,
     shown_ends,
     write_title,
 )
@@ -139,7 +136,8 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     figure, (left, right) = make_figure(9.0, 3.7, columns=2)
     draw_lines(left, times, scale=1e6)
     ends = shown_ends(point.estimate for line in times for point in line.points)
-    log_y(left, [end * 1e6 for end in ends])
+    left.set_yscale("log")
+    left.set_ylim(1e6 * min(ends) / 1.15, 1e6 * max(ends) * 1.15)
     left.set_ylabel("time (µs)")
     points = [point for line in bandwidths for point in line.points]
     draw_lines(right, bandwidths, scale=1e-9)
@@ -148,8 +146,8 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     for axes in (left, right):
         log2_axis(axes, sorted({int(point.x) for point in points}), size_words, MOST_SIZES)
         axes.set_xlabel("message")
-    counts = n_words(fewest_and_most(times))
-    write_title(figure, f"{place_words(place)}, {place.backend}: mean and 95% interval, {counts}")
+    rounds = number_words([each.time_s.n for each in results.at(place)], "round")
+    write_title(figure, f"{place_words(place)}, {place.backend}: mean and 95% interval, n = {rounds}")
     legend_below(figure, right)
     return figure
 

@@ -158,11 +158,6 @@ def share(value: float) -> str:
     return f"{100 * value:g}%"
 
 
-def count(estimate: Estimate) -> str:
-    """The n of an estimate: "10", or "30 in 3 starts" of the workers."""
-    return f"{estimate.n}" if estimate.starts == 1 else f"{estimate.n} in {estimate.starts} starts"
-
-
 def number_words(numbers: Sequence[int], unit: str) -> str:
     """How many there are of each: "5 to 12 rounds", "1 round" where all have as many."""
     few, many = min(numbers, default=0), max(numbers, default=0)

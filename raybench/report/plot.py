@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate
-from raybench.report.format import number_words
-from raybench.spec.plural import plural
+from raybench.analysis.stats.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-FEW_DECADES = 1000.0  # an axis that spans less has numbers within its decades
-MOST_TICKS = 9  # decades on a logarithmic axis
 REACH = 3.0  # beyond the values, of an axis for their intervals
 DPI = 130
 CHARACTERS_AN_INCH = 11
@@ -48,29 +44,6 @@ def log2_axis(
     low, high = min(values), max(values)
     margin = max(2**0.3, (high / low) ** 0.04)
     axes.set_xlim(low / margin, high * margin)
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Numbers on a logarithmic axis between the two: decades, 1, 2 and 5 of each, or even steps in one."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
-    if high / low < 10:
-        locator: MaxNLocator | LogLocator = MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4)
-    else:
-        locator = LogLocator(subs=(1, 2, 5) if high / low < FEW_DECADES else (1,), numticks=MOST_TICKS)
-    return [float(each) for each in locator.tick_values(low, high) if low <= each <= high]
-
-
-def log_y(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic ordinate with plain numbers, enough of them however short it is."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    axes.set_yscale("log")
-    low, high = min(values) / 1.15, max(values) * 1.15
-    axes.yaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    with_separators(axes.yaxis)
-    axes.set_ylim(low, high)
 
 
 def with_separators(axis: Axis) -> None:
@@ -202,13 +175,6 @@ def label_lines(label: str, width: int) -> str:
     return in_lines(label.replace(" ", "\u00a0").replace(",\u00a0", ", "), width)
 
 
-def n_words(rounds: tuple[int, int], unit: str = "round", interval: str = "") -> str:
-    """The number behind each point; of one or two seeds there is no interval to speak of."""
-    if rounds[1] < LEAST_VALUES and interval:
-        return f"n = {plural(rounds[1], unit)}, no interval"
-    return f"{interval}n = {number_words(rounds, unit)}"
-
-
 @dataclass(frozen=True)
 class Point:
     """A value with its interval, at an abscissa."""
@@ -228,12 +194,6 @@ class Line:
 def make_line(label: str, points: Sequence[tuple[float, Estimate | None]]) -> Line:
     """The points whose values are known."""
     return Line(label, tuple(Point(x, estimate) for x, estimate in points if estimate is not None))
-
-
-def fewest_and_most(lines: Sequence[Line]) -> tuple[int, int]:
-    """How many rounds, seeds or epochs are behind a point."""
-    numbers = [point.estimate.n for line in lines for point in line.points]
-    return min(numbers, default=0), max(numbers, default=0)
 
 
 Value = TypeVar("Value")  # what a plot shows

@@ -13,7 +13,6 @@ from raybench.analysis.settings import SettingPoint, ShownSetting
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
-    figures,
     interval,
     milliseconds,
     number_words,
@@ -32,7 +31,6 @@ from raybench.report.plot import (
     label_lines,
     legend_below,
     log2_axis,
-    log_y,
     make_figure,
     make_line,
     shown_ends,
@@ -41,7 +39,7 @@ from raybench.report.plot import (
 )
 from raybench.report.prediction import returns_words
 from raybench.report.sections.trials import mark
-from raybench.report.table import NONE, Column, Table, known, make_table
+from raybench.report.table import Column, Table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -181,10 +179,7 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += (
-        "; f: Amdahl's serial fraction (Karp and Flatt 1990). With one fixed total batch his law allows "
-    )
-    caption += f"at most 1/f. {_n_words(scaling_rows(results))}."
+    caption += f"; f: Amdahl's serial fraction (Karp and Flatt 1990). {_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
@@ -200,14 +195,8 @@ def overheads_table(results: StudyResults) -> Table:
         column("of it communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
         column("communication / T(n)", lambda each: each.communication_fraction, percent),
         column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words),
-        column("1/f", lambda each: each.serial_fraction, _limit),
     ]
     return make_table("Overhead by world size", caption, columns, rows)
-
-
-def _limit(f: Estimate) -> str:
-    """The most that Amdahl's law allows."""
-    return f"{figures(1 / f.value)}x" if 0 < f.value <= 1 else NONE
 
 
 Cell = Callable[[Estimate], str]
@@ -385,13 +374,15 @@ def _draw_curves(plot: ScalingPlot) -> Figure:
     right.plot(sizes, sizes, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
     right.annotate("ideal", (sizes[-1], sizes[-1]), xytext=(-4, 2), textcoords="offset points",
                    ha="right", va="bottom", color=GREY, fontsize=9)  # fmt: skip
-    draw_lines(left, throughput)
-    draw_lines(right, speedup)
-    ends = shown_ends(point.estimate for line in throughput for point in line.points)
-    log_y(left, [*ends, *(end for each in plot.settings for end in each.ideal)])
-    highest = max([sizes[-1], *shown_ends(point.estimate for line in speedup for point in line.points)])
-    right.set_ylim(0, highest * 1.05)
-    for axes, words in ((left, "throughput (samples/s)"), (right, "speed-up over one device")):
+    ideal = [rate for each in plot.settings for rate in each.ideal]
+    with_separators(left.yaxis)
+    for axes, lines, highest, words in (
+        (left, throughput, max(ideal), "throughput (samples/s)"),
+        (right, speedup, sizes[-1], "speed-up over one device"),
+    ):
+        draw_lines(axes, lines)
+        ends = shown_ends(point.estimate for line in lines for point in line.points)
+        axes.set_ylim(0, 1.05 * max([highest, *ends]))
         log2_axis(axes, sizes)
         axes.set_xlabel("devices")
         axes.set_ylabel(words)

@@ -19,6 +19,7 @@ from raybench.analysis.training import (
 from raybench.report.format import (
     figures,
     interval,
+    number_words,
     percent,
     plain_lasting,
     times,
@@ -29,12 +30,10 @@ from raybench.report.plot import (
     MOST_CURVES,
     Line,
     draw_lines,
-    fewest_and_most,
     in_lines,
     legend_below,
     make_figure,
     make_line,
-    n_words,
     write_title,
 )
 from raybench.report.table import NONE, Column, Heading, Table, empty_table, known, make_table
@@ -241,7 +240,7 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
     numbers = [len(each.group.runs) for each in shown]
     epochs = plural(max(each.group.num_epochs for each in shown), "epoch")
     words = [
-        f"After {epochs}, {n_words((min(numbers), max(numbers)), 'seed')}; an epoch's time is without "
+        f"After {epochs}, n = {number_words(numbers, 'seed')}; an epoch's time is without "
         f"evaluation; as good, and converged: within {spec.tolerance_points:g} points."
     ]
     if spec.target_accuracy is not None:
@@ -311,11 +310,6 @@ class TrainingPlot:
     panels: tuple[tuple[str, float, tuple[Line, ...]], ...]  # what, how it is scaled, the lines
     target: float | None  # accuracy
 
-    @property
-    def seeds(self) -> tuple[int, int]:
-        """Fewest and most behind a point."""
-        return fewest_and_most([line for _, _, lines in self.panels for line in lines])
-
 
 ACCURACY, LOSS = "test accuracy (%)", "test loss"
 
@@ -373,7 +367,8 @@ def draw_training(plot: TrainingPlot) -> Figure:
             panel.set_ylim(max(low, 0.0), min(high, 100.0))
             if plot.target is not None:
                 panel.axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    seeds = n_words(plot.seeds, "seed", "mean and 95% interval, ")
+    numbers = [point.estimate.n for line in plot.panels[0][2] for point in line.points]
+    seeds = f"mean, 95% interval from three seeds on, n = {number_words(numbers, 'seed')}"
     target = f", dotted: the target of {plot.target:.1%}" if plot.target else ""
     write_title(figure, f"{in_lines(plot.title, int(CHARACTERS_AN_INCH * width))}\n{seeds}{target}")
     legend_below(figure, axes[0])

@@ -14,7 +14,6 @@ from raybench.report.plot import (
     Point,
     draw_lines,
     legend_below,
-    log_y,
     make_figure,
     to_png,
     write_title,
@@ -77,18 +76,6 @@ def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
     legend_below(figure, axes)
     assert to_png(figure)  # matplotlib refuses each of them as a formula
     assert any(tick.get_parse_math() for tick in axes.get_yticklabels())
-
-
-@pytest.mark.parametrize("low", [1.0, 1.01, 2.1, 5.5, 9.0, 1234.5, 0.0031])
-@pytest.mark.parametrize("span", [1.02, 1.3, 2.0, 3.9, 4.0, 6.0, 9.0, 40.0, 900.0, 1e3, 1e5, 1e12])
-def test_a_logarithmic_axis_has_three_numbers_and_not_too_many(low: float, span: float) -> None:
-    _, (axes,) = make_figure(4, 3)
-    log_y(axes, [low, low * span])
-    bottom, top = axes.get_ylim()
-    inside = [each for each in axes.get_yticks() if bottom <= each <= top]
-    assert 3 <= len(inside) <= 10
-    labels = [axes.yaxis.get_major_formatter()(each) for each in inside]
-    assert len(set(labels)) == len(labels)
 
 
 def lines_of(*estimates: Estimate) -> list[Line]:
