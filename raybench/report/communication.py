@@ -39,6 +39,7 @@ from raybench.report.plot import (
     make_figure,
     make_line,
     shown_ends,
+    with_separators,
     write_title,
 )
 from raybench.report.sections.trials import failures_words
@@ -137,6 +138,7 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     draw_lines(left, times, scale=1e6)
     ends = shown_ends(point.estimate for line in times for point in line.points)
     left.set_yscale("log")
+    with_separators(left.yaxis)
     left.set_ylim(1e6 * min(ends) / 1.15, 1e6 * max(ends) * 1.15)
     left.set_ylabel("time (µs)")
     points = [point for line in bandwidths for point in line.points]

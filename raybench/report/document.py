@@ -170,8 +170,8 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
             "Training",
             drawn("training", "Training", training_plot(results), draw_training),
             (training_table({"": results}),),
-            (epochs_table(results),),
         ),
+        "epochs": Section("Epochs", tables=(epochs_table(results),), level="folded"),
         "published": Section("Published and measured", tables=(published_table(results),)),
         "failures": Section("What failed", tables=(failures_table(results),), level=later),
         "parts": Section(

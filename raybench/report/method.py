@@ -8,7 +8,6 @@ from typing import Any
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
 from raybench.analysis.summary import model_name
-from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.report.format import number_words
@@ -26,7 +25,7 @@ GIBIBYTE = 2**30
 def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Dotted names and values of what environment.json holds, without what is unknown.
 
-    Of a cluster's nodes their names, and in what they differ; the rest is of the first one.
+    Of a cluster's nodes their names; the rest is of the first one.
     """
     nodes = environment.get("nodes") or ()
     first = {name: _numbered(value) for name, value in environment.items() if name != "nodes"}
@@ -36,8 +35,6 @@ def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
         if value not in (None, "", [], ())
     ]
     if nodes:
-        differ = "; ".join(unlike_nodes(Environment.model_validate(environment)))
-        lines.insert(0, ("the nodes differ in", differ or "nothing that changes timing"))
         lines.insert(0, ("nodes", ", ".join(node["hostname"] for node in nodes)))
     return lines
 

@@ -38,22 +38,14 @@ class Section:
     title: str
     plots: tuple[DrawnPlot, ...] = ()
     tables: tuple[Table, ...] = ()
-    folded: tuple[Table, ...] = ()
     level: Level = "shown"
     sentence: str = ""  # what to take from it
 
 
 def _with_something(sections: Mapping[str, Section]) -> dict[str, Section]:
     """The sections that have something to show, with tables of a document's length."""
-    found = {
-        name: replace(each, tables=_shown(each.tables), folded=_shown(each.folded))
-        for name, each in sections.items()
-    }
-    return {
-        name: each
-        for name, each in found.items()
-        if each.plots or each.tables or each.folded or each.sentence
-    }
+    found = {name: replace(each, tables=_shown(each.tables)) for name, each in sections.items()}
+    return {name: each for name, each in found.items() if each.plots or each.tables or each.sentence}
 
 
 def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:

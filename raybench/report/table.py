@@ -119,10 +119,10 @@ def devices(record: TrialRecord) -> str:
     return str(record.config.world_size)
 
 
-def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -> RichTable:
+def rich_table(table: Table, width: int | None = None) -> RichTable:
     """``table`` with its title, ``width`` columns wide, None: as wide as what is in it.
 
-    ``tight`` leaves less room between columns, and folds names before numbers.
+    Names are folded before numbers.
     """
     from rich import box
     from rich.table import Table as RichTable
@@ -134,15 +134,15 @@ def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -
         box=box.SIMPLE_HEAD,
         width=width,
         pad_edge=False,
-        padding=(0, 1, 0, 0) if tight else (0, 1),
+        padding=(0, 1, 0, 0),
     )
     for place, column in enumerate(table.columns):
         has_intervals = any("[" in row[place] for row in table.rows)
         drawn.add_column(
             column.heading,
             justify="right" if column.right else "left",
-            ratio=1 if tight and width and not column.right else None,
-            no_wrap=tight and (has_intervals or (column.right and width is not None)),
+            ratio=1 if width and not column.right else None,
+            no_wrap=has_intervals or (column.right and width is not None),
             overflow="fold",
         )
     for row in table.rows:
@@ -157,7 +157,7 @@ def print_table(table: Table, console: Console) -> None:
     if not table.rows:
         return
     shown = without_constant(table)
-    console.print(rich_table(shown, width_on(console), tight=True))
+    console.print(rich_table(shown, width_on(console)))
     if shown.caption:
         console.print(Text(f"{shown.caption}\n"))
 

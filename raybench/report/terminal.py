@@ -71,7 +71,7 @@ def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) ->
     rows = scaling_rows(results)
     left_out = {"row": len(rows) - MOST_ROWS, "setting": more_settings(results)}
     words = [plural(number, name) for name, number in left_out.items() if number > 0]
-    drawn = rich_table(make_table("", "", _COLUMNS, rows[:MOST_ROWS]), width, tight=True)
+    drawn = rich_table(make_table("", "", _COLUMNS, rows[:MOST_ROWS]), width)
     drawn.caption = f"{', '.join(words)} more in report.html" if words else None
     return drawn
 

@@ -193,7 +193,6 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "accuracy over one device": lambda each: _points(each.over_one),
     "accuracy over the default": lambda each: _points(each.over_default),
     "best test accuracy": lambda each: known(each.group.best_accuracy, _percent),
-    "best epoch": lambda each: _range(run.best_epoch for run in each.group.runs),
     "converged epoch": lambda each: _range(run.converged_epoch for run in each.group.runs),
     "training loss": lambda each: known(each.group.epochs[-1].train_loss, interval),
     "test loss": lambda each: known(each.group.epochs[-1].test_loss, interval),
@@ -228,7 +227,7 @@ def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
 
 
 _IF_THEY_DIFFER = {
-    "global batch", "best epoch", "converged epoch", "optimizer steps an epoch", "epochs", "seeds"
+    "global batch", "converged epoch", "optimizer steps an epoch", "epochs", "seeds"
 }  # fmt: skip
 
 
