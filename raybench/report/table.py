@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from raybench.records.record import TrialRecord
@@ -18,7 +18,6 @@ MOST_WIDTH = 100  # columns, however wide the terminal is
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
 Value = TypeVar("Value")  # what a cell shows, an estimate most often
 
-MOST_ROWS = 200  # of a table in a document; a study has up to 5,000 trials
 NONE = "–"  # what was not, or cannot be, measured
 
 
@@ -94,14 +93,6 @@ def _said(heading: str, value: str) -> str:
     name, _, unit = heading.partition(", ")
     is_number = any(each.isdigit() for each in value)  # "refused" has no unit
     return f"{name} = {value} {unit if is_number else ''}".strip()
-
-
-def first_rows(table: Table, most: int) -> Table:
-    """The first rows of a table, with a word on where all are."""
-    if len(table.rows) <= most:
-        return table
-    words = f"The first {most:,} of {len(table.rows):,} rows; all are in summary.csv."
-    return replace(table, rows=table.rows[:most], caption=f"{table.caption} {words}".strip())
 
 
 def empty_table(title: str) -> Table:
