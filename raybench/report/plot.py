@@ -33,14 +33,13 @@ def log2_axis(
     axes: Axes, values: Sequence[int], words: Callable[[int], str] = "{:,}".format, most: int = 10
 ) -> None:
     """A logarithmic abscissa with plain numbers, or ``words``, at what was measured, ``most`` of them."""
-    from matplotlib.ticker import NullFormatter, NullLocator
+    from matplotlib.ticker import NullLocator
 
     axes.set_xscale("log", base=2)
     step = 1 + (len(values) - 1) // most
     shown = sorted(values[::-step])  # the largest is one of them
     axes.set_xticks(shown, [words(value) for value in shown])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
     low, high = min(values), max(values)
     margin = max(2**0.3, (high / low) ** 0.04)
     axes.set_xlim(low / margin, high * margin)

@@ -287,25 +287,22 @@ def seen_words(settings: Sequence[PlottedSetting]) -> str:
     many = devices_words(max(sizes), settings[0].device)
     if len(sizes) > 1 or sizes == {1} or all(each.main_speedup is None for each in settings):
         return "Throughput over the devices"
-    faster = [each for each in settings if each.is_faster]
-    slower = [each for each in settings if each.is_slower]
     speedup = settings[0].main_speedup
     if len(settings) == 1 and speedup is not None:
         return f"{many} train {speedup.value:.2f} times as fast as one"
-    if faster and slower:
-        return f"{many} are faster than one {_at(faster, settings)}, slower {_at(slower, settings)}"
-    for which, words in ((faster, "faster"), (slower, "slower")):
-        if len(which) == len(settings):
-            return f"{many} are {words} than one at every setting shown"
-        if which:
-            return f"{many} are {words} than one {_at(which, settings)}"
-    return f"{many} are not shown to be faster than one"
+    faster = _at("faster", [each for each in settings if each.is_faster], settings)
+    slower = _at("slower", [each for each in settings if each.is_slower], settings)
+    return f"{many} are {' and '.join([*faster, *slower]) or 'not shown to be faster than one'}"
 
 
-def _at(which: Sequence[PlottedSetting], settings: Sequence[PlottedSetting]) -> str:
-    if len(which) > MOST_NAMED:
-        return f"in {len(which)} of {len(settings)} settings"
-    return f"at {' and '.join(each.label for each in which)}"
+def _at(word: str, which: Sequence[PlottedSetting], settings: Sequence[PlottedSetting]) -> list[str]:
+    """That ``which`` of the settings are faster, or slower, than one device; nothing of none."""
+    where = f"at {' and '.join(each.label for each in which)}"
+    if len(which) == len(settings):
+        where = "at every setting shown"
+    elif len(which) > MOST_NAMED:
+        where = f"in {len(which)} of {len(settings)} settings"
+    return [f"{word} than one {where}"] if which else []
 
 
 def draw_scaling(plot: ScalingPlot) -> Figure:
