@@ -126,8 +126,7 @@ def test_each_precision_has_its_own(search):
         ("ddp, fp32", f"{expected():,}"),
         ("ddp, bf16", f"{expected(1 << 23):,}"),
     ]
-    assert all(int(row[2].rstrip("%")) in range(87, 91) for row in table.rows)
-    assert all("memory" in row[3] for row in table.rows)
+    assert all("of the memory" in row[2] for row in table.rows)
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 4}], ids=str)
