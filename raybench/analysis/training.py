@@ -25,7 +25,7 @@ from raybench.analysis.stats.statistics import (
 from raybench.analysis.stats.verdict import Verdict, values_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.records.results import Epoch, Pruned, TrainingResult, learning_curve
+from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
@@ -76,11 +76,6 @@ class TrainedRun:
     def final_accuracy(self) -> float | None:
         """Of the test samples after the last epoch, 0 to 1."""
         return self.epochs[-1].test_accuracy
-
-    @property
-    def best_epoch(self) -> int:
-        """The first epoch with the highest test accuracy; without accuracies the lowest test loss."""
-        return max(learning_curve(self.epochs), key=lambda scored: scored[1])[0]
 
     @property
     def converged_epoch(self) -> int | None:

@@ -51,8 +51,9 @@ from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.report.comparison import (
-    comparison_markdown,
-    interleaved_markdown,
+    comparison_answer,
+    comparison_tables,
+    listed_markdown,
     print_comparison,
     starts_words,
     write_comparison,
@@ -96,7 +97,9 @@ def compare_directories(options: CompareOptions, console: Console) -> int:
         if limit is not None:
             verdicts = [_told(console, sides[0], other, limit) for other in sides[1:]]
     if options.summary is not None:
-        _append_summary(options.summary, comparison_markdown(sides, said))
+        lines = [*said, *(f"{each.question}: {each.words}" for each in comparison_answer(sides))]
+        name = " and ".join(side.name for side in sides)
+        _append_summary(options.summary, listed_markdown(name, lines, comparison_tables(sides)))
     return _exit_code(verdicts)
 
 
@@ -261,7 +264,7 @@ def compare_interleaved(options: CompareOptions, console: Console) -> int:
             say(console, f"ended after {len(pairs)} of {number} pairs of starts")
         code = _conclude(console, pairs, None if ended else options.fail_if_slower)
     if options.summary is not None:
-        _append_summary(options.summary, interleaved_markdown(said))
+        _append_summary(options.summary, listed_markdown("Compared in starts that take turns", said))
     say_to_copy(console, f"Results: {shown_path(output)}")
     return ended or code
 

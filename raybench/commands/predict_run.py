@@ -35,18 +35,17 @@ from raybench.records.whole_files import replace_whole
 from raybench.report import render
 from raybench.report.format import sentence
 from raybench.report.prediction import (
-    imported_answer,
+    imported_table,
     more_rows,
     more_sentences,
     more_table,
     prediction_rows,
-    print_imported,
+    prediction_table,
     print_outlooks,
-    print_tables,
     required_table,
 )
 from raybench.report.sections.overlap import point_words, what_if_table
-from raybench.report.table import rich_table, width_on, without_constant
+from raybench.report.table import print_table
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.network import Network, bits_per_s
 from raybench.spec.plural import plural
@@ -143,8 +142,8 @@ def _on_network(
             "scaling, with the timeline of its gradients (report says what the headline is)"
         )
     if not options.quiet:
-        tables = more_table(more, run, prices), required_table(more)
-        print_tables([*map(without_constant, tables)], console)
+        for table in (more_table(more, run, prices), required_table(more)):
+            print_table(table, console)
     _say_more(more, console)
     return more_rows(None, more)
 
@@ -169,7 +168,8 @@ def _by_fit(
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
         outlooks.append(outlook(group, shapes, run, prices, options.scaling, links))
     costs = options.asks_for_costs or source.prices.are_known
-    print_outlooks(outlooks, console, costs=costs, quiet=options.quiet)
+    tables = [] if options.quiet else [prediction_table(each, costs=costs) for each in outlooks]
+    print_outlooks(outlooks, console, tables)
     if source.facts is not None and not any(each.answered for each in outlooks):
         _say_more(more_devices(source.facts, None, options.world_sizes), console)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
@@ -319,11 +319,11 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
     assert found is not None  # it can be asked
     table = what_if_table(results, found)
     if not options.quiet:
-        console.print(rich_table(table, width_on(console), tight=True))
-    else:
-        for point in found.points:
-            console.print(point_words(point), highlight=False, markup=False)
-    console.print(table.caption, highlight=False, markup=False)
+        print_table(table, console)
+        return DONE
+    for point in found.points:
+        say(console, point_words(point))
+    say(console, table.caption)
     return DONE
 
 
@@ -333,10 +333,7 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
 def report_files(files: Sequence[Path], scaling: ScalingMode | None, console: Console, *, quiet: bool) -> int:
     """Print what the files say; the exit code. Raises ``RequestError`` for one that cannot be read."""
     models = [_next_doublings(group) for group in groups_of_table(read_measured(files, scaling), scaling)]
-    if quiet:
-        say(console, imported_answer(models))
-    else:
-        print_imported(models, console)
+    print_outlooks(models, console, [] if quiet else [imported_table(each) for each in models])
     for note in dict.fromkeys(note for model in models for note in model.group.notes):
         say(console, f"note: {note}")
     return DONE

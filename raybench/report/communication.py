@@ -19,13 +19,14 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.report import render
 from raybench.report.answer import Clause
 from raybench.report.format import (
+    duration_words,
     figures,
     gigabytes_per_s,
     number_words,
+    plain_lasting,
     plus_minus,
     size_words,
     time_unit,
-    timing,
 )
 from raybench.report.method import on_words
 from raybench.report.pages import Section, make_pages, write_files
@@ -33,15 +34,12 @@ from raybench.report.plot import (
     Line,
     draw_lines,
     drawn,
-    fewest_and_most,
     legend_below,
-    legend_height,
     log2_axis,
-    log_y,
     make_figure,
     make_line,
-    n_words,
     shown_ends,
+    with_separators,
     write_title,
 )
 from raybench.report.sections.trials import failures_words
@@ -51,9 +49,7 @@ from raybench.report.table import (
     Table,
     known,
     make_table,
-    rich_table,
-    width_on,
-    without_constant,
+    print_table,
 )
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
@@ -73,7 +69,7 @@ def links_table(results: SweepResults) -> Table:
     columns = [
         Column[Link]("collective", lambda each: each.collective),
         *_place_columns(lambda each: each.place),
-        Column[Link]("latency", lambda each: known(each.latency_s, timing), right=True),
+        Column[Link]("latency", lambda each: known(each.latency_s, plain_lasting), right=True),
         Column[Link](
             "bus bandwidth, GB/s",
             lambda each: known(each.bus_bandwidth_bytes_per_s, gigabytes_per_s),
@@ -92,8 +88,8 @@ def times_table(results: SweepResults) -> Table:
     rows: list[_Times] = sorted(found.items(), key=lambda row: (places.index(row[0][0]), row[0][1]))
 
     def time_words(message: Message) -> str:
-        unit, factor = time_unit(message.time_s.value)
-        return plus_minus(message.time_s.scaled(factor), unit)
+        unit, unit_s = time_unit(message.time_s.value)
+        return plus_minus(message.time_s.scaled(1 / unit_s), unit)
 
     def time_of(collective: Collective) -> Column[_Times]:
         return Column(collective, lambda row: known(row[1].get(collective), time_words), right=True)
@@ -109,11 +105,6 @@ def times_table(results: SweepResults) -> Table:
 
 
 _Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
-
-
-def _plain_time(message: Message) -> str:
-    unit, factor = time_unit(message.time_s.value)
-    return f"{figures(message.time_s.value * factor)} {unit}"
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:
@@ -143,21 +134,22 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
 
     times = lines(lambda each: each.time_s)
     bandwidths = lines(lambda each: each.bus_bandwidth_bytes_per_s)
-    width_in = 9.0
-    figure, (left, right) = make_figure(width_in, 3.7 + legend_height(width_in, bandwidths), columns=2)
-    draw_lines(left, times, scale=1e6, log_x=True)
+    figure, (left, right) = make_figure(9.0, 3.7, columns=2)
+    draw_lines(left, times, scale=1e6)
     ends = shown_ends(point.estimate for line in times for point in line.points)
-    log_y(left, [end * 1e6 for end in ends])
+    left.set_yscale("log")
+    with_separators(left.yaxis)
+    left.set_ylim(1e6 * min(ends) / 1.15, 1e6 * max(ends) * 1.15)
     left.set_ylabel("time (µs)")
     points = [point for line in bandwidths for point in line.points]
-    draw_lines(right, bandwidths, scale=1e-9, log_x=True)
+    draw_lines(right, bandwidths, scale=1e-9)
     right.set_ylim(0, 1.06e-9 * max(shown_ends(point.estimate for point in points)))
     right.set_ylabel("bus bandwidth (GB/s)")
     for axes in (left, right):
         log2_axis(axes, sorted({int(point.x) for point in points}), size_words, MOST_SIZES)
         axes.set_xlabel("message")
-    counts = n_words(fewest_and_most(times))
-    write_title(figure, f"{place_words(place)}, {place.backend}: mean and 95% interval, {counts}")
+    rounds = number_words([each.time_s.n for each in results.at(place)], "round")
+    write_title(figure, f"{place_words(place)}, {place.backend}: mean and 95% interval, n = {rounds}")
     legend_below(figure, right)
     return figure
 
@@ -188,10 +180,7 @@ def print_sweep(results: SweepResults, console: Console) -> None:
     from rich.text import Text
 
     for table in _tables(results):
-        if table.rows:
-            shown = without_constant(table)
-            console.print(rich_table(shown, width_on(console)))
-            console.print(Text(f"{shown.caption}\n"))
+        print_table(table, console)
     for each in sweep_answer(results):
         console.print(Text(f"{each.question}: {each.words}", style="bold"))
 
@@ -200,7 +189,7 @@ def _extremes(smallest: Message, largest: Message) -> str:
     """The smallest and the largest message: latency, and bandwidth."""
     bandwidth = figures(largest.bus_bandwidth_bytes_per_s.value * 1e-9)
     return (
-        f"{_plain_time(smallest)} for {size_words(smallest.message_bytes)}, "
+        f"{duration_words(smallest.time_s.value)} for {size_words(smallest.message_bytes)}, "
         f"bus bandwidth {bandwidth} GB/s for {size_words(largest.message_bytes)}"
     )
 
@@ -220,8 +209,6 @@ BANDWIDTHS = (
     "broadcast, and compares with the rate of each device's link. The message is the larger of what goes in "
     "and what comes out. communication.csv has both for every message."
 )
-# pytorch pull request 118911
-GLOO = "gloo's reduce_scatter is an all_reduce of a copy: its bus bandwidth is at most half of all_reduce's."
 FITTED = "Lines are least squares of the logarithms: every message counts equally."
 
 
@@ -248,7 +235,7 @@ def write_sweep_report(
         about=on_words("collectives", largest, results.records, environment) if largest else "",
         box=sweep_answer(results),
         sections=sections,
-        method=_method(results),
+        method=[BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED],
     )
     rows = render.rows_csv([each.row() for each in results.messages])
     return write_files(directory / "report", {**pages, "communication.csv": rows})
@@ -256,11 +243,3 @@ def write_sweep_report(
 
 def _tables(results: SweepResults) -> tuple[Table, Table]:
     return links_table(results), times_table(results)
-
-
-def _method(results: SweepResults) -> list[str]:
-    if not results.complete:
-        return ["No trial is complete."]
-    on_gloo = any(place.backend == "gloo" for place in results.places)
-    own = [GLOO] if on_gloo and "reduce_scatter" in results.sweep.collectives else []
-    return [BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED, *own]

@@ -21,7 +21,7 @@ from raybench.report import render
 from raybench.report.answer import Clause, answer
 from raybench.report.format import factor, figures, plain_share, plus_minus, times
 from raybench.report.method import began_words, hardware_words, method_words
-from raybench.report.pages import Section, make_pages, write_files
+from raybench.report.pages import Section, make_pages, template, write_files
 from raybench.report.plot import MOST_CURVES, drawn
 from raybench.report.sections.scaling import (
     Row,
@@ -33,7 +33,7 @@ from raybench.report.sections.scaling import (
     seen_words,
     speedup_cell,
 )
-from raybench.report.sections.training import draw_training, training_plot, training_table
+from raybench.report.sections.training import training_table
 from raybench.report.sections.trials import failures_words
 from raybench.report.sections.waterfall import WaterfallPlot, draw_waterfall, waterfall_plot
 from raybench.report.table import (
@@ -43,8 +43,7 @@ from raybench.report.table import (
     Table,
     known,
     make_table,
-    rich_table,
-    width_on,
+    print_table,
     without_constant,
 )
 from raybench.spec.knobs import KnobValue
@@ -176,10 +175,7 @@ def print_comparison(sides: Sequence[Side], console: Console) -> None:
     from rich.text import Text
 
     for table in comparison_tables(sides):
-        # names and lists of "Side by side" may be long, and wrap
-        console.print(rich_table(table, width_on(console), tight=table.title != SIDE_BY_SIDE))
-        if table.caption:
-            console.print(Text(table.caption + "\n"))
+        print_table(table, console)
     for each in comparison_answer(sides)[: len(sides) - 1]:
         console.print(Text(f"{each.question}: {each.words}", style="bold"))
 
@@ -213,13 +209,7 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
             (settings,),
         ),
         "training": Section(
-            "Training",
-            tuple(
-                plot
-                for place, side in enumerate(sides, start=1)
-                for plot in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
-            ),
-            (training_table({side.name: side.results for side in sides}),),
+            "Training", tables=(training_table({side.name: side.results for side in sides}),)
         ),
         "sides": Section(described.title, tables=(described,)),
     }
@@ -249,25 +239,8 @@ def _rows(sides: Sequence[Side]) -> list[dict[str, KnobValue]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-def comparison_markdown(sides: Sequence[Side], verdicts: Sequence[str]) -> str:
-    """The tables with the answers as one piece of a page; ``verdicts`` stand first."""
-    answers = [f"{each.question}: {each.words}" for each in comparison_answer(sides)]
-    lines = _listed(" and ".join(side.name for side in sides), [*verdicts, *answers])
-    for table in comparison_tables(sides):
-        lines += [f"### {render.markdown_text(table.title)}", "", render.to_markdown(table)]
-        lines += [render.markdown_text(table.caption), ""]
-    return "\n".join(lines) + "\n"
-
-
-def interleaved_markdown(lines: Sequence[str]) -> str:
-    """The lines of a comparison in starts that take turns, the same way."""
-    return "\n".join(_listed("Compared in starts that take turns", lines)) + "\n"
-
-
-def _listed(title: str, lines: Sequence[str]) -> list[str]:
-    return [
-        f"## {render.markdown_text(title)}",
-        "",
-        *(f"- {render.markdown_text(each)}" for each in lines),
-        "",
-    ]
+def listed_markdown(title: str, lines: Sequence[str], tables: Sequence[Table] = ()) -> str:
+    """What a comparison says as one piece of a page: its lines, then tables."""
+    return template("listed.md.j2").render(
+        title=title, lines=lines, tables=tables, markdown=render.to_markdown
+    )

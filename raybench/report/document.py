@@ -8,16 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.history import SHOWN
+from raybench.analysis.labels import devices_of
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
 from raybench.report import render
 from raybench.report.answer import Clause, answer, answer_of
 from raybench.report.code import use_it
-from raybench.report.diagnosis import causes, diagnosis_markdown
 from raybench.report.finding_texts import cost, evidence_among, not_examined_words
 from raybench.report.method import measured_words, method_words
-from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, write_files
+from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, template, write_files
 from raybench.report.plot import drawn
 from raybench.report.prediction import draw_required, more_rows, more_table, required_plot, required_table
 from raybench.report.sections.cost import cost_table, when_to_use
@@ -82,7 +83,7 @@ def write_report(
     )
     contents: dict[str, str | bytes] = {
         **pages,
-        "diagnosis.md": diagnosis_markdown(results, answer_of(results)),
+        "diagnosis.md": diagnosis_markdown(results),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
         **({"predictions.csv": render.rows_csv(predicted)} if predicted else {}),
@@ -111,13 +112,40 @@ def _first_screen(
         "title": results.study.question or results.study.name,
         "about": measured_words(results, environment),
         "box": said,
-        "causes": causes(results),
-        "cost": cost,
-        "advice": partial(advice_of, verified=results.verifications),
-        "evidence": evidence_among(causes(results)),
+        **_causes(results),
         "no_causes": NO_CAUSES if results.waterfall else "",
         "not_examined": not_examined_words(results.not_examined),
     }
+
+
+def _causes(results: StudyResults) -> dict[str, Any]:
+    """The findings that one can act on, what explains the most time first, and the words of each."""
+    # a little is Ray's own, which nobody can stop
+    causes = (
+        each
+        for each in results.diagnosis
+        if each.name != FindingName.OTHER_PROCESSES or each.severity is not Severity.NOTE
+    )
+    return {
+        "causes": list(causes),
+        "cost": cost,
+        "advice": partial(advice_of, verified=results.verifications),
+        "evidence": evidence_among(results.diagnosis),
+    }
+
+
+def diagnosis_markdown(results: StudyResults) -> str:
+    """``diagnosis.md``: what to do first, what was verified, what failed."""
+    headline = results.headline
+    tables = (verification_table(results), failures_table(results))
+    return template("diagnosis.md.j2").render(
+        name=results.study.name,
+        answer=answer_of(results),
+        headline=f"{results.headline_label} on {devices_of(headline.config)}" if headline else "",
+        tables=[without_constant(table) for table in tables if table.rows],
+        markdown=render.to_markdown,
+        **_causes(results),
+    )
 
 
 def make_sections(results: StudyResults) -> dict[str, Section]:
@@ -142,8 +170,8 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
             "Training",
             drawn("training", "Training", training_plot(results), draw_training),
             (training_table({"": results}),),
-            (epochs_table(results),),
         ),
+        "epochs": Section("Epochs", tables=(epochs_table(results),), level="folded"),
         "published": Section("Published and measured", tables=(published_table(results),)),
         "failures": Section("What failed", tables=(failures_table(results),), level=later),
         "parts": Section(

@@ -9,11 +9,12 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.plural import plural
 
 MEBIBYTE = 2**20
-MINUTE_S, HOUR_S = 60.0, 3600.0
+UNITS = (  # how many seconds each has, and from how many on it is used; what is less is rounding
+    ("h", 3600.0, 7200.0), ("min", 60.0, 120.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("µs", 1e-6, 1e-9)
+)  # fmt: skip
 MOST_DECIMALS = 5
 SMALL = 0.25  # half an interval, relative: one that is wider is not symmetric
 MOST_TIMES = 100  # the value: an interval that ends further away says so, and no number
-LEAST_DURATION_S = 1e-9  # less is rounding
 
 
 def figures(value: float) -> str:
@@ -99,34 +100,16 @@ def mebibytes(amount_bytes: int | None) -> str:
     return figures(amount_bytes / MEBIBYTE) if amount_bytes else ""
 
 
-def timing(estimate: Estimate) -> str:
-    """A time in s with its interval, in the unit that suits it: "61.3 µs [60.9, 61.8]"."""
-    unit, factor = time_unit(estimate.value)
-    return interval(estimate.scaled(factor), f" {unit}")
-
-
 def plain_lasting(estimate: Estimate) -> str:
-    """A run's time in s in the unit that suits it, with its interval if any: "2.21 h [1.94, 2.51]"."""
-    size = abs(estimate.value)
-    unit, unit_s = duration_unit(size)
-    if 0 < size < 1:
-        unit, of_a_second = time_unit(size)
-        unit_s = 1 / of_a_second
+    """A time in s in the unit that suits it, with its interval if any: "2.21 h [1.94, 2.51]"."""
+    unit, unit_s = time_unit(estimate.value)
     return interval(estimate.scaled(1 / unit_s), f" {unit}")
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which a time is said, and how many of them a second has."""
-    if seconds >= 1:
-        return "s", 1.0
-    return ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
-
-
-def duration_unit(seconds: float) -> tuple[str, float]:
-    """The unit in which a run's time is said, and how many seconds it has."""
-    if seconds >= 2 * HOUR_S:
-        return "h", HOUR_S
-    return ("min", MINUTE_S) if seconds >= 2 * MINUTE_S else ("s", 1.0)
+    """The unit in which a time is said, and how many seconds it has."""
+    size = abs(seconds)
+    return next(((name, unit_s) for name, unit_s, least_s in UNITS if size >= least_s), ("s", 1.0))
 
 
 def gigabytes_per_s(estimate: Estimate) -> str:
@@ -175,11 +158,6 @@ def share(value: float) -> str:
     return f"{100 * value:g}%"
 
 
-def count(estimate: Estimate) -> str:
-    """The n of an estimate: "10", or "30 in 3 starts" of the workers."""
-    return f"{estimate.n}" if estimate.starts == 1 else f"{estimate.n} in {estimate.starts} starts"
-
-
 def number_words(numbers: Sequence[int], unit: str) -> str:
     """How many there are of each: "5 to 12 rounds", "1 round" where all have as many."""
     few, many = min(numbers, default=0), max(numbers, default=0)
@@ -198,10 +176,9 @@ def sentence(words: str) -> str:
 
 
 def duration_words(seconds: float) -> str:
-    """A step's time with its unit: 0.45 ms, 12.3 ms, 1.25 s."""
-    if abs(seconds) < LEAST_DURATION_S:
-        return "0 ms"
-    return f"{figures(seconds)} s" if abs(seconds) >= 1 else f"{figures(seconds * 1e3)} ms"
+    """A time with its unit: 450 µs, 12.3 ms, 1.25 s."""
+    unit, unit_s = time_unit(seconds)
+    return f"{figures(seconds / unit_s)} {unit}"
 
 
 def clock(seconds: float) -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raybench.analysis.resolve import ALIKE
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
 from raybench.analysis.summary import model_name
-from raybench.machine.environment import Environment, unlike_nodes
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.report.format import number_words
@@ -27,7 +25,7 @@ GIBIBYTE = 2**30
 def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Dotted names and values of what environment.json holds, without what is unknown.
 
-    Of a cluster's nodes their names, and in what they differ; the rest is of the first one.
+    Of a cluster's nodes their names; the rest is of the first one.
     """
     nodes = environment.get("nodes") or ()
     first = {name: _numbered(value) for name, value in environment.items() if name != "nodes"}
@@ -37,8 +35,6 @@ def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
         if value not in (None, "", [], ())
     ]
     if nodes:
-        differ = "; ".join(unlike_nodes(Environment.model_validate(environment)))
-        lines.insert(0, ("the nodes differ in", differ or "nothing that changes timing"))
         lines.insert(0, ("nodes", ", ".join(node["hostname"] for node in nodes)))
     return lines
 
@@ -117,6 +113,12 @@ AGAIN = (
 )
 BASE = "One device runs the bare model, without DDP, with the same batch, precision and accumulation."
 BASE_OF_A_SCRIPT = "One device is the same script with one rank, in a start of its own."
+SCRIPT = (
+    "{name} ran unchanged, in new processes for each trial, until enough optimizer steps were timed. A step "
+    "is all that it does from one to the next; efficiency is of its samples, which may vary with the "
+    "devices. Where its DDP can be switched off, half of the blocks sent no gradients, and what it "
+    "trained was thrown away."
+)
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
 KEPT_MEMORY = (
     "On CPUs the workers keep what a step frees for the next one, as a GPU's allocator does; without, a step "
@@ -179,25 +181,12 @@ def _device_words(results: StudyResults) -> list[str]:
 
 def _script_words(script: ScriptSpec, results: StudyResults) -> list[str]:
     """What was done with a script."""
-    words = (
-        f"{script.name} ran unchanged, in new processes for each trial, until enough optimizer steps were "
-        "timed. A step is all that it does from one to the next."
-    )
     measured = [record.steps for record in results.measured if record.steps is not None]
-    if any(each.variant == "local" for steps in measured for each in steps.rounds[0].blocks):
-        words += (
-            " In half of the blocks its DDP sent no gradients, to tell communication from the rest. What it "
-            "trained was thrown away."
-        )
-    words += "".join(
-        f" Communication and skew are not known, as {why}."
-        for why in dict.fromkeys(steps.missing["local"] for steps in measured if "local" in steps.missing)
-    )
-    ratios = [each.baseline.sample_ratio for each in map(results.scaling, results.measured) if each.baseline]
-    if results.study.scaling.mode == "weak" and any(abs(ratio - 1) > ALIKE for ratio in ratios):
-        words += " The samples of a device in a step vary with the devices: efficiency is of samples."
+    unknown = dict.fromkeys(steps.missing["local"] for steps in measured if "local" in steps.missing)
     replaced = {name: value for steps in measured for name, value in steps.overridden.items()}
-    if replaced:
-        named = ", ".join(f"{name}={value}" for name, value in replaced.items())
-        words += f" The study's knobs replaced these arguments of its DDP: {named}."
-    return [words]
+    named = ", ".join(f"{name}={value}" for name, value in replaced.items())
+    return [
+        SCRIPT.format(name=script.name),
+        *(f"Communication and skew are not known, as {why}." for why in unknown),
+        *([f"The study's knobs replaced these arguments of its DDP: {named}."] if named else []),
+    ]

@@ -14,7 +14,7 @@ from raybench.records.whole_files import replace_whole
 from raybench.report import render
 from raybench.report.method import environment_lines
 from raybench.report.plot import DrawnPlot
-from raybench.report.table import MOST_ROWS, Table, first_rows, without_constant
+from raybench.report.table import Table, without_constant
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -38,26 +38,18 @@ class Section:
     title: str
     plots: tuple[DrawnPlot, ...] = ()
     tables: tuple[Table, ...] = ()
-    folded: tuple[Table, ...] = ()
     level: Level = "shown"
     sentence: str = ""  # what to take from it
 
 
 def _with_something(sections: Mapping[str, Section]) -> dict[str, Section]:
-    """The sections that have something to show, with tables of a document's length."""
-    found = {
-        name: replace(each, tables=_shown(each.tables), folded=_shown(each.folded))
-        for name, each in sections.items()
-    }
-    return {
-        name: each
-        for name, each in found.items()
-        if each.plots or each.tables or each.folded or each.sentence
-    }
+    """The sections that have something to show."""
+    found = {name: replace(each, tables=_shown(each.tables)) for name, each in sections.items()}
+    return {name: each for name, each in found.items() if each.plots or each.tables or each.sentence}
 
 
 def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
-    return tuple(without_constant(first_rows(table, MOST_ROWS)) for table in tables if table.rows)
+    return tuple(without_constant(table) for table in tables if table.rows)
 
 
 def make_pages(

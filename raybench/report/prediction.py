@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,6 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
     aligned,
-    duration_unit,
     factor,
     figures,
     gigabytes_per_s,
@@ -30,7 +30,7 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import COLORS, GREY, STYLES, legend_below, make_figure, write_title
-from raybench.report.table import MOST_WIDTH, NONE, Column, Table, empty_table, known, make_table, rich_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, print_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.study import MOST_AS_IF
 from raybench.spec.workloads import ScriptSpec
@@ -46,12 +46,7 @@ MOST_BATCHES = 3  # that a sentence names
 def outlook_sentences(outlook: Outlook) -> list[str]:
     """What an outlook means, a line each: how it scales, what devices bring, what was refused."""
     measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
-    return [*measured, *bring_words(outlook)]
-
-
-def bring_words(outlook: Outlook) -> list[str]:
-    """What further devices brought, or by a law would bring, and what was refused."""
-    return [*returns_words(outlook), *_laws(outlook), *refusals_words(outlook)]
+    return [*measured, *returns_words(outlook), *_laws(outlook), *refusals_words(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
@@ -139,32 +134,22 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
     return ""
 
 
-def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Table:
+def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
     """The predictions, by batch and world size; with ``costs`` what a run takes."""
-    known_s = [row.step_time_s.value for row in outlook.predicted if row.step_time_s is not None]
-    unit, per_s = time_unit(max(known_s, default=1e-3))
+    predicted = outlook.predicted
+    unit, unit_s = _step_unit(predicted)
 
     def step_time(row: Expected) -> str:
-        return known(row.step_time_s, lambda step_s: interval(step_s.scaled(per_s)), "refused")
+        return known(row.step_time_s, lambda step_s: interval(step_s.scaled(1 / unit_s)), "refused")
 
     def naive(row: Expected) -> str:
         """What is refused is not answered by a simpler law either."""
         seconds = row.naive_step_time_s
-        return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value * per_s))
+        return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value / unit_s))
 
     def by_law(row: Expected) -> str:
         law = outlook.laws.get(row.batch_size) if row.step_time_s else None
         return known(dict(law.speedups).get(row.shape.world_size) if law else None, factor)
-
-    found = {each: cost_of_run(outlook.run, each, outlook.prices) for each in outlook.predicted if costs}
-    runs = {each: run for each, run in found.items() if run is not None}
-    run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
-
-    def run_time(row: Expected) -> str:
-        return known(runs.get(row), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
-
-    def money(row: Expected) -> str:
-        return known(runs[row].money if row in runs else None, interval)
 
     columns: list[Column[Expected]] = [
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
@@ -177,11 +162,33 @@ def prediction_table(outlook: Outlook, title: str, *, costs: bool = False) -> Ta
             else []
         ),
         Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
-        *([Column[Expected](f"run, {run_unit}", run_time, right=True)] if runs else []),
-        *([Column[Expected]("cost", money, right=True)] if runs and outlook.prices.are_known else []),
     ]
-    caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if runs else ""
-    return make_table(title, caption, columns, outlook.predicted)
+    of_runs = _run_columns(predicted, outlook.run, outlook.prices) if costs else []
+    caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if of_runs else ""
+    return make_table(title_of(outlook), caption, [*columns, *of_runs], predicted)
+
+
+def _step_unit(points: Sequence[Expected]) -> tuple[str, float]:
+    return time_unit(max((each.step_time_s.value for each in points if each.step_time_s), default=1e-3))
+
+
+def _run_columns(points: Sequence[Expected], work: Work, prices: Prices) -> list[Column[Expected]]:
+    """What a run takes at each of ``points``, and with a price what it costs; none where it is not known."""
+    found = {each: cost_of_run(work, each, prices) for each in points}
+    times_s = [run.time_s.value for run in found.values() if run is not None]
+    unit, unit_s = time_unit(max(times_s, default=1.0))
+
+    def run_time(each: Expected) -> str:
+        return known(found[each], lambda run: interval(run.time_s.scaled(1 / unit_s)))
+
+    def money(each: Expected) -> str:
+        run = found[each]
+        return known(run.money if run else None, interval)
+
+    columns = [Column(f"run, {unit}", run_time, right=True)]
+    if prices.are_known:
+        columns.append(Column("cost of a run", money, right=True))
+    return columns if times_s else []
 
 
 def batch_word(scaling: ScalingMode) -> str:
@@ -237,32 +244,16 @@ def place_words(shape: Shape) -> str:
     return f"{shape.world_size:,}/{shape.nodes:,}"
 
 
-def print_outlooks(
-    outlooks: Sequence[Outlook], console: Console, *, costs: bool, quiet: bool = False
-) -> None:
-    """Each model's tables and sentences.
-
-    ``costs`` adds what runs take, ``quiet`` leaves the tables out.
-    """
+def print_outlooks(outlooks: Sequence[Outlook], console: Console, tables: Sequence[Table]) -> None:
+    """Each model's table, where there is one, and sentences."""
     from rich.text import Text
 
-    for outlook in outlooks:
-        if not quiet:
-            print_tables([prediction_table(outlook, title_of(outlook), costs=costs)], console)
+    for outlook, table in itertools.zip_longest(outlooks, tables):
+        if table is not None:
+            print_table(table, console)
         for line in outlook_sentences(outlook):
             console.print(Text(line))
         console.print()
-
-
-def print_tables(tables: Sequence[Table], console: Console) -> None:
-    """Those with rows, no wider than they have to be, and their captions."""
-    from rich.text import Text
-
-    for table in tables:
-        if table.rows:
-            console.print(rich_table(table, tight=True), width=min(console.width, MOST_WIDTH))
-        if table.rows and table.caption:
-            console.print(Text(f"{table.caption}\n"))
 
 
 def title_of(outlook: Outlook) -> str:
@@ -287,27 +278,6 @@ def imported_table(model: Outlook) -> Table:
     return make_table(title_of(model), caption, columns, model.scalings)
 
 
-def print_imported(models: Sequence[Outlook], console: Console) -> None:
-    """The measured steps of each model, what more devices would bring, then the answer."""
-    from rich.text import Text
-
-    for model in models:
-        print_tables([imported_table(model)], console)
-        for line in bring_words(model):
-            console.print(Text(f"{sentence(line)}."))
-    console.print(Text(imported_answer(models), style="bold"))
-
-
-def imported_answer(models: Sequence[Outlook]) -> str:
-    """How each model scales: a line, its clauses separated by semicolons."""
-    named = len(models) > 1
-    clauses = []
-    for model in models:
-        name = f"{model.group.model}: " if named else ""
-        clauses += [f"{name}{words}" for words in measured_words(model)]
-    return "; ".join(clauses)
-
-
 # --- the headline's setting on more devices
 
 GIGA, LEAST_GIGA = 1e9, 0.1
@@ -321,10 +291,8 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
     """The headline's setting on more devices, and ``work``, a run."""
     if more is None or not more.points:
         return empty_table(MORE)
-    known_s = [each.step_time_s.value for each in more.points if each.step_time_s]
-    unit, per_s = time_unit(max(known_s, default=1e-3))
-    runs = {each: run for each in more.points if (run := cost_of_run(work, each, prices)) is not None}
-    run_unit, run_unit_s = duration_unit(max((run.time_s.value for run in runs.values()), default=1.0))
+    unit, unit_s = _step_unit(more.points)
+    of_runs = _run_columns(more.points, work, prices)
     law = more.law if any(each.how != "law" for each in more.points) else None
     laws = dict(law.speedups) if law else {}
 
@@ -336,20 +304,14 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         return f"{each.question.samples / each.shape.world_size if is_global else each.batch_size:g}"
 
     def step_time(each: Expected) -> str:
-        return known(each.step_time_s, lambda step_s: interval(step_s.scaled(per_s)))
+        return known(each.step_time_s, lambda step_s: interval(step_s.scaled(1 / unit_s)))
 
     def epoch_time(each: Expected) -> str:
-        return known(runs.get(each), lambda run: plain_lasting(run.time_s.scaled(1 / work.epochs)))
+        run = cost_of_run(work, each, prices)
+        return known(run, lambda run: plain_lasting(run.time_s.scaled(1 / work.epochs)))
 
     def by_law(each: Expected) -> str:
         return known(laws.get(each.shape.world_size), times)
-
-    def run_time(each: Expected) -> str:
-        return known(runs.get(each), lambda run: interval(run.time_s.scaled(1 / run_unit_s)))
-
-    def cost(each: Expected) -> str:
-        run = runs.get(each)
-        return known(run.money if run else None, interval)
 
     columns: list[Column[Expected]] = [
         Column("devices", lambda each: f"{each.shape.world_size:,}", right=True),
@@ -361,11 +323,9 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         Column("speed-up", lambda each: known(each.speedup, factor), right=True),
         Column("efficiency", lambda each: known(each.efficiency, percent), right=True),
         *([Column[Expected](f"by {law.law}'s law", by_law, right=True)] if law else []),
-        Column("cost of a run", cost, right=True)
-        if prices.are_known
-        else Column(f"run, {run_unit}", run_time, right=True),
+        *of_runs[-1:],
     ]
-    a_run = f" A run is {work.name.removeprefix('a run of ')}." if runs else ""
+    a_run = f" A run is {work.name.removeprefix('a run of ')}." if of_runs else ""
     return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
 
 

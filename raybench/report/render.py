@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -51,12 +50,10 @@ def summary_csv(summaries: Sequence[Summary]) -> str:
 
 def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
     """Rows that have the same columns, the names of these first; empty cells where unknown."""
-    text, every = io.StringIO(), iter(rows)
-    if first := next(every, None):
-        names = list(first)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_csv_cell(row[name]) for name in names] for row in itertools.chain([first], every))
+    text, every = io.StringIO(), list(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(every[:1])  # the names
+    writer.writerows(map(_csv_cell, row.values()) for row in every)
     return text.getvalue()
 
 

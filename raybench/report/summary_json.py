@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import Field, JsonValue
 
-from raybench.analysis.findings.finding import Finding
 from raybench.analysis.labels import devices_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
@@ -122,22 +121,21 @@ def benchmark_json(results: StudyResults) -> str:
 
 def causes(results: StudyResults) -> list[FoundCause]:
     """The diagnosis, what explains the most time first."""
-    return [_cause(each) for each in results.diagnosis]
-
-
-def _cause(found: Finding) -> FoundCause:
-    return FoundCause(
-        name=str(found.name),
-        reason=str(found.reason or ""),
-        severity=str(found.severity),
-        trial_id=found.trial_id,
-        values=dict(found.values),
-        explains_s=_interval(found.explains) if found.explains else None,
-        evidence=evidence(found),
-        next_step=next_step(found),
-        change=dict(found.change) if found.change is not None else None,
-        command=found.command,
-    )
+    return [
+        FoundCause(
+            name=str(each.name),
+            reason=str(each.reason or ""),
+            severity=str(each.severity),
+            trial_id=each.trial_id,
+            values=dict(each.values),
+            explains_s=_interval(each.explains) if each.explains else None,
+            evidence=evidence(each),
+            next_step=next_step(each),
+            change=dict(each.change) if each.change is not None else None,
+            command=each.command,
+        )
+        for each in results.diagnosis
+    ]
 
 
 def _interval(found: Estimate) -> Interval:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from raybench.records.record import TrialRecord
@@ -18,7 +18,6 @@ MOST_WIDTH = 100  # columns, however wide the terminal is
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
 Value = TypeVar("Value")  # what a cell shows, an estimate most often
 
-MOST_ROWS = 200  # of a table in a document; a study has up to 5,000 trials
 NONE = "–"  # what was not, or cannot be, measured
 
 
@@ -96,14 +95,6 @@ def _said(heading: str, value: str) -> str:
     return f"{name} = {value} {unit if is_number else ''}".strip()
 
 
-def first_rows(table: Table, most: int) -> Table:
-    """The first rows of a table, with a word on where all are."""
-    if len(table.rows) <= most:
-        return table
-    words = f"The first {most:,} of {len(table.rows):,} rows; all are in summary.csv."
-    return replace(table, rows=table.rows[:most], caption=f"{table.caption} {words}".strip())
-
-
 def empty_table(title: str) -> Table:
     """A table of nothing, which no report shows."""
     return Table(title, "", (), ())
@@ -119,10 +110,10 @@ def devices(record: TrialRecord) -> str:
     return str(record.config.world_size)
 
 
-def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -> RichTable:
+def rich_table(table: Table, width: int | None = None) -> RichTable:
     """``table`` with its title, ``width`` columns wide, None: as wide as what is in it.
 
-    ``tight`` leaves less room between columns, and folds names before numbers.
+    Names are folded before numbers.
     """
     from rich import box
     from rich.table import Table as RichTable
@@ -134,20 +125,32 @@ def rich_table(table: Table, width: int | None = None, *, tight: bool = False) -
         box=box.SIMPLE_HEAD,
         width=width,
         pad_edge=False,
-        padding=(0, 1, 0, 0) if tight else (0, 1),
+        padding=(0, 1, 0, 0),
     )
     for place, column in enumerate(table.columns):
         has_intervals = any("[" in row[place] for row in table.rows)
         drawn.add_column(
             column.heading,
             justify="right" if column.right else "left",
-            ratio=1 if tight and width and not column.right else None,
-            no_wrap=tight and (has_intervals or (column.right and width is not None)),
+            ratio=1 if width and not column.right else None,
+            no_wrap=has_intervals or (column.right and width is not None),
             overflow="fold",
         )
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn
+
+
+def print_table(table: Table, console: Console) -> None:
+    """The table and its caption, without what is the same in every row; nothing of a table without rows."""
+    from rich.text import Text
+
+    if not table.rows:
+        return
+    shown = without_constant(table)
+    console.print(rich_table(shown, width_on(console)))
+    if shown.caption:
+        console.print(Text(f"{shown.caption}\n"))
 
 
 def width_on(console: Console) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raybench.analysis.findings.finding import FindingName, Severity
@@ -15,14 +14,11 @@ from raybench.report.sections.scaling import Row, efficiency_cell, more_settings
 from raybench.report.sections.settings import largest_table
 from raybench.report.sections.verification import verification_table
 from raybench.report.table import (
-    NONE,
     Column,
-    Table,
-    devices,
     make_table,
+    print_table,
     rich_table,
     width_on,
-    without_constant,
 )
 from raybench.spec.plural import plural
 
@@ -31,8 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 TERMINAL_WIDTH = 80
-MOST_ROWS, MOST_FAILED = 12, 4
-MOST_WHOLE = 2  # settings with all of their numbers of devices
+MOST_ROWS = 12
 WITHOUT_NUMBERS = (FindingName.FAILED, FindingName.NOT_REACHED)
 
 
@@ -40,20 +35,15 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
     from rich.text import Text
 
-    _print_table(largest_table(results), console)
+    print_table(largest_table(results), console)
     if results.records:
         console.print(terminal_table(results, width_on(console)))
-    _print_table(verification_table(results), console)
+    print_table(verification_table(results), console)
     _print_failures(results, console, commands)
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
     if use := results.recommendation:
         console.print(Text(f"\nUse it: {use.label} as code, at the end of the report"))
-
-
-def _print_table(table: Table, console: Console) -> None:
-    if table.rows:
-        console.print(rich_table(without_constant(table), width_on(console), tight=True))
 
 
 def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:
@@ -74,28 +64,15 @@ def _print_failures(results: StudyResults, console: Console, commands: bool) -> 
 
 
 def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) -> RichTable:
-    """The report's first table as far as a screen holds it, trials without numbers last.
+    """The report's first table as far as a screen holds it.
 
     ``width``: in columns; None: as wide as what is in it.
     """
-    every = scaling_rows(results)
-    ends = {point.world_size for setting in results.settings for point in (setting.points[0], setting.main)}
-    whole = {point.record.trial_id for setting in results.settings[:MOST_WHOLE] for point in setting.points}
-    shown = [row for row in every if row.point.world_size in ends or row.point.record.trial_id in whole]
-    left_out = {
-        "row": len(every) - len(shown[:MOST_ROWS]),
-        "setting": more_settings(results),
-        "failed trial": max(len(results.failed) - MOST_FAILED, 0),
-    }
-    words = [plural(number, name) for name, number in left_out.items() if number]
-    caption = f"{', '.join(words)} more in report.html" if words else ""
-    table = make_table("", caption, _COLUMNS, shown[:MOST_ROWS])
-    failed = [
-        (devices(record), f"{results.label(record)}: {record.state}", *[NONE] * (len(_COLUMNS) - 2))
-        for record in results.failed[:MOST_FAILED]
-    ]
-    drawn = rich_table(replace(table, rows=(*table.rows, *failed)), width, tight=True)
-    drawn.caption = table.caption or None
+    rows = scaling_rows(results)
+    left_out = {"row": len(rows) - MOST_ROWS, "setting": more_settings(results)}
+    words = [plural(number, name) for name, number in left_out.items() if number > 0]
+    drawn = rich_table(make_table("", "", _COLUMNS, rows[:MOST_ROWS]), width)
+    drawn.caption = f"{', '.join(words)} more in report.html" if words else None
     return drawn
 
 

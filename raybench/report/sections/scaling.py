@@ -13,7 +13,6 @@ from raybench.analysis.settings import SettingPoint, ShownSetting
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
-    figures,
     interval,
     milliseconds,
     number_words,
@@ -31,9 +30,7 @@ from raybench.report.plot import (
     in_lines,
     label_lines,
     legend_below,
-    legend_height,
     log2_axis,
-    log_y,
     make_figure,
     make_line,
     shown_ends,
@@ -42,7 +39,7 @@ from raybench.report.plot import (
 )
 from raybench.report.prediction import returns_words
 from raybench.report.sections.trials import mark
-from raybench.report.table import NONE, Column, Table, known, make_table
+from raybench.report.table import Column, Table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -183,10 +180,7 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += (
-        "; f: Amdahl's serial fraction (Karp and Flatt 1990). With one fixed total batch his law allows "
-    )
-    caption += f"at most 1/f. {_n_words(scaling_rows(results))}."
+    caption += f"; f: Amdahl's serial fraction (Karp and Flatt 1990). {_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
@@ -202,14 +196,8 @@ def overheads_table(results: StudyResults) -> Table:
         column("of it communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
         column("communication / T(n)", lambda each: each.communication_fraction, percent),
         column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words),
-        column("1/f", lambda each: each.serial_fraction, _limit),
     ]
     return make_table("Overhead by world size", caption, columns, rows)
-
-
-def _limit(f: Estimate) -> str:
-    """The most that Amdahl's law allows."""
-    return f"{figures(1 / f.value)}x" if 0 < f.value <= 1 else NONE
 
 
 Cell = Callable[[Estimate], str]
@@ -300,25 +288,22 @@ def seen_words(settings: Sequence[PlottedSetting]) -> str:
     many = devices_words(max(sizes), settings[0].device)
     if len(sizes) > 1 or sizes == {1} or all(each.main_speedup is None for each in settings):
         return "Throughput over the devices"
-    faster = [each for each in settings if each.is_faster]
-    slower = [each for each in settings if each.is_slower]
     speedup = settings[0].main_speedup
     if len(settings) == 1 and speedup is not None:
         return f"{many} train {speedup.value:.2f} times as fast as one"
-    if faster and slower:
-        return f"{many} are faster than one {_at(faster, settings)}, slower {_at(slower, settings)}"
-    for which, words in ((faster, "faster"), (slower, "slower")):
-        if len(which) == len(settings):
-            return f"{many} are {words} than one at every setting shown"
-        if which:
-            return f"{many} are {words} than one {_at(which, settings)}"
-    return f"{many} are not shown to be faster than one"
+    faster = _at("faster", [each for each in settings if each.is_faster], settings)
+    slower = _at("slower", [each for each in settings if each.is_slower], settings)
+    return f"{many} are {' and '.join([*faster, *slower]) or 'not shown to be faster than one'}"
 
 
-def _at(which: Sequence[PlottedSetting], settings: Sequence[PlottedSetting]) -> str:
-    if len(which) > MOST_NAMED:
-        return f"in {len(which)} of {len(settings)} settings"
-    return f"at {' and '.join(each.label for each in which)}"
+def _at(word: str, which: Sequence[PlottedSetting], settings: Sequence[PlottedSetting]) -> list[str]:
+    """That ``which`` of the settings are faster, or slower, than one device; nothing of none."""
+    where = f"at {' and '.join(each.label for each in which)}"
+    if len(which) == len(settings):
+        where = "at every setting shown"
+    elif len(which) > MOST_NAMED:
+        where = f"in {len(which)} of {len(settings)} settings"
+    return [f"{word} than one {where}"] if which else []
 
 
 def draw_scaling(plot: ScalingPlot) -> Figure:
@@ -380,20 +365,22 @@ def _draw_curves(plot: ScalingPlot) -> Figure:
     """Throughput and speed-up over the devices, side by side, with the ideal in grey."""
     throughput = [_line(each, each.throughput) for each in plot.settings]
     speedup = [_line(each, each.speedup) for each in plot.settings]
-    figure, (left, right) = make_figure(9.0, 3.8 + legend_height(9.0, throughput), columns=2)
+    figure, (left, right) = make_figure(9.0, 3.8, columns=2)
     for each in plot.settings:
         left.plot(each.world_sizes, each.ideal, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0)
     sizes = plot.world_sizes
     right.plot(sizes, sizes, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
     right.annotate("ideal", (sizes[-1], sizes[-1]), xytext=(-4, 2), textcoords="offset points",
                    ha="right", va="bottom", color=GREY, fontsize=9)  # fmt: skip
-    draw_lines(left, throughput, log_x=True)
-    draw_lines(right, speedup, log_x=True)
-    ends = shown_ends(point.estimate for line in throughput for point in line.points)
-    log_y(left, [*ends, *(end for each in plot.settings for end in each.ideal)])
-    highest = max([sizes[-1], *shown_ends(point.estimate for line in speedup for point in line.points)])
-    right.set_ylim(0, highest * 1.05)
-    for axes, words in ((left, "throughput (samples/s)"), (right, "speed-up over one device")):
+    ideal = [rate for each in plot.settings for rate in each.ideal]
+    with_separators(left.yaxis)
+    for axes, lines, highest, words in (
+        (left, throughput, max(ideal), "throughput (samples/s)"),
+        (right, speedup, sizes[-1], "speed-up over one device"),
+    ):
+        draw_lines(axes, lines)
+        ends = shown_ends(point.estimate for line in lines for point in line.points)
+        axes.set_ylim(0, 1.05 * max([highest, *ends]))
         log2_axis(axes, sizes)
         axes.set_xlabel("devices")
         axes.set_ylabel(words)

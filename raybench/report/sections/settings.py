@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from raybench.analysis.labels import combination_words, devices_of
-from raybench.analysis.largest_batch import MEMORY_SHARE, Bound, LargestFit
+from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
 from raybench.analysis.strategies import ParityVerdict, compare_strategies, loss_parity
@@ -77,9 +77,6 @@ def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
 def largest_table(results: StudyResults) -> Table:
     """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
 
-    def share(largest: LargestFit) -> str:
-        return known(largest.fitting.share if largest.fitting else None, "{:.0%}".format, "")
-
     def setting(largest: LargestFit) -> str:
         combination = largest.setting.at(largest.world_size)
         return combination_words(results.study, combination, always=["strategy", "precision"])
@@ -87,8 +84,7 @@ def largest_table(results: StudyResults) -> Table:
     columns: list[Column[LargestFit]] = [
         Column("setting", setting, stays=True),
         Column("largest batch", lambda each: known(each.batch_size, "{:,}".format, "none"), right=True),
-        Column("share of the memory", share, right=True),
-        Column("why no larger one", _bound_words),
+        Column("why no larger one", lambda each: " ".join(each.reason.split()) or "not finished"),
     ]
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
     caption = (
@@ -96,14 +92,6 @@ def largest_table(results: StudyResults) -> Table:
         "rank's memory (on CPUs an equal share of the host's)."
     )
     return make_table("The largest batch that fits", caption, columns, results.largest)
-
-
-def _bound_words(largest: LargestFit) -> str:
-    """Why no larger batch is taken: "stopped by the memory: batch 96: 97% of the memory predicted"."""
-    if largest.bound is Bound.UNFINISHED:
-        return "not finished: larger ones may fit"
-    what = "the memory" if largest.bound is Bound.MEMORY else f"{largest.bound}, not by the memory"
-    return f"stopped by {what}: {' '.join(largest.reason.split())}"
 
 
 def strategies_table(results: StudyResults) -> Table:

@@ -19,23 +19,21 @@ from raybench.analysis.training import (
 from raybench.report.format import (
     figures,
     interval,
+    number_words,
     percent,
     plain_lasting,
     times,
 )
 from raybench.report.plot import (
+    CHARACTERS_AN_INCH,
     GREY,
     MOST_CURVES,
     Line,
     draw_lines,
-    fewest_and_most,
     in_lines,
     legend_below,
-    legend_height,
     make_figure,
     make_line,
-    n_words,
-    whole_numbers,
     write_title,
 )
 from raybench.report.table import NONE, Column, Heading, Table, empty_table, known, make_table
@@ -195,7 +193,6 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "accuracy over one device": lambda each: _points(each.over_one),
     "accuracy over the default": lambda each: _points(each.over_default),
     "best test accuracy": lambda each: known(each.group.best_accuracy, _percent),
-    "best epoch": lambda each: _range(run.best_epoch for run in each.group.runs),
     "converged epoch": lambda each: _range(run.converged_epoch for run in each.group.runs),
     "training loss": lambda each: known(each.group.epochs[-1].train_loss, interval),
     "test loss": lambda each: known(each.group.epochs[-1].test_loss, interval),
@@ -230,7 +227,7 @@ def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
 
 
 _IF_THEY_DIFFER = {
-    "global batch", "best epoch", "converged epoch", "optimizer steps an epoch", "epochs", "seeds"
+    "global batch", "converged epoch", "optimizer steps an epoch", "epochs", "seeds"
 }  # fmt: skip
 
 
@@ -242,17 +239,13 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
     numbers = [len(each.group.runs) for each in shown]
     epochs = plural(max(each.group.num_epochs for each in shown), "epoch")
     words = [
-        f"After {epochs}, {n_words((min(numbers), max(numbers)), 'seed')}; an epoch's time is without "
+        f"After {epochs}, n = {number_words(numbers, 'seed')}; an epoch's time is without "
         f"evaluation; as good, and converged: within {spec.tolerance_points:g} points."
     ]
     if spec.target_accuracy is not None:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
     if any(each.group.stopped_by for each in shown):
         words.append("What was stopped early is compared after its last epoch.")
-    skipped = sum(epoch.skipped_steps for run in runs for epoch in run.epochs)
-    if skipped:
-        steps = sum(epoch.steps for run in runs for epoch in run.epochs)
-        words.append(f"The gradient scaler of fp16 left out {skipped:,} of {steps:,} steps.")
     notes = {f"{name}: {why}" for run in runs for name, why in run.result.missing.items()}
     words += [f"Note: {note}." for note in sorted(notes)]
     if left_out:
@@ -316,14 +309,8 @@ class TrainingPlot:
     panels: tuple[tuple[str, float, tuple[Line, ...]], ...]  # what, how it is scaled, the lines
     target: float | None  # accuracy
 
-    @property
-    def seeds(self) -> tuple[int, int]:
-        """Fewest and most behind a point."""
-        return fewest_and_most([line for _, _, lines in self.panels for line in lines])
-
 
 ACCURACY, LOSS = "test accuracy (%)", "test loss"
-CHARACTERS_AN_INCH = 11  # of the title
 
 
 def training_plot(results: StudyResults) -> TrainingPlot | None:
@@ -364,12 +351,13 @@ def _seen_words(training: TrainingResults) -> str:
 
 def draw_training(plot: TrainingPlot) -> Figure:
     """The panels side by side."""
+    from matplotlib.ticker import MaxNLocator
+
     width = max(3.4 * len(plot.panels), 5.0)
-    lines = plot.panels[0][2]
-    figure, axes = make_figure(width, 3.5 + legend_height(width, lines), columns=len(plot.panels))
+    figure, axes = make_figure(width, 3.5, columns=len(plot.panels))
     for panel, (name, scale, shown) in zip(axes, plot.panels, strict=True):
-        draw_lines(panel, shown, scale, shift=0.04)
-        whole_numbers(panel)
+        draw_lines(panel, shown, scale)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         panel.set_xlim(0.5, max(point.x for line in shown for point in line.points) + 0.5)
         panel.set_xlabel("epoch")
         panel.set_ylabel(name)
@@ -378,7 +366,8 @@ def draw_training(plot: TrainingPlot) -> Figure:
             panel.set_ylim(max(low, 0.0), min(high, 100.0))
             if plot.target is not None:
                 panel.axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    seeds = n_words(plot.seeds, "seed", "mean and 95% interval, ")
+    numbers = [point.estimate.n for line in plot.panels[0][2] for point in line.points]
+    seeds = f"mean, 95% interval from three seeds on, n = {number_words(numbers, 'seed')}"
     target = f", dotted: the target of {plot.target:.1%}" if plot.target else ""
     write_title(figure, f"{in_lines(plot.title, int(CHARACTERS_AN_INCH * width))}\n{seeds}{target}")
     legend_below(figure, axes[0])

@@ -14,7 +14,6 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.requests import Variant
 from raybench.report.format import (
-    count,
     duration_words,
     gigabytes_per_s,
     interval,
@@ -79,7 +78,7 @@ def waterfall_table(results: StudyResults) -> Table:
         Column("part", lambda row: row[0]),
         Column("ms", lambda row: milliseconds(row[1]), right=True),
         Column("share", lambda row: plain_share(row[1].value / step_s.value), right=True),
-        Column("n", lambda row: count(row[1]), right=True),
+        Column("n", lambda row: str(row[1].n), right=True),
     ]
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
     beside = ("transfers alone", waterfall.replay_s), ("hidden by overlap", waterfall.hidden_communication_s)

@@ -75,9 +75,9 @@ def test_the_interval_over_seeds_is_students_and_paired():
     assert comparison.parity is Verdict.UNKNOWN
 
 
-def test_epochs_best_converged_and_to_the_target():
+def test_epochs_converged_and_to_the_target():
     run = run_of(0.5, 0.797, 0.8, 0.79, target=0.75)
-    assert (run.best_epoch, run.converged_epoch) == (3, 2)
+    assert run.converged_epoch == 2
     assert run.final_accuracy == 0.79
     assert run.time_to_target_s == 16.0  # 10 and 4 s of training, twice 1 s of evaluation
     assert run.epoch_time_s == 4.0  # the first epoch warms up
@@ -107,7 +107,6 @@ def test_what_has_no_accuracy_or_is_not_reached_is_unknown():
     assert run_of(None, 0.6, target=0.75).time_to_target_s is None
     assert run_of(None, 0.6).time_to_target_s is None
     assert run_of(None, None).final_accuracy is None
-    assert run_of(None, None).best_epoch == 1  # by the loss
     assert run_of(0.5, 0.8, target=0.75).time_to_target_s == 16.0
 
 
@@ -222,7 +221,7 @@ def test_a_group_has_its_estimates_over_the_seeds_as_values():
     assert (group.final_accuracy.value, group.final_accuracy.n) == (pytest.approx(0.8), 2)
     assert group.epoch_time_s.value == pytest.approx(6.0)
     assert (group.total_s.value, group.total_s.n) == (pytest.approx((16.0 + 21.0) / 2), 2)
-    assert {(run.best_epoch, run.converged_epoch) for run in group.runs} == {(2, 2)}
+    assert {run.converged_epoch for run in group.runs} == {2}
     assert group.time_to_target_s == Estimate(21.0, 21.0, 21.0, 1)
 
 

@@ -126,8 +126,7 @@ def test_each_precision_has_its_own(search):
         ("ddp, fp32", f"{expected():,}"),
         ("ddp, bf16", f"{expected(1 << 23):,}"),
     ]
-    assert all(int(row[2].rstrip("%")) in range(87, 91) for row in table.rows)
-    assert all("memory" in row[3] for row in table.rows)
+    assert all("of the memory" in row[2] for row in table.rows)
 
 
 @pytest.mark.parametrize("search", [{"method": "grid"}, {"method": "optuna", "trials": 4}], ids=str)
@@ -257,7 +256,7 @@ def test_the_limit_is_told():
     store = run(plan)
     assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
     (row,) = largest_table(analyse(plan.study, store.records)).rows
-    assert "stopped by search.max_batch_size, not by the memory" in row[3]
+    assert row[2] == "larger ones are not tried (100)"
     with pytest.raises(RequestError, match=r"search.max_batch_size.*= 12 \(received 8\)"):
         planned(6, scaling={"mode": "strong", "world_sizes": [4, 6]}, search={"max_batch_size": 8})
 
@@ -278,9 +277,7 @@ def test_a_data_set_that_is_too_small_bounds_it_and_is_told():
     store = run(plan, fake(fail=fail))
     assert {record.config.setting.batch_size for record in rest(store.records)} == {96}
     (row,) = largest_table(analyse(plan.study, store.records)).rows
-    assert row[3].startswith(
-        "stopped by invalid, not by the memory: batch 104: each of 2 ranks has 100 samples"
-    )
+    assert row[2].startswith("batch 104: each of 2 ranks has 100 samples")
 
 
 def test_retried_probes_are_measured_again_once():

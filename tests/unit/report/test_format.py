@@ -39,7 +39,7 @@ def test_numbers_in_words() -> None:
         "0.0123",
         "0",
     ]
-    assert [duration_words(each) for each in (1.25, 0.0123, 1e-16)] == ["1.25 s", "12.3 ms", "0 ms"]
+    assert [duration_words(each) for each in (1.25, 0.0123, 0.00045)] == ["1.25 s", "12.3 ms", "450 µs"]
     assert milliseconds(Estimate(0.012345, 0.0121, 0.0126, 9)) == "12.3 [12.1, 12.6]"
     assert [mebibytes(each) for each in (None, 3 << 30)] == ["", "3,072"]
 

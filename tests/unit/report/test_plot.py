@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from raybench.analysis import analyse
@@ -14,9 +13,7 @@ from raybench.report.plot import (
     Line,
     Point,
     draw_lines,
-    far_apart,
     legend_below,
-    log_y,
     make_figure,
     to_png,
     write_title,
@@ -70,12 +67,6 @@ def test_an_interval_wider_than_all_values_leaves_the_picture(results: StudyResu
     assert to_png(axes.figure).startswith(b"\x89PNG")
 
 
-def test_batches_too_near_for_labels_keep_the_largest() -> None:
-    shown = far_apart([8, 9, 10, 1024])
-    assert shown == [10, 1024]
-    assert far_apart(list(2 ** np.arange(4))) == [1, 2, 4, 8]
-
-
 def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
     figure, (axes,) = make_figure(3, 3)
     axes.plot([1, 2], [1, 1000], label=r"NCCL_NET=$\frac{$")
@@ -87,34 +78,18 @@ def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
     assert any(tick.get_parse_math() for tick in axes.get_yticklabels())
 
 
-@pytest.mark.parametrize("low", [1.0, 1.01, 2.1, 5.5, 9.0, 1234.5, 0.0031])
-@pytest.mark.parametrize("span", [1.02, 1.3, 2.0, 3.9, 4.0, 6.0, 9.0, 40.0, 900.0, 1e3, 1e5, 1e12])
-def test_a_logarithmic_axis_has_three_numbers_and_not_too_many(low: float, span: float) -> None:
-    _, (axes,) = make_figure(4, 3)
-    log_y(axes, [low, low * span])
-    bottom, top = axes.get_ylim()
-    inside = [each for each in axes.get_yticks() if bottom <= each <= top]
-    assert 3 <= len(inside) <= 10
-    labels = [axes.yaxis.get_major_formatter()(each) for each in inside]
-    assert len(set(labels)) == len(labels)
-
-
 def lines_of(*estimates: Estimate) -> list[Line]:
     return [
         Line(f"curve {index}", (Point(1.0, each), Point(2.0, each))) for index, each in enumerate(estimates)
     ]
 
 
-@pytest.mark.parametrize("last", [2.0, 1024.0])
-def test_curves_that_coincide_are_told_apart(last: float) -> None:
-    """The lower one is broader, and their points stand apart by the same share of the axis."""
+def test_curves_that_coincide_are_told_apart() -> None:
+    """Their points stand a little apart, in other lines."""
     _, (axes,) = make_figure(4, 3)
     same = Estimate(1.0, 0.9, 1.1, 9)
-    lines = [Line(name, (Point(1.0, same), Point(last, same))) for name in ("first", "second")]
-    draw_lines(axes, lines, log_x=True)
-    first, second = (next(each for each in axes.lines if each.get_label() == line.label) for line in lines)
-    assert first.get_markersize() > second.get_markersize()
-    assert first.get_linewidth() > second.get_linewidth()
+    draw_lines(axes, lines_of(same, same))
+    first, second = (each[0] for each in axes.containers)
+    at = [each.get_transform().transform((1.0, 1.0))[0] for each in (first, second)]
+    assert 1 < at[1] - at[0] < 10
     assert first.get_linestyle() != second.get_linestyle()
-    apart = np.log2(second.get_xdata()[0] / first.get_xdata()[0])
-    assert apart / (np.log2(last) + 1) == pytest.approx(0.01)

@@ -38,7 +38,7 @@ def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
 
 
 def test_a_word_has_no_unit(refused: Outlook) -> None:
-    caption = without_constant(prediction_table(refused, "")).caption
+    caption = without_constant(prediction_table(refused)).caption
     assert "In every row: step time = refused." in caption
 
 
@@ -48,7 +48,7 @@ def test_a_run_has_its_interval() -> None:
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))  # with noise
     assert group is not None
     found = outlook(group, shapes_of((8,), 8), run_of(5_000, 3), Prices())
-    table = prediction_table(found, "", costs=True)
+    table = prediction_table(found, costs=True)
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
 
@@ -58,12 +58,12 @@ def test_amdahls_column_stands_beside_what_is_predicted_of_each_global_batch(tmp
     times = {256: 0.1, 512: 0.2}
     rows = [f"1,{n},{batch},{0.4 * (f + (1 - f) / n)}" for n in (1, 2, 4) for batch, f in times.items()]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    table = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices()), "")
+    table = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices()))
     (place,) = [
         place for place, each in enumerate(table.columns) if each.heading == "speed-up by Amdahl's law"
     ]
     assert [row[place] for row in table.rows] == ["4.71x", "3.33x"]
-    weak = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices(), "weak"), "")
+    weak = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices(), "weak"))
     assert not [each for each in weak.columns if "Amdahl" in each.heading]
 
 

@@ -10,7 +10,6 @@ from raybench.report.table import (
     Heading,
     Table,
     empty_table,
-    first_rows,
     known,
     make_table,
     without_constant,
@@ -54,14 +53,6 @@ def test_a_table_of_one_row_has_no_empty_columns_and_keeps_the_others() -> None:
     assert found.rows == (("2", "a"),)
     assert found.caption == "Means."
     assert without_constant(found) is found
-
-
-def test_a_long_table_says_where_the_rest_is() -> None:
-    table = Table("T", "", (Heading("n"),), tuple((str(n),) for n in range(1000)))
-    found = first_rows(table, 10)
-    assert len(found.rows) == 10
-    assert found.caption == "The first 10 of 1,000 rows; all are in summary.csv."
-    assert first_rows(found, 10) is found
 
 
 def test_a_column_that_stays_is_in_its_row_though_it_never_varies() -> None:

@@ -35,7 +35,7 @@ def test_a_title_says_where_more_devices_are_faster_and_where_slower() -> None:
     found = planted({(8,): exactly(0.3), (128,): exactly(0.8, 0.04)}, "batch_size")
     plot = scaling_plot(found)
     assert plot is not None
-    assert plot.title == "2 devices are faster than one at batch 128, slower at batch 8"
+    assert plot.title == "2 devices are faster than one at batch 128 and slower than one at batch 8"
     one = scaling_plot(planted({(32,): exactly(0.8)}, "batch_size"))
     assert one is not None
     assert one.title == "2 devices train 1.60 times as fast as one"

@@ -46,7 +46,7 @@ def test_where_dataparallel_was_measured_the_report_says_what_it_does_in_a_step(
     assert dp.steps is not None
     dp = dp.model_copy(update={"result": dp.steps.model_copy(update={"data_parallel_s": timed})})
     caption = strategies_table(analyse(strategies, [*records, dp])).caption
-    assert "it spent 1.20 ms scattering, 3.40 ms copying, 0.5 ms gathering outputs; gradients are" in caption
+    assert "it spent 1.20 ms scattering, 3.40 ms copying, 500 µs gathering outputs; gradients are" in caption
     alone = study(knobs={"strategy": "dp", "batch_size": 64}, scaling={"mode": "strong"})
     assert "1.20 ms scattering" in strategies_table(analyse(alone, [records[0], dp])).caption
 

@@ -84,7 +84,6 @@ def test_tables_and_plots_hold_every_group():
     assert plot is not None
     for _, _, lines in plot.panels:
         assert [line.label for line in lines] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
-    assert plot.seeds == (3, 3)
     assert "training" in {plot.name for plot in make_sections(results)["training"].plots}
 
 
@@ -123,9 +122,6 @@ def test_trainings_of_several_studies_stand_side_by_side(
     assert not any(heading.startswith("untrained") for heading in headings)
     sides = [Side(name, results, MACHINE) for name, results in named.items()]
     write_comparison(tmp_path, sides, "compare")
-    plots = {path.name for path in (tmp_path / "plots").iterdir()}
-    assert {"training_1.png", "training_2.svg"} <= plots
-    assert "training_3.png" not in plots
     assert "## Training" in (tmp_path / "report.md").read_text()
 
 
