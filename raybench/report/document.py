@@ -121,16 +121,16 @@ def _first_screen(
 def _causes(results: StudyResults) -> dict[str, Any]:
     """The findings that one can act on, what explains the most time first, and the words of each."""
     # a little is Ray's own, which nobody can stop
-    causes = (
+    causes = [
         each
         for each in results.diagnosis
         if each.name != FindingName.OTHER_PROCESSES or each.severity is not Severity.NOTE
-    )
+    ]
     return {
-        "causes": list(causes),
+        "causes": causes,
         "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
-        "evidence": evidence_among(results.diagnosis),
+        "evidence": evidence_among(causes),
     }
 
 
