@@ -1,4 +1,4 @@
-"""Texts and their labels: AG News, IMDB, files of the user's, or whatever ``datasets`` loads.
+"""Texts and their labels: AG News, IMDB, or whatever ``datasets`` loads.
 
 Local files come first, in the forms in which the data sets are passed on; then the hub's. What is found is
 a ``Corpus``: the files and what their columns mean. Its rows are read as a stream (``datasets``), so that a
@@ -67,8 +67,6 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
 
     Raises ``RequestError`` where it is not there, or has not the columns that the study names.
     """
-    if spec.data_set == "files":
-        return _users_corpus(spec, data, split)
     if spec.data_set not in PUBLISHED_TEXTS:
         return _loaded_corpus(spec, data, split)
     published = PUBLISHED_TEXTS[spec.data_set]
@@ -136,31 +134,6 @@ def _missing_corpus(published: PublishedTexts, data: Path | None, split: str, wh
     )
 
 
-def _users_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus:
-    """The file that the study names, with the columns that it names."""
-    field, name = f"workload.{split}_file", spec.train_file if split == "train" else spec.test_file
-    if name is None:
-        raise RequestError(f'{field}: a .csv or .parquet file, as data_set is "files" (received nothing)')
-    file = Path(name).expanduser()
-    if not file.is_absolute() and data is None:
-        raise RequestError(f"{field}: an absolute path, or one under --data DIR (received {name!r})")
-    file = file if data is None else data / file
-    if file.suffix not in (".csv", ".parquet"):
-        raise RequestError(f"{field}: a .csv or .parquet file (received {name!r})")
-    if not file.is_file():
-        raise RequestError(f"{field}: a file that is there (received {file})")
-    columns = first_row(file) if file.suffix == ".csv" else parquet_columns(file)
-    label = spec.label_column if isinstance(spec, TextSpec) else None
-    wanted = [("text_columns", text) for text in spec.text_columns]
-    for knob, column in [*wanted, *([("label_column", label)] if label else [])]:
-        if column not in columns:
-            raise RequestError(
-                f"workload.{knob}: a column of {file}: {', '.join(columns)} (received {column!r})"
-            )
-    classes = spec.num_classes if isinstance(spec, TextSpec) else None
-    return Corpus((file,), spec.text_columns, label, num_classes=classes, is_users=True)
-
-
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 UNLABELLED = -1  # of every row, in the test of a data set whose labels are kept back
 
@@ -213,7 +186,7 @@ def _load(name: str, data: Path | None) -> Any:
     try:
         return hub.load_local_first(load, name, data)
     except Exception as error:
-        what = "ag_news, imdb, files, or a data set"
+        what = "ag_news, imdb, or a data set"
         why = " ".join(str(error).split())[:200] or type(error).__name__
         needed = hub.requirement(what, name.partition(":")[0], data, " --repo-type dataset")
         raise RequestError(f"workload.data_set: {needed} (received {name!r}: {why})") from error

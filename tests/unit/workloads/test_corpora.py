@@ -117,60 +117,40 @@ def test_the_real_data_is_what_it_should_be(data_dir):
 
 
 def own(**fields):
-    return {"data_set": "files", "train_file": "mine.csv", "test_file": "test.csv"} | fields
+    return {"data_set": "mine"} | fields
 
 
-def test_files_of_ones_own(tmp_path):
-    write(tmp_path / "mine.csv", "id,title,body,kind\n1,A,one,sport\n2,B,two,art\n")
-    fields = own(text_columns=["title", "body"], label_column="kind")
-    assert read(fields, tmp_path) == (["A one", "B two"], [1, 0])  # names in their order
-    write(tmp_path / "mine.parquet", {"text": ["x", "y"], "label": [True, False]})
-    assert read(own(train_file=str(tmp_path / "mine.parquet")), None) == (["x", "y"], [1, 0])
-    without_labels = CausalLMSpec(
-        name="causal_lm", data_set="files", train_file="mine.csv", text_columns="body"
-    )
-    assert list(row_batches(corpora.find(without_labels, tmp_path, "train"))) == [(["one", "two"], [])]
-
-
-def test_the_classes_of_a_test_are_those_of_the_training(tmp_path):
-    write(tmp_path / "mine.csv", "text,label\na,b\nb,d\n")
-    write(tmp_path / "test.csv", "text,label\na,d\n")
+def test_the_classes_of_a_test_are_those_of_the_training(tmp_path, hub_cache):
+    write(tmp_path / "mine" / "train.csv", "text,label\na,b\nb,d\n")
+    write(tmp_path / "mine" / "test.csv", "text,label\na,d\n")
     from raybench.workloads.text import Text
 
     made = Text(spec(**own(vocab_size=100)), tmp_path)
     assert made.num_classes == 2
     assert made.dataset("test")[0][1] == 1
-    write(tmp_path / "test.csv", "text,label\na,d\nb,sport\n")
+    corpora._load.cache_clear()
+    write(tmp_path / "mine" / "test.csv", "text,label\na,d\nb,sport\n")
     said = refusal(lambda: Text(spec(**own(vocab_size=100)), tmp_path).dataset("test"))
     assert said.startswith("workload.label_column: label of ")
     assert said.endswith("one of b, d (received 'sport' in row 2)")
-    write(tmp_path / "three.csv", "text,label\na,b\nb,d\nc,e\n")
-    three = spec(**own(train_file="three.csv", num_classes=2))
-    assert refusal(lambda: check(three, str(tmp_path))) == (
-        "workload.num_classes: at least the 3 of the data set (received 2)"
-    )
 
 
 @pytest.mark.parametrize(
     ("content", "fields", "words"),
     [
-        ("text,label\na,0\n", {"text_columns": ["body"]}, ["workload.text_columns: a column of ", "text, label (received 'body')"]),
-        ("text,label\na,0\n", {"label_column": "y"}, ["workload.label_column: a column of ", "(received 'y')"]),
-        ("text,label\na,0\nb,\n", {}, ["workload.label_column: ", "whole numbers from 0, or names (received none in row 2: each has a label)"]),
-        ("text,label\na,0\nb,-1\n", {}, ["workload.label_column: ", "whole numbers from 0, or names (received '-1' in row 2)"]),
-        ("text,label\na,0\nb,7\n", {"num_classes": 3}, ["workload.label_column: ", "from 0 to 2 (received '7' in row 2)"]),
-        ("", {}, ["data: ", "(received an empty file)"]),
-        ("text,label\n", {}, ["data: ", "rows after the header line (received none)"]),
-        ("text,label\n12,0\n3.5,1\n", {}, ["workload.text_columns: text of ", "mine.csv holds text (received '12' in row 1)"]),
-        (b"text,label\n\xff\xfe,0\n", {}, ["data: ", "mine.csv is damaged: 'utf-8' codec"]),
-        ("text,label\na,0\n", {"train_file": "none.csv"}, ["workload.train_file: a file that is there", "none.csv)"]),
-        ("text,label\na,0\n", {"train_file": "mine.txt"}, ["workload.train_file: a .csv or .parquet file (received 'mine.txt')"]),
-        ("text,label\na,0\n", {"train_file": None}, ["workload.train_file: ", "(received nothing)"]),
+        ("text,label\na,0\n", {"text_columns": ["body", "text"]}, ["workload.text_columns: a column of mine: text (received 'body')"]),
+        ("text,label\na,0\n", {"label_column": "y"}, ["workload.label_column: a column of mine: text, label (received 'y')"]),
+        ("text,label\na,0\nb,-2\n", {}, ["workload.label_column: ", "whole numbers from 0, or names (received '-2' in row 2)"]),
+        ("text,label\na,0\nb,7\n", {"num_classes": 3}, ["workload.num_classes: at least the 8 of the data set (received 3)"]),
+        ("", {}, ["workload.data_set: ", "(received 'mine': "]),
+        ("text,label\n", {}, ["workload.data_set: ", "corresponds to no data"]),
+        ("text,label\n12,0\n3.5,1\n", {}, ["workload.text_columns: text of ", "holds text (received 12.0 in row 1)"]),
+        (b"text,label\n\xff\xfe,0\n", {}, ["workload.data_set: ", "(received 'mine': "]),
         ("text,label\na,0\n", {"samples": 2}, ["workload.samples: at most the 1 samples there are (received 2)"]),
     ],
 )  # fmt: skip
-def test_wrong_files_are_answered_in_a_line(tmp_path, content, fields, words):
-    write(tmp_path / "mine.csv", content)
+def test_wrong_files_are_answered_in_a_line(tmp_path, hub_cache, content, fields, words):
+    write(tmp_path / "mine" / "train.csv", content)
     said = refusal(lambda: check(spec(**own(**fields)), str(tmp_path)))
     assert said.startswith(words[0])
     assert all(word in said for word in words)
