@@ -33,7 +33,7 @@ class Corpus:
     files: tuple[Path, ...]
     text_columns: tuple[str, ...]  # to be joined by a space
     label_column: str | None  # None: none is wanted
-    header: tuple[str, ...] | None = None  # the columns of CSV files that have no header line
+    header: tuple[str, ...] | None = None  # the columns of CSV files, which have no header line
     first_label: int = 0
     num_classes: int | None = None  # of a published data set; None: as many as there are labels
     class_names: tuple[str, ...] = ()  # where the classes are known by name
@@ -82,42 +82,28 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
 
 
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
-    """The files of ``split``: the whole before a part of it, all shards of what is in shards."""
-    for folder in dict.fromkeys(place / name for name in HUB_FOLDERS):
-        shards = sorted(folder.glob(f"{split}-*.parquet"))
-        if shards:
+    """The files of ``split``: all shards of what is in shards, else the whole before a part of it."""
+    for folder in (place / name for name in HUB_FOLDERS):
+        if shards := sorted(folder.glob(f"{split}-*.parquet")):
             return tuple(shards)
-        whole = [folder / f"{split}.parquet", folder / f"{split}.csv"]
-        parts = [*sorted(folder.glob(f"{split}_*.parquet")), *sorted(folder.glob(f"{split}_*.csv"))]
-        present = [file for file in (*whole, *parts) if file.is_file()]
-        if present:
-            return (present[0],)
+        if files := [*sorted(folder.glob(f"{split}*.parquet")), *sorted(folder.glob(f"{split}*.csv"))]:
+            return (files[0],)
     return ()
 
 
 def _published_corpus(published: PublishedTexts, files: tuple[Path, ...]) -> Corpus:
-    """The columns of a published data set, told by what the first file begins with."""
-    file, classes = files[0], published.num_classes
-    if file.suffix == ".parquet":
-        absent = {"text", "label"} - set(parquet_columns(file))
-        if absent:
-            raise RequestError(f"data: {file}: the columns text and label ({absent.pop()} is missing)")
-        return Corpus(files, ("text",), "label", num_classes=classes)
-    first = first_row(file)
-    lower = [name.strip().lower() for name in first]
-    if {"text", "label"} <= set(lower):
-        text, label = (first[lower.index(name)] for name in ("text", "label"))
-        return Corpus(files, (text,), label, num_classes=classes)
-    if len(first) == 3 and lower[0].isdecimal():
+    """The columns of a published data set: as on the hub, or those that a CSV file's first line has."""
+    if files[0].suffix == ".parquet":
+        return Corpus(files, ("text",), "label", num_classes=published.num_classes)
+    first = first_row(files[0])
+    if len(first) == 3 and first[0].isdecimal():
         columns = ("label", "title", "description")
-        return Corpus(files, columns[1:], "label", columns, first_label=1, num_classes=classes)
-    if len(first) == 3 and lower[0] in ("class index", "class", "label"):
-        return Corpus(files, tuple(first[1:]), first[0], first_label=1, num_classes=classes)
-    if len(first) == 2 and lower[1].isdecimal():
-        return Corpus(files, ("text",), "label", ("text", "label"), num_classes=classes)
+        return Corpus(files, columns[1:], "label", columns, first_label=1, num_classes=published.num_classes)
+    if len(first) == 2 and first[1].isdecimal():
+        return Corpus(files, ("text",), "label", ("text", "label"), num_classes=published.num_classes)
     raise RequestError(
-        f"data: {file}: {published.title} as label, title, description or as text, label "
-        f"(received {len(first)} columns, {','.join(first)[:60]!r})"
+        f"data: {files[0]}: {published.title} as label, title, description or as text, label, without a "
+        f"header line (received {len(first)} columns, {','.join(first)[:60]!r})"
     )
 
 
@@ -231,19 +217,6 @@ def first_row(file: Path) -> list[str]:
     return first
 
 
-def parquet_columns(file: Path) -> list[str]:
-    """The names of the columns; raises ``RequestError`` for an empty or damaged file."""
-    import pyarrow
-    from pyarrow import parquet
-
-    if not file.stat().st_size:
-        raise RequestError(f"data: {file}: rows of text (received an empty file)")
-    try:
-        return list(parquet.read_schema(file).names)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise damaged(file, first_line(error)) from error
-
-
 ROWS_AT_ONCE = 2000
 Labels = list[Any]
 
@@ -273,22 +246,21 @@ def row_batches(corpus: Corpus) -> Iterator[tuple[list[str], Labels]]:
         except Exception as error:
             raise damaged(corpus.files[0], first_line(error.__cause__ or error)) from error
     if not row:
-        raise RequestError(f"data: {corpus.files[0]}: rows after the header line (received none)")
+        raise RequestError(f"data: {corpus.files[0]}: rows of text (received none)")
 
 
 def _reader(corpus: Corpus) -> tuple[str, dict[str, Any]]:
-    """The reader of ``datasets`` and its options. Every column of a CSV file is text: nothing is guessed."""
+    """The reader of ``datasets`` and its options: every column of a CSV file is text."""
     from datasets import Features, Value
 
-    if corpus.files[0].suffix in (".parquet", ".arrow"):
+    if corpus.header is None:
         return corpus.files[0].suffix[1:], {}
-    names = list(corpus.header or first_row(corpus.files[0]))
-    options: dict[str, Any] = {
-        "features": Features({name: Value("string") for name in names}),
+    return "csv", {
+        "column_names": list(corpus.header),
+        "features": Features({name: Value("string") for name in corpus.header}),
         "keep_default_na": False,  # "NA" and "null" are words
         "encoding": "utf-8-sig",
     }
-    return "csv", options | ({"column_names": names} if corpus.header else {})
 
 
 def _texts(corpus: Corpus, batch: dict[str, list[Any]], row: int) -> list[str]:

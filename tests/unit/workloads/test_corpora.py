@@ -16,7 +16,6 @@ from tests.unit.workloads.refusals import refusal
 
 OFFICIAL = '"3","Wall St. Bears","Short-sellers, ""ultra-cynics"""\n"1","NA","null and 5"\n'
 READ = (['Wall St. Bears Short-sellers, "ultra-cynics"', "NA null and 5"], [2, 0])
-PLAIN = "text,label\nWall St. Bears,2\nnull,0\n"
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +53,6 @@ def read(fields, data, split="train"):
     ("file", "content", "expected"),
     [
         ("train.csv", OFFICIAL, READ),
-        ("train.csv", "Class Index,Title,Description\n" + OFFICIAL, READ),
-        ("train.csv", PLAIN, (["Wall St. Bears", "null"], [2, 0])),
         ("train_subset_5k.csv", '"Wall St., Bears",2\nnull,0\n', (["Wall St., Bears", "null"], [2, 0])),
         ("train.parquet", {"text": ["a b"], "label": [3]}, (["a b"], [3])),
         ("data/train-00000-of-00001.parquet", {"label": [1], "text": ["a"]}, (["a"], [1])),
@@ -159,14 +156,14 @@ def test_wrong_files_are_answered_in_a_line(tmp_path, hub_cache, content, fields
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "(received an empty file)"),
+        (b"", "is damaged: "),
         (b"PAR1 and nothing", "is damaged: "),
         ({"text": ["a", None], "label": [0, 1]}, "holds text (received None in row 2)"),
         ({"text": [1, 2], "label": [0, 1]}, "holds text (received 1 in row 1)"),
         ({"text": ["a"], "label": pa.array([None], pa.int64())}, "(received none in row 1: each has a label)"),
         ({"text": ["a"], "label": [4]}, "whole numbers from 0 to 3 (received '4' in row 1)"),
         ({"text": ["a"], "label": ["Sports"]}, "whole numbers from 0 to 3 (received 'Sports' in row 1)"),
-        ({"text": ["a"]}, "the columns text and label (label is missing)"),
+        ({"text": ["a"]}, "label"),
     ],
 )  # fmt: skip
 def test_wrong_parquet_files_are_answered_in_a_line(tmp_path, content, words):
@@ -187,6 +184,8 @@ def test_a_parquet_file_that_breaks_off_inside_is_damaged(tmp_path):
 def test_other_columns_than_a_published_data_sets_are_refused(tmp_path):
     write(tmp_path / "train.csv", "a,b,c,d\n1,2,3,4\n")
     assert "received 4 columns, 'a,b,c,d'" in refusal(lambda: check(spec(), str(tmp_path)))
+    write(tmp_path / "train.csv", "")
+    assert "(received an empty file)" in refusal(lambda: check(spec(), str(tmp_path)))
     write(tmp_path / "train.csv", '"5","title","text"\n')
     assert "from 1 to 4 (received '5' in row 1)" in refusal(lambda: check(spec(), str(tmp_path)))
 
