@@ -52,13 +52,12 @@ class PublishedTexts:
 
     title: str
     repository: str  # on the hub
-    folders: tuple[str, ...]  # under --data
     num_classes: int
 
 
 PUBLISHED_TEXTS = {
-    "ag_news": PublishedTexts("AG News", "fancyzhx/ag_news", ("ag_news", "ag-news", "AG_News"), 4),
-    "imdb": PublishedTexts("IMDB", "stanfordnlp/imdb", ("imdb", "IMDB"), 2),
+    "ag_news": PublishedTexts("AG News", "fancyzhx/ag_news", 4),
+    "imdb": PublishedTexts("IMDB", "stanfordnlp/imdb", 2),
 }
 
 
@@ -70,15 +69,14 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
     if spec.data_set not in PUBLISHED_TEXTS:
         return _loaded_corpus(spec, data, split)
     published = PUBLISHED_TEXTS[spec.data_set]
-    # a folder of the data set's name before --data itself, which may hold another one
-    for folder in reversed(candidate_folders(data, *reversed(published.folders))):
+    for folder in candidate_folders(data, spec.data_set):
         files = _split_files(folder, split)
         if files:
             return _published_corpus(published, files)
     try:
         return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), None, split)
     except RequestError as error:
-        raise _missing_corpus(published, data, split, first_line(error.__cause__ or error)) from error
+        raise _missing_corpus(spec.data_set, data, split, first_line(error.__cause__ or error)) from error
 
 
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
@@ -107,10 +105,10 @@ def _published_corpus(published: PublishedTexts, files: tuple[Path, ...]) -> Cor
     )
 
 
-def _missing_corpus(published: PublishedTexts, data: Path | None, split: str, why: str) -> RequestError:
-    where = "DIR" if data is None else str(data)
+def _missing_corpus(name: str, data: Path | None, split: str, why: str) -> RequestError:
+    where, published = "DIR" if data is None else str(data), PUBLISHED_TEXTS[name]
     command = (
-        f"hf download {published.repository} --repo-type dataset --local-dir {where}/{published.folders[0]} "
+        f"hf download {published.repository} --repo-type dataset --local-dir {where}/{name} "
         "--include '*/train-*' --include '*/test-*'"
     )
     received = "nothing: --data DIR says where" if data is None else where
