@@ -158,8 +158,7 @@ class TextSpec(_TextModelSpec):
         "fixed", description="with real input: pad to sequence_length, or to the longest sample of the batch"
     )
     label_column: str = Field(
-        "label",
-        description="whole numbers from 0, or names of classes; if there is no label, that of classes",
+        "label", description="whole numbers from 0; if there is no label, that of classes"
     )
     num_classes: Annotated[int, Field(ge=2, strict=True)] | None = Field(
         None, description="classes; unset: as in the data set (synthetic input of files: 2)"

@@ -36,14 +36,12 @@ class Corpus:
     header: tuple[str, ...] | None = None  # the columns of CSV files, which have no header line
     first_label: int = 0
     num_classes: int | None = None  # of a published data set; None: as many as there are labels
-    class_names: tuple[str, ...] = ()  # where the classes are known by name
-    is_users: bool = False  # the study names the files and their columns
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What decides, together with the files, what is read."""
         columns = self.text_columns, self.label_column, self.header
-        return *columns, self.first_label, self.num_classes, self.class_names
+        return *columns, self.first_label, self.num_classes
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _loaded_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str)
     features = rows[0].features
     files = tuple(Path(part["filename"]) for part in rows[0].cache_files)
     classes = getattr(features[label], "num_classes", None) if label else None
-    return Corpus(files, _text_columns(spec, features, label), label, num_classes=classes, is_users=True)
+    return Corpus(files, _text_columns(spec, features, label), label, num_classes=classes)
 
 
 @lru_cache(maxsize=4)  # the hub is asked once for both splits and the tokenizer
@@ -264,63 +262,22 @@ def _reader(corpus: Corpus) -> tuple[str, dict[str, Any]]:
 def _texts(corpus: Corpus, batch: dict[str, list[Any]], row: int) -> list[str]:
     """The texts of a batch that begins at ``row``; ``RequestError`` for what is not text."""
     for name in corpus.text_columns:
-        for offset, value in enumerate(batch[name]):
+        for number, value in enumerate(batch[name], row + 1):
             if not isinstance(value, str):
-                raise _not_text(corpus, name, value, row + offset)
-        if not row and all(is_number(value) for value in batch[name]):
-            raise _not_text(corpus, name, batch[name][0], 0)
-    if len(corpus.text_columns) == 1:
-        return list(batch[corpus.text_columns[0]])
+                rule = f"{name} of {corpus.files[0]} holds text"
+                raise RequestError(f"data: {rule} (received {value!r} in row {number})")
     return [" ".join(parts) for parts in zip(*(batch[name] for name in corpus.text_columns), strict=True)]
 
 
-def is_number(text: str) -> bool:
-    """Whether a value of a CSV file is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _not_text(corpus: Corpus, column: str, value: Any, row: int) -> RequestError:
-    field = "workload.text_columns" if corpus.is_users else "data"
-    return RequestError(
-        f"{field}: {column} of {corpus.files[0]} holds text (received {value!r} in row {row + 1})"
-    )
-
-
-MOST_NAMES = 8  # of classes, in a message
-
-
-def class_numbers(corpus: Corpus, labels: Labels) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Every row's class from 0, and the classes' names, where the labels are names.
-
-    Raises ``RequestError`` for a label that is missing or unknown.
-    """
-    texts = [_label_text(label) for label in labels]
-    names, first = corpus.class_names, corpus.first_label
-    if not names and corpus.is_users and not any(map(is_number, texts)):
-        names = tuple(sorted(set(texts) - {""}))
-    if names:
-        rule, known = f"one of {', '.join(names[:MOST_NAMES])}", {name: n for n, name in enumerate(names)}
-    elif corpus.num_classes is not None:
-        rule = f"whole numbers from {first} to {first + corpus.num_classes - 1}"
-        known = {str(first + number): number for number in range(corpus.num_classes)}
-    else:
-        rule = "whole numbers from 0, or names"
-        known = {text: int(text) for text in texts if text.isdecimal()}
-    for row, text in enumerate(texts):
-        if text not in known:
-            field = "workload.label_column" if corpus.is_users else "data"
-            received = f"{text!r} in row {row + 1}" if text else f"none in row {row + 1}: each has a label"
+def class_numbers(corpus: Corpus, labels: Labels) -> NDArray[np.int64]:
+    """Every row's class from 0; raises ``RequestError`` for a label that is missing or no class."""
+    first, numbers = corpus.first_label, list[int]()
+    end = math.inf if corpus.num_classes is None else first + corpus.num_classes
+    for row, label in enumerate(labels, 1):
+        text = str(int(label)) if isinstance(label, bool) else str(label).strip()
+        if not text.isdecimal() or not first <= int(text) < end:
+            rule = f"whole numbers from {first}" + (f" to {end - 1}" if end < math.inf else "")
             where = f"{corpus.label_column} of {corpus.files[0]}"
-            raise RequestError(f"{field}: {where}: {rule} (received {received})")
-    return np.array([known[text] for text in texts], dtype=np.int64), names
-
-
-def _label_text(label: Any) -> str:
-    """A label as text, whatever a file has it as; empty where there is none."""
-    if label is None or (isinstance(label, float) and math.isnan(label)):
-        return ""
-    return str(int(label)) if isinstance(label, bool) else str(label).strip()
+            raise RequestError(f"data: {where}: {rule} (received {label!r} in row {row})")
+        numbers.append(int(text) - first)
+    return np.array(numbers, dtype=np.int64)
