@@ -55,7 +55,7 @@ def _first_lines(results: StudyResults) -> list[str]:
         typed = f" `{each.command}`" if each.command else ""
         cause = f"{number}. **{sentence(each.name)}** ({cost(each)}): {_text(words(each))}."
         lines.append(f"{cause} {_text(fix)}.{typed}")
-        lines += [f"    - {markdown_code(frame)}" for frame in each.frames]
+        lines += [f"    - {markdown_code(each.frame)}"] if each.frame else []
         test = verification_of(each, verified)
         is_open = test is None or not test.ruled_out
         lines += [f"   Try: `{_options(each.change)}`"] if each.change and is_open else []
