@@ -210,9 +210,6 @@ class CostSpec(Model):
     """A price."""
 
     price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency, for one device")
-    runs: PositiveInt = Field(
-        10, description="runs that savings are given for; a run whose samples are unknown is a million"
-    )
 
 
 class ResourcesSpec(Model):
