@@ -198,13 +198,6 @@ class MeasureSpec(Model):
 
     _timeout = model_validator(mode="after")(timeout_is_longer)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _as_before(cls, fields: Any) -> Any:
-        """A study of earlier results names ``memory_snapshot``, which is no field any more, as off."""
-        is_off = isinstance(fields, dict) and fields.get("memory_snapshot") is False
-        return {each: fields[each] for each in fields if each != "memory_snapshot"} if is_off else fields
-
 
 class CostSpec(Model):
     """A price."""
