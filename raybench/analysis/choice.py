@@ -67,12 +67,10 @@ def is_default(study: Study, config: Configuration) -> bool:
 
 
 def target_world_size(study: Study, world_sizes: Iterable[int]) -> int:
-    """Where suggestions are measured: as the study says, else the largest of its world sizes.
+    """Where suggestions are measured: the largest of the study's world sizes.
 
     ``world_sizes``: what "all" stands for.
     """
-    if study.scaling.target_world_size is not None:
-        return study.scaling.target_world_size
     listed = study.scaling.world_sizes
     return max(world_sizes if listed == "all" else listed, default=1)
 

@@ -22,6 +22,7 @@ from raybench.analysis.training import TrainedRun, TrainingResults, over_seeds, 
 from raybench.records.record import TrialRecord
 
 MILLION = 1e6
+RUNS = 10  # that savings are given for
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class CostPoint:
     cost: Cost
     speedup: Estimate | None = None  # over one device, by mean steps
     device_time_ratio: Estimate | None = None  # device time over one device's, made of what ``cost`` is
-    saved_s: Estimate | None = None  # over ``cost.runs`` runs, against one device; negative: lost
+    saved_s: Estimate | None = None  # over ``RUNS`` runs, against one device; negative: lost
     saved_money: Estimate | None = None
     is_trained: bool = False  # made of the epochs that were trained, else of steps
 
@@ -121,13 +122,13 @@ def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
         """
         return speedup.plus(-price_ratio).scaled(time_s.value)
 
-    runs, one_price = results.study.cost.runs, prices.of_second(1)
+    one_price = prices.of_second(1)
     return replace(
         point,
         speedup=speedup,
         device_time_ratio=inverse(speedup).scaled(size),  # paired as the speed-up is
-        saved_s=saved(1.0).scaled(runs),
-        saved_money=saved(size).scaled(runs * one_price) if one_price else None,
+        saved_s=saved(1.0).scaled(RUNS),
+        saved_money=saved(size).scaled(RUNS * one_price) if one_price else None,
     )
 
 
@@ -155,7 +156,7 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
         if one_price is None or price is None:
             return None
         found = over_seeds([one_s * one_price - many_s * price for one_s, many_s in pairs])
-        return found.scaled(base.study.cost.runs) if found else None
+        return found.scaled(RUNS) if found else None
 
     ratios = [many_s / one_s for one_s, many_s in pairs]
     cost = cost_of(run, time_s, point.world_size, prices)

@@ -36,7 +36,7 @@ def _of_function(workload: OwnCodeSpec) -> Path | None:
 
     What is installed here is expected to be installed there: its own dependencies would not travel with it.
     """
-    from raybench.workloads.user_code import package_of  # its package brings torch
+    from raybench.workloads.user_code import is_own  # its package brings torch
 
     name = workload.name.partition(":")[0].partition(".")[0]
     try:
@@ -47,7 +47,7 @@ def _of_function(workload: OwnCodeSpec) -> Path | None:
         return None
     places = list(found.submodule_search_locations or [])
     path = Path(places[0] if places else found.origin or "").resolve()
-    return None if package_of(str(path)) or not path.exists() else path
+    return path if is_own(str(path)) and path.exists() else None
 
 
 def import_path() -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from raybench.analysis import choice
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.space import num_open
@@ -23,8 +22,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     devices = resources.num_devices
     _refuse_too_little(study, resources)
     listed = _world_sizes(study, devices)
-    target = choice.target_world_size(study, listed)
-    resolved = _resolved(study, resources, listed, target)
+    resolved = _resolved(study, resources, listed)
     try:
         resolved.check_world_sizes()
     except ValueError as error:
@@ -33,7 +31,7 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         study=resolved,
         device=resources.device,
         world_sizes=listed,
-        target=target,
+        target=listed[-1],
         num_devices=devices,
         num_nodes=resources.num_nodes,
         left_out=tuple(size for size in _all_sizes(study, devices) if size not in listed),
@@ -66,12 +64,11 @@ def grid_of_search(plan: Plan) -> tuple[Plan, int] | None:
     return grid, number
 
 
-def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...], target: int) -> Study:
+def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...]) -> Study:
     """The study as it is run here: what the results directory keeps."""
-    scaling = {"world_sizes": world_sizes, "target_world_size": target}
     return study.model_copy(
         update={
-            "scaling": study.scaling.model_copy(update=scaling),
+            "scaling": study.scaling.model_copy(update={"world_sizes": world_sizes}),
             "resources": study.resources.model_copy(update={"device": resources.device}),
             "data": str(real_path(home_path(study.data))) if study.data else None,
         }

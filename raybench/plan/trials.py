@@ -308,7 +308,7 @@ class Plan:
     @property
     def _target_first(self) -> list[int]:
         """World sizes: the target, then the others, the largest first."""
-        return [self.target, *(size for size in reversed(self.world_sizes) if size != self.target)]
+        return [*reversed(self.world_sizes)]
 
     def _shows(self, request: StepsRequest, is_default: bool) -> bool:
         """Whether the trial is the one of default or winner that is profiled, where a study wants that.

@@ -44,7 +44,6 @@ OPTIONAL = (
     "mean_step_time_s",
     "scaling",
 )
-MOST_FAULTS = 5  # lines of an answer; further ones are counted
 _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size", "gradient_accumulation"))
 _READ = (*REQUIRED, *OPTIONAL, "gradient_accumulation")
 _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
@@ -127,8 +126,8 @@ def read_measured_csv(path: Path) -> MeasuredTable:
     """The measurements of a file.
 
     Raises:
-        RequestError: a line for each fault (at most six): the line of the file, the column, the rule and the
-            value received; or that it is no such file.
+        RequestError: the first fault: the line of the file, the column, the rule and the value received; or
+            that it is no such file.
     """
     (header_line, header), *lines = _cells_of(path)
     missing = [name for name in REQUIRED if name not in header]
@@ -138,12 +137,11 @@ def read_measured_csv(path: Path) -> MeasuredTable:
     if twice := [name for name, number in Counter(header).items() if number > 1]:
         raise RequestError(f"{path}: line {header_line}: each column once (received {twice[0]} twice)")
     is_summary = all(name in header for name in _SUMMARY)
-    faults, rows, skipped = list[str](), list[MeasuredRow](), Counter[str]()
+    rows, skipped = list[MeasuredRow](), Counter[str]()
     for number, cells in lines:
         if len(cells) != len(header):
             told = f"{len(cells)} cells under {len(header)} columns, a torn line or a comma in a number"
-            faults.append(f"{path}: line {number}: {told} (received {received(','.join(cells))})")
-            continue
+            raise RequestError(f"{path}: line {number}: {told} (received {received(','.join(cells))})")
         named = dict(zip(header, cells, strict=True))
         if why := _no_measurement(named) if is_summary else "":
             skipped[why] += 1
@@ -151,11 +149,7 @@ def read_measured_csv(path: Path) -> MeasuredTable:
         try:
             rows.append(MeasuredRow.model_validate(_values(named, path, is_summary)))
         except ValidationError as error:
-            faults.append(f"{path}: line {number}: {first_fault(error)}")
-    if more := faults[MOST_FAULTS:]:
-        faults[MOST_FAULTS:] = [f"and {len(more)} more lines like these"]
-    if faults:
-        raise RequestError(*faults)
+            raise RequestError(f"{path}: line {number}: {first_fault(error)}") from None
     left_out = ", ".join(f"{plural(number, 'row')} {why}" for why, number in skipped.items())
     if not rows:
         raise RequestError(f"{path}: at least one measured step (received none: {left_out or 'no row'})")

@@ -87,7 +87,7 @@ class Outcome:
     result: TrialResult | None = None
     step_times: tuple[BlockStepTimes, ...] = ()
     files: tuple[RankFile, ...] = ()  # of all ranks
-    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
+    frame: str = ""  # of a crash: where in the code it arose
     ranks: tuple[int, ...] = ()
     nodes: int | None = None
     hostnames: tuple[str, ...] = ()  # of each of ``ranks``
@@ -127,7 +127,7 @@ class Outcome:
             group=self.group,
             started_at=started_at,
             wall_time_s=self.wall_time_s,
-            frames=self.frames,
+            frame=self.frame,
             result=self.result,
         )
 

@@ -55,8 +55,10 @@ def _print_failures(results: StudyResults, console: Console, commands: bool) -> 
     for place, each in enumerate(told):
         if results.complete or len(told) > 1:  # else it is the answer
             console.print(Text(f"{each.name}: {evidence(each)}"))
-        for frame in each.frames:
-            console.print(Text(f"    {frame}"), soft_wrap=True)  # the terminal wraps it: its path stays one
+        if each.frame:
+            console.print(
+                Text(f"    {each.frame}"), soft_wrap=True
+            )  # the terminal wraps it: its path stays one
         console.print(Text(f"  next: {next_step(each)}"))
         later = [other.command for other in told[place + 1 :]]  # of several alike the last stands there
         if commands and each.command and each.command not in later:

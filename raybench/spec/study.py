@@ -90,9 +90,6 @@ class ScalingSpec(Model):
         description='numbers of devices; "all": 1, 2, 4, ... and every device; under strong scaling those '
         "over which the batches can be divided",
     )
-    target_world_size: PositiveInt | None = Field(
-        None, description="where suggestions are measured; unset: the largest of world_sizes"
-    )
     placement: Annotated[tuple[Placement, ...], Field(min_length=1)] = Field(
         ("pack",),
         description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
@@ -201,21 +198,11 @@ class MeasureSpec(Model):
 
     _timeout = model_validator(mode="after")(timeout_is_longer)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _as_before(cls, fields: Any) -> Any:
-        """A study of earlier results names ``memory_snapshot``, which is no field any more, as off."""
-        is_off = isinstance(fields, dict) and fields.get("memory_snapshot") is False
-        return {each: fields[each] for each in fields if each != "memory_snapshot"} if is_off else fields
-
 
 class CostSpec(Model):
     """A price."""
 
     price_per_device_hour: PositiveFloat | None = Field(None, description="in your currency, for one device")
-    runs: PositiveInt = Field(
-        10, description="runs that savings are given for; a run whose samples are unknown is a million"
-    )
 
 
 class ResourcesSpec(Model):
@@ -295,8 +282,8 @@ class Study(Model):
         return self
 
     def check_world_sizes(self) -> None:
-        """Raise ``ValueError`` where batches, placements or the target do not go with the world sizes."""
-        sizes, target = self.scaling.world_sizes, self.scaling.target_world_size
+        """Raise ``ValueError`` where batches or placements do not go with the world sizes."""
+        sizes = self.scaling.world_sizes
         if sizes == "all":  # until it is known what there is
             return
         for size in sizes:
@@ -307,10 +294,6 @@ class Study(Model):
                     f"scaling.placement: a list of ranks as long as one of the world sizes {list(sizes)} "
                     f"(received {list(placement)})"
                 )
-        if target is not None and target not in sizes:
-            raise ValueError(
-                f"scaling.target_world_size: one of scaling.world_sizes {list(sizes)} (received {target})"
-            )
 
     def _check_batches(self, field: str, world_size: int) -> None:
         uneven = self.uneven_batch(world_size)

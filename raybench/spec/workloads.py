@@ -99,13 +99,11 @@ class _TextModelSpec(Model):
     data_set: Annotated[str, Field(min_length=1)] = Field(
         "ag_news",
         description="the texts: ag_news, imdb, a name on huggingface.co (org/name, org/name:configuration), "
-        "a directory or a CSV, JSON or parquet file (absolute, or under --data); files: see train_file",
+        "a directory or a CSV, JSON or parquet file (absolute, or under --data)",
     )
     input: Literal["synthetic", "real"] = Field(
         "synthetic", description="random tokens, or those of the data set's texts"
     )
-    train_file: str | None = Field(None, description="with files: CSV with a header line, or parquet")
-    test_file: str | None = Field(None, description="with files: the same columns")
     text_columns: Annotated[tuple[str, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)] = (
         Field(
             ("text",),
@@ -160,8 +158,7 @@ class TextSpec(_TextModelSpec):
         "fixed", description="with real input: pad to sequence_length, or to the longest sample of the batch"
     )
     label_column: str = Field(
-        "label",
-        description="whole numbers from 0, or names of classes; if there is no label, that of classes",
+        "label", description="whole numbers from 0; if there is no label, that of classes"
     )
     num_classes: Annotated[int, Field(ge=2, strict=True)] | None = Field(
         None, description="classes; unset: as in the data set (synthetic input of files: 2)"

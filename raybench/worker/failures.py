@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from raybench.errors import InvalidBatchError, InvalidTrialError, printable, text_of
 from raybench.records.messages import Outcome
 from raybench.records.record import State
-from raybench.workloads.user_code import frames_of
+from raybench.workloads.user_code import frame_of
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ class RankFailure:
     text: str
     out_of_memory: bool
     invalid: bool  # no rank could measure the trial
-    frames: tuple[str, ...] = ()  # where it arose
+    frame: str = ""  # where it arose
     ends_group: bool = False
 
     @classmethod
@@ -54,7 +54,7 @@ class RankFailure:
         """The failure of ``rank`` that raised ``error``."""
         invalid = isinstance(error, INVALID) or type(error).__name__ == GAVE_UP
         memory, ends_group = is_out_of_memory(error), ends_the_group(error)
-        return cls(rank, describe(error), memory, invalid, frames_of(error), ends_group)
+        return cls(rank, describe(error), memory, invalid, frame_of(error), ends_group)
 
 
 class LateTrialError(InvalidTrialError):
@@ -68,7 +68,7 @@ class AgreedFailure(Exception):
         self.out_of_memory = any(failure.out_of_memory for failure in failures)
         self.invalid = any(failure.invalid for failure in failures)
         first = next((failure for failure in failures if failure.out_of_memory), failures[0])
-        self.frames, self.ends_group = first.frames, any(failure.ends_group for failure in failures)
+        self.frame, self.ends_group = first.frame, any(failure.ends_group for failure in failures)
         super().__init__(first.text if self.invalid else f"rank {first.rank}: {first.text}")
 
 
@@ -177,5 +177,5 @@ def failure_result(error: BaseException, team: Team) -> Outcome:
     if isinstance(error, LateTrialError):
         state = "timeout"
     is_agreed = agreed is not None or isinstance(error, InvalidTrialError)
-    frames = failure.frames if state == "crashed" else ()
-    return Outcome(state, reason=str(failure), broken=failure.ends_group or not is_agreed, frames=frames)
+    frame = failure.frame if state == "crashed" else ""
+    return Outcome(state, reason=str(failure), broken=failure.ends_group or not is_agreed, frame=frame)

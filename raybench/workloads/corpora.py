@@ -1,4 +1,4 @@
-"""Texts and their labels: AG News, IMDB, files of the user's, or whatever ``datasets`` loads.
+"""Texts and their labels: AG News, IMDB, or whatever ``datasets`` loads.
 
 Local files come first, in the forms in which the data sets are passed on; then the hub's. What is found is
 a ``Corpus``: the files and what their columns mean. Its rows are read as a stream (``datasets``), so that a
@@ -33,17 +33,15 @@ class Corpus:
     files: tuple[Path, ...]
     text_columns: tuple[str, ...]  # to be joined by a space
     label_column: str | None  # None: none is wanted
-    header: tuple[str, ...] | None = None  # the columns of CSV files that have no header line
+    header: tuple[str, ...] | None = None  # the columns of CSV files, which have no header line
     first_label: int = 0
     num_classes: int | None = None  # of a published data set; None: as many as there are labels
-    class_names: tuple[str, ...] = ()  # where the classes are known by name
-    is_users: bool = False  # the study names the files and their columns
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What decides, together with the files, what is read."""
         columns = self.text_columns, self.label_column, self.header
-        return *columns, self.first_label, self.num_classes, self.class_names
+        return *columns, self.first_label, self.num_classes
 
 
 @dataclass(frozen=True)
@@ -52,13 +50,12 @@ class PublishedTexts:
 
     title: str
     repository: str  # on the hub
-    folders: tuple[str, ...]  # under --data
     num_classes: int
 
 
 PUBLISHED_TEXTS = {
-    "ag_news": PublishedTexts("AG News", "fancyzhx/ag_news", ("ag_news", "ag-news", "AG_News"), 4),
-    "imdb": PublishedTexts("IMDB", "stanfordnlp/imdb", ("imdb", "IMDB"), 2),
+    "ag_news": PublishedTexts("AG News", "fancyzhx/ag_news", 4),
+    "imdb": PublishedTexts("IMDB", "stanfordnlp/imdb", 2),
 }
 
 
@@ -67,66 +64,49 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
 
     Raises ``RequestError`` where it is not there, or has not the columns that the study names.
     """
-    if spec.data_set == "files":
-        return _users_corpus(spec, data, split)
     if spec.data_set not in PUBLISHED_TEXTS:
         return _loaded_corpus(spec, data, split)
     published = PUBLISHED_TEXTS[spec.data_set]
-    # a folder of the data set's name before --data itself, which may hold another one
-    for folder in reversed(candidate_folders(data, *reversed(published.folders))):
+    for folder in candidate_folders(data, spec.data_set):
         files = _split_files(folder, split)
         if files:
             return _published_corpus(published, files)
     try:
         return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), None, split)
     except RequestError as error:
-        raise _missing_corpus(published, data, split, first_line(error.__cause__ or error)) from error
+        raise _missing_corpus(spec.data_set, data, split, first_line(error.__cause__ or error)) from error
 
 
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
-    """The files of ``split``: the whole before a part of it, all shards of what is in shards."""
-    for folder in dict.fromkeys(place / name for name in HUB_FOLDERS):
-        shards = sorted(folder.glob(f"{split}-*.parquet"))
-        if shards:
+    """The files of ``split``: all shards of what is in shards, else the whole before a part of it."""
+    for folder in (place / name for name in HUB_FOLDERS):
+        if shards := sorted(folder.glob(f"{split}-*.parquet")):
             return tuple(shards)
-        whole = [folder / f"{split}.parquet", folder / f"{split}.csv"]
-        parts = [*sorted(folder.glob(f"{split}_*.parquet")), *sorted(folder.glob(f"{split}_*.csv"))]
-        present = [file for file in (*whole, *parts) if file.is_file()]
-        if present:
-            return (present[0],)
+        if files := [*sorted(folder.glob(f"{split}*.parquet")), *sorted(folder.glob(f"{split}*.csv"))]:
+            return (files[0],)
     return ()
 
 
 def _published_corpus(published: PublishedTexts, files: tuple[Path, ...]) -> Corpus:
-    """The columns of a published data set, told by what the first file begins with."""
-    file, classes = files[0], published.num_classes
-    if file.suffix == ".parquet":
-        absent = {"text", "label"} - set(parquet_columns(file))
-        if absent:
-            raise RequestError(f"data: {file}: the columns text and label ({absent.pop()} is missing)")
-        return Corpus(files, ("text",), "label", num_classes=classes)
-    first = first_row(file)
-    lower = [name.strip().lower() for name in first]
-    if {"text", "label"} <= set(lower):
-        text, label = (first[lower.index(name)] for name in ("text", "label"))
-        return Corpus(files, (text,), label, num_classes=classes)
-    if len(first) == 3 and lower[0].isdecimal():
+    """The columns of a published data set: as on the hub, or those that a CSV file's first line has."""
+    if files[0].suffix == ".parquet":
+        return Corpus(files, ("text",), "label", num_classes=published.num_classes)
+    first = first_row(files[0])
+    if len(first) == 3 and first[0].isdecimal():
         columns = ("label", "title", "description")
-        return Corpus(files, columns[1:], "label", columns, first_label=1, num_classes=classes)
-    if len(first) == 3 and lower[0] in ("class index", "class", "label"):
-        return Corpus(files, tuple(first[1:]), first[0], first_label=1, num_classes=classes)
-    if len(first) == 2 and lower[1].isdecimal():
-        return Corpus(files, ("text",), "label", ("text", "label"), num_classes=classes)
+        return Corpus(files, columns[1:], "label", columns, first_label=1, num_classes=published.num_classes)
+    if len(first) == 2 and first[1].isdecimal():
+        return Corpus(files, ("text",), "label", ("text", "label"), num_classes=published.num_classes)
     raise RequestError(
-        f"data: {file}: {published.title} as label, title, description or as text, label "
-        f"(received {len(first)} columns, {','.join(first)[:60]!r})"
+        f"data: {files[0]}: {published.title} as label, title, description or as text, label, without a "
+        f"header line (received {len(first)} columns, {','.join(first)[:60]!r})"
     )
 
 
-def _missing_corpus(published: PublishedTexts, data: Path | None, split: str, why: str) -> RequestError:
-    where = "DIR" if data is None else str(data)
+def _missing_corpus(name: str, data: Path | None, split: str, why: str) -> RequestError:
+    where, published = "DIR" if data is None else str(data), PUBLISHED_TEXTS[name]
     command = (
-        f"hf download {published.repository} --repo-type dataset --local-dir {where}/{published.folders[0]} "
+        f"hf download {published.repository} --repo-type dataset --local-dir {where}/{name} "
         "--include '*/train-*' --include '*/test-*'"
     )
     received = "nothing: --data DIR says where" if data is None else where
@@ -134,31 +114,6 @@ def _missing_corpus(published: PublishedTexts, data: Path | None, split: str, wh
         f"data: a directory with {published.title}: {split}.csv, {split}.parquet or {split}-*.parquet; "
         f"this downloads it: {command} (received {received}; {why})"
     )
-
-
-def _users_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus:
-    """The file that the study names, with the columns that it names."""
-    field, name = f"workload.{split}_file", spec.train_file if split == "train" else spec.test_file
-    if name is None:
-        raise RequestError(f'{field}: a .csv or .parquet file, as data_set is "files" (received nothing)')
-    file = Path(name).expanduser()
-    if not file.is_absolute() and data is None:
-        raise RequestError(f"{field}: an absolute path, or one under --data DIR (received {name!r})")
-    file = file if data is None else data / file
-    if file.suffix not in (".csv", ".parquet"):
-        raise RequestError(f"{field}: a .csv or .parquet file (received {name!r})")
-    if not file.is_file():
-        raise RequestError(f"{field}: a file that is there (received {file})")
-    columns = first_row(file) if file.suffix == ".csv" else parquet_columns(file)
-    label = spec.label_column if isinstance(spec, TextSpec) else None
-    wanted = [("text_columns", text) for text in spec.text_columns]
-    for knob, column in [*wanted, *([("label_column", label)] if label else [])]:
-        if column not in columns:
-            raise RequestError(
-                f"workload.{knob}: a column of {file}: {', '.join(columns)} (received {column!r})"
-            )
-    classes = spec.num_classes if isinstance(spec, TextSpec) else None
-    return Corpus((file,), spec.text_columns, label, num_classes=classes, is_users=True)
 
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
@@ -180,7 +135,7 @@ def _loaded_corpus(spec: TextSpec | CausalLMSpec, data: Path | None, split: str)
     features = rows[0].features
     files = tuple(Path(part["filename"]) for part in rows[0].cache_files)
     classes = getattr(features[label], "num_classes", None) if label else None
-    return Corpus(files, _text_columns(spec, features, label), label, num_classes=classes, is_users=True)
+    return Corpus(files, _text_columns(spec, features, label), label, num_classes=classes)
 
 
 @lru_cache(maxsize=4)  # the hub is asked once for both splits and the tokenizer
@@ -213,7 +168,7 @@ def _load(name: str, data: Path | None) -> Any:
     try:
         return hub.load_local_first(load, name, data)
     except Exception as error:
-        what = "ag_news, imdb, files, or a data set"
+        what = "ag_news, imdb, or a data set"
         why = " ".join(str(error).split())[:200] or type(error).__name__
         needed = hub.requirement(what, name.partition(":")[0], data, " --repo-type dataset")
         raise RequestError(f"workload.data_set: {needed} (received {name!r}: {why})") from error
@@ -258,19 +213,6 @@ def first_row(file: Path) -> list[str]:
     return first
 
 
-def parquet_columns(file: Path) -> list[str]:
-    """The names of the columns; raises ``RequestError`` for an empty or damaged file."""
-    import pyarrow
-    from pyarrow import parquet
-
-    if not file.stat().st_size:
-        raise RequestError(f"data: {file}: rows of text (received an empty file)")
-    try:
-        return list(parquet.read_schema(file).names)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise damaged(file, first_line(error)) from error
-
-
 ROWS_AT_ONCE = 2000
 Labels = list[Any]
 
@@ -300,84 +242,42 @@ def row_batches(corpus: Corpus) -> Iterator[tuple[list[str], Labels]]:
         except Exception as error:
             raise damaged(corpus.files[0], first_line(error.__cause__ or error)) from error
     if not row:
-        raise RequestError(f"data: {corpus.files[0]}: rows after the header line (received none)")
+        raise RequestError(f"data: {corpus.files[0]}: rows of text (received none)")
 
 
 def _reader(corpus: Corpus) -> tuple[str, dict[str, Any]]:
-    """The reader of ``datasets`` and its options. Every column of a CSV file is text: nothing is guessed."""
+    """The reader of ``datasets`` and its options: every column of a CSV file is text."""
     from datasets import Features, Value
 
-    if corpus.files[0].suffix in (".parquet", ".arrow"):
+    if corpus.header is None:
         return corpus.files[0].suffix[1:], {}
-    names = list(corpus.header or first_row(corpus.files[0]))
-    options: dict[str, Any] = {
-        "features": Features({name: Value("string") for name in names}),
+    return "csv", {
+        "column_names": list(corpus.header),
+        "features": Features({name: Value("string") for name in corpus.header}),
         "keep_default_na": False,  # "NA" and "null" are words
         "encoding": "utf-8-sig",
     }
-    return "csv", options | ({"column_names": names} if corpus.header else {})
 
 
 def _texts(corpus: Corpus, batch: dict[str, list[Any]], row: int) -> list[str]:
     """The texts of a batch that begins at ``row``; ``RequestError`` for what is not text."""
     for name in corpus.text_columns:
-        for offset, value in enumerate(batch[name]):
+        for number, value in enumerate(batch[name], row + 1):
             if not isinstance(value, str):
-                raise _not_text(corpus, name, value, row + offset)
-        if not row and all(is_number(value) for value in batch[name]):
-            raise _not_text(corpus, name, batch[name][0], 0)
-    if len(corpus.text_columns) == 1:
-        return list(batch[corpus.text_columns[0]])
+                rule = f"{name} of {corpus.files[0]} holds text"
+                raise RequestError(f"data: {rule} (received {value!r} in row {number})")
     return [" ".join(parts) for parts in zip(*(batch[name] for name in corpus.text_columns), strict=True)]
 
 
-def is_number(text: str) -> bool:
-    """Whether a value of a CSV file is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _not_text(corpus: Corpus, column: str, value: Any, row: int) -> RequestError:
-    field = "workload.text_columns" if corpus.is_users else "data"
-    return RequestError(
-        f"{field}: {column} of {corpus.files[0]} holds text (received {value!r} in row {row + 1})"
-    )
-
-
-MOST_NAMES = 8  # of classes, in a message
-
-
-def class_numbers(corpus: Corpus, labels: Labels) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Every row's class from 0, and the classes' names, where the labels are names.
-
-    Raises ``RequestError`` for a label that is missing or unknown.
-    """
-    texts = [_label_text(label) for label in labels]
-    names, first = corpus.class_names, corpus.first_label
-    if not names and corpus.is_users and not any(map(is_number, texts)):
-        names = tuple(sorted(set(texts) - {""}))
-    if names:
-        rule, known = f"one of {', '.join(names[:MOST_NAMES])}", {name: n for n, name in enumerate(names)}
-    elif corpus.num_classes is not None:
-        rule = f"whole numbers from {first} to {first + corpus.num_classes - 1}"
-        known = {str(first + number): number for number in range(corpus.num_classes)}
-    else:
-        rule = "whole numbers from 0, or names"
-        known = {text: int(text) for text in texts if text.isdecimal()}
-    for row, text in enumerate(texts):
-        if text not in known:
-            field = "workload.label_column" if corpus.is_users else "data"
-            received = f"{text!r} in row {row + 1}" if text else f"none in row {row + 1}: each has a label"
+def class_numbers(corpus: Corpus, labels: Labels) -> NDArray[np.int64]:
+    """Every row's class from 0; raises ``RequestError`` for a label that is missing or no class."""
+    first, numbers = corpus.first_label, list[int]()
+    end = math.inf if corpus.num_classes is None else first + corpus.num_classes
+    for row, label in enumerate(labels, 1):
+        text = str(int(label)) if isinstance(label, bool) else str(label).strip()
+        if not text.isdecimal() or not first <= int(text) < end:
+            rule = f"whole numbers from {first}" + (f" to {end - 1}" if end < math.inf else "")
             where = f"{corpus.label_column} of {corpus.files[0]}"
-            raise RequestError(f"{field}: {where}: {rule} (received {received})")
-    return np.array([known[text] for text in texts], dtype=np.int64), names
-
-
-def _label_text(label: Any) -> str:
-    """A label as text, whatever a file has it as; empty where there is none."""
-    if label is None or (isinstance(label, float) and math.isnan(label)):
-        return ""
-    return str(int(label)) if isinstance(label, bool) else str(label).strip()
+            raise RequestError(f"data: {where}: {rule} (received {label!r} in row {row})")
+        numbers.append(int(text) - first)
+    return np.array(numbers, dtype=np.int64)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from raybench.errors import RequestError
 
 
-def candidate_folders(data: Path | None, *names: str) -> list[Path]:
-    """Where a data set of one of these names may lie: ``data`` itself, and its folders of that name."""
-    return [] if data is None else [data, *(data / name for name in names)]
+def candidate_folders(data: Path | None, name: str) -> list[Path]:
+    """Where a data set may lie: the folder of its name in ``data``, then ``data``, which may hold others."""
+    return [] if data is None else [data / name, data]
 
 
 def file_stats(files: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:

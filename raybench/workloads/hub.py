@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 T = TypeVar("T")
+for _library in ("HF_HUB", "HF_DATASETS"):  # read when it is imported; transformers goes by the hub's
+    os.environ.setdefault(f"{_library}_DISABLE_PROGRESS_BARS", "1")
 
 
 def local(name: str, data: Path | None) -> Path | None:
@@ -87,12 +88,11 @@ def requirement(what: str, name: str, data: Path | None, options: str = "") -> s
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """No log line or warning of the hub's libraries that are imported by now; nor bars, from now on."""
+    """No log line or warning of the hub's libraries that are imported by now."""
     loggers = [logging.getLogger(name) for name in ("transformers", "datasets", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    _hide_bars()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -100,17 +100,6 @@ def quietly() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _hide_bars() -> None:
-    hide = {
-        "huggingface_hub.utils": "disable_progress_bars",
-        "datasets.utils": "disable_progress_bars",
-        "transformers.utils.logging": "disable_progress_bar",
-    }
-    for module, function in hide.items():
-        if module in sys.modules:
-            getattr(sys.modules[module], function)()
 
 
 def no_fork_warning() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ class PublishedImages:
     torchvision: str  # its class there
     place: str  # of its files, below the folder that the class is given
     files: tuple[str, ...]
-    folders: tuple[str, ...]  # of its own, under --data
+    folder: str  # of its own, under --data
     archives: tuple[str, ...] = ()
 
     def array_folder(self, data: Path | None) -> Path:
@@ -70,12 +69,11 @@ class PublishedImages:
         raise self._missing(data, why)
 
     def _find(self, data: Path | None) -> tuple[Path, ...] | None:
-        for folder in candidate_folders(data, *self.folders):
-            for place in (folder / self.place, folder):
-                packed = (place / f"{name}.gz" for name in self.files)
-                files = [gz if gz.is_file() else gz.with_suffix("") for gz in packed]
-                if files[0].is_file():
-                    return tuple(files)
+        for folder in candidate_folders(data, self.folder):
+            packed = (folder / self.place / f"{name}.gz" for name in self.files)
+            files = [gz if gz.is_file() else gz.with_suffix("") for gz in packed]
+            if files[0].is_file():
+                return tuple(files)
             for archive in (folder / name for name in self.archives):
                 if archive.is_file():
                     return (archive,)
@@ -92,7 +90,12 @@ class PublishedImages:
             place.mkdir(parents=True)
             try:
                 for file in files:
-                    self._lay_out(file, place)
+                    if file.name in self.archives:
+                        shutil.unpack_archive(file, root, filter="data")
+                    elif file.suffix == ".gz":
+                        (place / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+                    else:
+                        (place / file.name).symlink_to(file.absolute())
                 halves = {name: self._class()(root, train=name == "train") for name in HALVES}
                 for name, half in halves.items():
                     images, labels = (np.asarray(each, dtype=np.uint8) for each in (half.data, half.targets))
@@ -103,20 +106,6 @@ class PublishedImages:
                     np.save(folder / f"{name}_labels.npy", labels)
             except Exception as error:  # whatever bytes that are no image may lead to
                 raise damaged(files[0] if len(files) == 1 else files[0].parent, first_line(error)) from error
-
-    def _lay_out(self, file: Path, place: Path) -> None:
-        """Put what a file has where torchvision looks for it."""
-        if file.name in self.archives:
-            with tarfile.open(file) as archive:
-                for member in archive:
-                    name, content = Path(member.name).name, archive.extractfile(member)
-                    if name in self.files and content is not None:
-                        (place / name).write_bytes(content.read())
-        elif file.suffix == ".gz":
-            with gzip.open(file) as packed, (place / file.stem).open("wb") as plain:
-                shutil.copyfileobj(packed, plain)
-        else:
-            (place / file.name).symlink_to(file.absolute())
 
     def _missing(self, data: Path | None, why: str) -> RequestError:
         where = "DIR" if data is None else str(data)
@@ -140,8 +129,8 @@ PUBLISHED_IMAGES = {
         torchvision="CIFAR10",
         place="cifar-10-batches-py",
         files=(*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta"),
-        folders=("cifar10", "cifar-10", "CIFAR10"),
-        archives=("cifar-10-python.tar.gz", "cifar-10-batches-py.tar.gz", "cifar-10-batches-py.tar.xz"),
+        folder="cifar10",
+        archives=("cifar-10-python.tar.gz", "cifar-10-batches-py.tar.xz"),
     ),
     "fashion_mnist": PublishedImages(
         num_classes=10,
@@ -155,7 +144,7 @@ PUBLISHED_IMAGES = {
         files=tuple(
             f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
         ),
-        folders=("fashion_mnist", "fashion-mnist"),
+        folder="fashion_mnist",
     ),
 }
 

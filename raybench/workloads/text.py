@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ class Text:
             return PUBLISHED_TEXTS[spec.data_set].num_classes
         if spec.input == "synthetic":
             return CLASSES_OF_UNREAD_FILES
-        return tokenizers.classes_of(self._token_folder("train"))[0]
+        return tokenizers.classes_of(self._token_folder("train"))
 
     @property
     def collate(self) -> Padding:
@@ -79,7 +78,7 @@ class Text:
         """
         if split not in self._datasets:
             folder = self._token_folder(split)
-            needed, classes = tokenizers.classes_of(folder)[0], self.num_classes
+            needed, classes = tokenizers.classes_of(folder), self.num_classes
             if needed > classes:
                 raise RequestError(
                     f"workload.num_classes: at least the {needed} of the data set (received {classes})"
@@ -114,10 +113,6 @@ class Text:
     def _token_folder(self, split: str) -> Path:
         spec, data = self._spec, self._data
         corpus = corpora.find(spec, data, split)
-        if (
-            spec.data_set not in PUBLISHED_TEXTS and split != "train"
-        ):  # classes have the training set's numbers
-            corpus = replace(corpus, class_names=tokenizers.classes_of(self._token_folder("train"))[1])
         return tokenizers.tokenize_texts(corpus, self._tokenizer(), spec.sequence_length)
 
     def _tokenizer(self) -> Tokenizer:

@@ -180,8 +180,8 @@ def tokenize_texts(corpus: Corpus, tokenizer: Tokenizer, length: int) -> Path:
         lengths += map(len, encoded)
         ids.append(_flat(encoded))
         labels += raw_labels
-    classes, names = class_numbers(corpus, labels)
-    about = {"num_classes": len(names) or corpus.num_classes or int(classes.max()) + 1, "names": names}
+    classes = class_numbers(corpus, labels)
+    about = {"num_classes": corpus.num_classes or int(classes.max()) + 1}
 
     def write(new: Path) -> None:
         np.save(new / "ids.npy", np.concatenate(ids))
@@ -192,10 +192,9 @@ def tokenize_texts(corpus: Corpus, tokenizer: Tokenizer, length: int) -> Path:
     return data_files.store(name, write)
 
 
-def classes_of(folder: Path) -> tuple[int, tuple[str, ...]]:
-    """The number of classes of what ``tokenize_texts`` made, and their names, where they have any."""
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    return about["num_classes"], tuple(about["names"])
+def classes_of(folder: Path) -> int:
+    """The number of classes of what ``tokenize_texts`` made."""
+    return int(json.loads((folder / "about.json").read_text(encoding="utf-8"))["num_classes"])
 
 
 def tokenize_stream(corpus: Corpus, tokenizer: Tokenizer) -> Path:

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import raybench
 from raybench.errors import CODE_FAILS, RaybenchError, RequestError, printable, text_of
-from raybench.spec.plural import plural
 
-MOST_FRAMES = 4  # of the user's own code, the innermost first
 LONGEST_FRAME = 160  # characters
-PYTHON = "Python"
-_PACKAGES = ("site-packages", "dist-packages")
+_PACKAGES = {"site-packages", "dist-packages"}
 _OWN_PACKAGE = str(Path(raybench.__file__).parent)
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
@@ -29,62 +26,41 @@ def fails_in_words(what: str, more: str = "") -> Iterator[None]:
     except RaybenchError:
         raise
     except CODE_FAILS as error:
-        text, line = text_of(error), line_of(error)
+        text, line = text_of(error), _line_of(error)
         reported = (f": {text}" if text else "") + (f" ({line})" if line else "")
         raise RequestError(f"{what} raised {type(error).__name__}{reported}{more}") from error
 
 
-def frames_of(error: BaseException) -> tuple[str, ...]:
-    """Printable lines, as ``model.py:31, in loss: return cross_entropy(...)``; empty without a traceback.
+def frame_of(error: BaseException) -> str:
+    """The innermost frame of the user's own code, as ``model.py:31, in loss: return cross_entropy(...)``.
 
-    The innermost frame of the user's own code first, then those that called it, then in one line where below
-    them it was raised, with how many frames of which packages lie between. Where no frame is the user's
-    own, the innermost of all.
+    The innermost of all where none is the user's own; empty without a traceback.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [place for place, frame in enumerate(frames) if not package_of(frame.filename)]
+    own = [frame for frame in frames if is_own(frame.filename)] or frames
     if not own:
-        return tuple(_words(frame) for frame in reversed(frames[-MOST_FRAMES:]))
-    lines = [_words(frames[place]) for place in reversed(own[-MOST_FRAMES:])]
-    below = frames[own[-1] + 1 :]
-    if below:
-        number = plural(len(below), "frame")
-        names = dict.fromkeys(package_of(frame.filename) for frame in below)
-        lines.append(printable(f"... {number} of {', '.join(names)} below it: {_place(below[-1])}"))
-    return tuple(lines)
+        return ""
+    frame = own[-1]
+    code = f": {frame.line}" if frame.line else ""
+    return printable(f"{_short(frame.filename)}:{frame.lineno}, in {frame.name}{code}", LONGEST_FRAME)
 
 
-def line_of(error: BaseException) -> str:
+def _line_of(error: BaseException) -> str:
     """The innermost line of the user's own code, as ``train.py, line 3``; empty where there is none.
 
     Empty for a fault of syntax too: Python's words for it name the line.
     """
     if isinstance(error, SyntaxError):
         return ""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not package_of(frame.filename)]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
     return printable(f"{_short(own[-1].filename)}, line {own[-1].lineno}") if own else ""
 
 
-def package_of(filename: str) -> str:
-    """Whose code a file is: a package's name, or Python's own; empty: the user's."""
-    if filename.startswith("<"):  # made while it ran
-        return PYTHON
-    parts = Path(filename).parts
-    for folder in _PACKAGES:
-        if folder in parts[:-1]:
-            return parts[len(parts) - parts[::-1].index(folder)].removesuffix(".py")
-    if Path(filename).is_relative_to(_OWN_PACKAGE):
-        return "raybench"
-    return PYTHON if Path(filename).is_relative_to(_STANDARD_LIBRARY) else ""
-
-
-def _words(frame: traceback.FrameSummary) -> str:
-    code = f": {frame.line}" if frame.line else ""
-    return printable(f"{_place(frame)}{code}", LONGEST_FRAME)
-
-
-def _place(frame: traceback.FrameSummary) -> str:
-    return f"{_short(frame.filename)}:{frame.lineno}, in {frame.name}"
+def is_own(filename: str) -> bool:
+    """Whether a file is the user's own code: no package's that is installed, and not Python's."""
+    if filename.startswith("<") or _PACKAGES & {*Path(filename).parts[:-1]}:  # <: made while it ran
+        return False
+    return not any(Path(filename).is_relative_to(folder) for folder in (_OWN_PACKAGE, _STANDARD_LIBRARY))
 
 
 def _short(filename: str) -> str:

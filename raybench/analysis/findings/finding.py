@@ -188,7 +188,7 @@ class Finding:
     change: Mapping[str, KnobValue] | None = None
     predicted: Estimate | None = None  # a ratio; never there without a change
     command: str = ""  # that takes the next step, as it is typed
-    frames: tuple[str, ...] = ()  # of a crash: where in the code it arose, the user's own first
+    frame: str = ""  # of a crash: where in the code it arose
 
     @property
     def wins_s(self) -> float:

@@ -42,16 +42,14 @@ def command_to_go_on(results: Facts, goes_on: str, *also: State) -> str:
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[\d,]*\d")  # addresses, shapes, ranks, bytes
 
 
-def failure_key(state: str, reason: str | None, frames: Sequence[str]) -> Hashable:
-    """The same for two failures of one cause: what was raised, and where; numbers in the words may differ."""
-    return state, _VARYING.sub("#", reason or ""), tuple(frames[:1])
-
-
 def alike(failed: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
-    """The failed records of each cause together, in the order in which the causes came."""
+    """The failed records of each cause together, in the order in which the causes came.
+
+    One cause: what was raised, and where; numbers in the words may differ.
+    """
     groups: dict[Hashable, list[TrialRecord]] = {}
     for record in failed:
-        key = failure_key(record.state, record.reason, record.frames)
+        key = record.state, _VARYING.sub("#", record.reason or ""), record.frame
         groups.setdefault(key, []).append(record)
     return list(groups.values())
 
@@ -90,7 +88,7 @@ def _failed(results: Facts, goes_on: str, state: State, group: Sequence[TrialRec
         reason=FAILED[state],
         named=named,
         command="" if state == "invalid" else command_to_go_on(results, goes_on, state),
-        frames=first.frames,
+        frame=first.frame,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raybench.analysis.cost import CostPoint
+from raybench.analysis.cost import RUNS, CostPoint
 from raybench.analysis.labels import devices_of
 from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
@@ -35,13 +35,12 @@ def cost_table(results: StudyResults) -> Table:
 
 def _columns(results: StudyResults) -> list[Column[CostPoint]]:
     """Money takes the place of device time where the study has a price; energy where it was measured."""
-    runs = results.study.cost.runs
-    saved = f"saved in 1 and {runs} runs" if runs > 1 else "saved in a run"
+    saved = f"saved in 1 and {RUNS} runs"
 
     def of_runs(total: Estimate, words: Callable[[Estimate], str]) -> str:
         """Of one run, and of all with the interval."""
-        one = total.value / runs
-        return f"{words(Estimate(one, one, one, total.n))}, {words(total)}" if runs > 1 else words(total)
+        one = total.value / RUNS
+        return f"{words(Estimate(one, one, one, total.n))}, {words(total)}"
 
     device_time = Column[CostPoint]("device-time", lambda each: plain_lasting(each.cost.device_s), right=True)
     money = Column[CostPoint]("cost", lambda each: known(each.cost.money, interval), right=True)

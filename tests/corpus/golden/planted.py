@@ -34,7 +34,7 @@ GIB = 2**30
 NOISE = Noise(block=0.01, step=0.005)
 KNOBS = {"batch_size": [128, 32, 512], "bucket_cap_mb": ["default", 1, 25]}
 MEASURE = {"half_width": 0.03, "max_seconds": 4}
-PRICES = {"price_per_device_hour": 1.5, "runs": 20}
+PRICES = {"price_per_device_hour": 1.5}
 REAL = {"name": "vision", "input": "real"}
 
 

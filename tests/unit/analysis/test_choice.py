@@ -76,7 +76,6 @@ def test_what_cannot_matter_on_one_device_makes_no_difference_to_the_default() -
 def test_the_target_is_as_the_study_says_else_the_largest() -> None:
     listed = {"world_sizes": [4, 1, 2]}
     assert choice.target_world_size(study(scaling=listed), [8]) == 4
-    assert choice.target_world_size(study(scaling={**listed, "target_world_size": 2}), [8]) == 2
     assert choice.target_world_size(study(), [1, 8, 2]) == 8
     assert choice.target_world_size(study(), []) == 1
 

@@ -8,6 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import (
+    RUNS,
     costs,
     run_of,
 )
@@ -21,7 +22,7 @@ REAL = {"name": "vision", "input": "real"}
 
 
 def test_costs_of_one_and_two_devices() -> None:
-    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": 1.5, "runs": 4})
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": 1.5})
     one, two = costs(found, run_of(50_000, 10), None)
     assert one.cost.device_s.value == pytest.approx(500_000 / 3200)
     assert two.cost.time_s.value == pytest.approx(500_000 / 5120)
@@ -31,9 +32,9 @@ def test_costs_of_one_and_two_devices() -> None:
     assert two.device_time_ratio is not None
     assert two.device_time_ratio.value == pytest.approx(1.25)
     assert two.saved_s is not None
-    assert two.saved_s.value == pytest.approx(4 * (500_000 / 3200 - 500_000 / 5120))
+    assert two.saved_s.value == pytest.approx(10 * (500_000 / 3200 - 500_000 / 5120))
     assert two.saved_money is not None
-    assert two.saved_money.value == pytest.approx(4 * 1.5 / 3600 * (500_000 / 3200 - 2 * 500_000 / 5120))
+    assert two.saved_money.value == pytest.approx(10 * 1.5 / 3600 * (500_000 / 3200 - 2 * 500_000 / 5120))
     assert one.device_time_ratio is one.saved_s is None
 
 
@@ -93,7 +94,7 @@ def test_real_input_without_training_has_an_epoch_but_no_run() -> None:
     several = found.costs[-1]
     assert several.speedup is not None
     assert several.saved_s is not None
-    saved_s = several.cost.time_s.value * (several.speedup.value - 1) * spec.cost.runs
+    saved_s = several.cost.time_s.value * (several.speedup.value - 1) * RUNS
     assert several.saved_s.value == pytest.approx(saved_s)
 
 
@@ -140,6 +141,6 @@ def test_costs_are_of_mean_steps_and_agree_with_what_is_saved() -> None:
     assert two.device_time_ratio is not None
     assert two.device_time_ratio.value == pytest.approx(2 * two_s / one_s)
     assert two.saved_s is not None
-    assert two.saved_s.value == pytest.approx(spec.cost.runs * (one_s - two_s))
+    assert two.saved_s.value == pytest.approx(RUNS * (one_s - two_s))
     rows = [(row.step_time_s, row.mean_step_time_s) for row in found.summaries]
     assert rows == [pytest.approx((0.01, 0.01)), pytest.approx((0.0125, 0.0125 * 1.1))]

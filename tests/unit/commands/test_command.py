@@ -185,8 +185,7 @@ def test_a_vision_study_without_its_data(tmp_path):
 def results(tmp_path) -> Path:
     """An unfinished study of this machine, to resume."""
     study = load_study(write(tmp_path / "tiny.toml", TINY))
-    sizes = {"world_sizes": (1,), "target_world_size": 1}
-    study = study.model_copy(update={"scaling": study.scaling.model_copy(update=sizes)})
+    study = study.model_copy(update={"scaling": study.scaling.model_copy(update={"world_sizes": (1,)})})
     path = tmp_path / "results"
     ResultsDirectory.create(path, study, environments.capture()).close()
     return path
@@ -416,7 +415,7 @@ def measured(tmp_path_factory) -> Path:
                 "precision": ["fp32", "bf16"],
             },
             "search": {"method": "optuna", "trials": 6},
-            "scaling": {"world_sizes": [1, 2], "target_world_size": 2},
+            "scaling": {"world_sizes": [1, 2]},
         }
     )
     path = tmp_path_factory.mktemp("measured") / "results"

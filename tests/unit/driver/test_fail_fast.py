@@ -22,7 +22,7 @@ from tests.unit.studies import study
 
 KNOBS = {"batch_size": [512, 32, 128], "bucket_cap_mb": ["default", 1], "precision": ["fp32", "bf16"]}
 METHODS = [{"method": "grid"}, {"method": "optuna", "trials": 9}]
-WHERE = ("own_model.py:29, in loss: return self.head(outputs).loss",)
+WHERE = "own_model.py:29, in loss: return self.head(outputs).loss"
 BUG = "rank 0: AttributeError: no loss"
 Fails = Callable[[TrialRequest], bool]
 
@@ -37,7 +37,7 @@ class Failing(FakeRunner):
     def run(self, request: TrialRequest, on_progress: Callable[[Progress], None]) -> Outcome:
         self.fail = (lambda _: (self._state, BUG)) if self._fails(request) else None
         outcome = super().run(request, on_progress)
-        return replace(outcome, frames=WHERE) if self.fail else outcome
+        return replace(outcome, frame=WHERE) if self.fail else outcome
 
 
 def planned(**fields: object) -> Plan:
@@ -63,7 +63,7 @@ def test_its_diagnosis_is_the_error_the_place_and_the_command() -> None:
     (found,) = analyse(plan.study, store.records).diagnosis
     assert (found.name, found.reason) == (FindingName.FAILED, Reason.CRASHED)
     assert found.severity == "problem"
-    assert found.frames == WHERE
+    assert found.frame == WHERE
     assert found.command.endswith("--retry crashed")
 
 

@@ -250,18 +250,6 @@ def test_one_device_only():
     assert again.requests == []
 
 
-def test_what_was_found_on_one_device_is_measured_on_several():
-    knobs = {"batch_size": [32, 64], "bucket_cap_mb": [25, 1]}
-    plan = planned(2, knobs=knobs, search=SEARCH, scaling={"target_world_size": 1})
-    runner = FakeRunner(lambda config, setting: StepCosts(plain_s=0.010, exposed_s=0.002))
-    _, store, _ = run(plan, runner)
-    curve = [each.config for each in asked_of(store, "scaling")]
-    winner = {
-        (c.world_size, c.setting.strategy, c.setting.bucket_cap_mb) for c in curve if c.batch_size == 64
-    }
-    assert winner == {(1, "single", "default"), (2, "ddp", 25)}
-
-
 def test_strong_scaling():
     plan = planned(4, scaling={"mode": "strong"}, knobs={"batch_size": [512, 64]})
     _, store, _ = run(plan)

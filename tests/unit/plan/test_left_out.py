@@ -68,8 +68,8 @@ def test_what_cannot_be_told_is_said() -> None:
     spec = study(knobs={"batch_size": [64]}, search={"method": "grid"})
     records = grid(spec, [1, 2])[0]
     faulty = spec.model_copy(
-        update={"scaling": spec.scaling.model_copy(update={"target_world_size": 3, "world_sizes": (1, 2)})}
+        update={"scaling": spec.scaling.model_copy(update={"mode": "strong", "world_sizes": (1, 3)})}
     )
     (note,) = left_out(faulty, records)
     assert note.kind is NoteKind.NOT_PLANNED
-    assert "target_world_size" in note.reason
+    assert "strong scaling" in note.reason

@@ -63,20 +63,9 @@ def test_all_is_the_powers_of_two_and_every_device(devices, expected):
     assert plan(devices).target == devices
 
 
-def test_listed_sizes_are_ascending_and_the_target_is_the_largest_unless_named():
+def test_listed_sizes_are_ascending_and_the_target_is_the_largest():
     assert plan(scaling={"world_sizes": [4, 1, 2]}).world_sizes == (1, 2, 4)
     assert plan(scaling={"world_sizes": [4, 1, 2]}).target == 4
-    named = plan(scaling={"world_sizes": [4, 1, 2], "target_world_size": 2})
-    assert named.target == 2
-    assert named.search(named.default()).config.world_size == 2
-    assert named.group_size == 4
-
-
-def test_a_target_that_is_no_world_size_of_this_machine_is_refused():
-    line = refused(4, scaling={"target_world_size": 3})
-    assert "scaling.target_world_size" in line
-    assert "[1, 2, 4]" in line
-    assert "received 3" in line
 
 
 def test_more_workers_than_devices_are_refused_with_what_there_is():
@@ -350,9 +339,9 @@ def test_strong_scaling_has_the_base_at_the_global_batch_too():
 
 
 def test_the_default_is_the_anchor_of_other_settings_at_the_target():
-    planned = plan(4, knobs={"batch_size": [64, 128]}, scaling={"target_world_size": 2})
+    planned = plan(4, knobs={"batch_size": [64, 128]})
     default, other = planned.suggestions()
-    assert [each.config.world_size for each in planned.curve(other)] == [2, 4, 1]
+    assert [each.config.world_size for each in planned.curve(other)] == [4, 2, 1]
     assert [each.anchor for each in planned.curve(other)] == [default.setting, None, None]
     assert [each.anchor for each in planned.curve(default)] == [None] * 3
 

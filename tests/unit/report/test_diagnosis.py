@@ -51,8 +51,8 @@ def test_a_study_that_tells_nothing_still_has_a_diagnosis() -> None:
 def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path: Path) -> None:
     spec = study(knobs={"batch_size": [32, 64]}, search={"method": "grid"})
     asked_of = [asked(spec, "scaling", Setting(batch_size=batch), 2) for batch in (32, 64)]
-    where = ("own.py:7, in loss: return self.head(x)", "... 2 frames of torch below it: torch/a.py:1, in b")
-    told = {"reason": "rank 0: AttributeError: no 'head'", "frames": where}
+    where = "own.py:7, in loss: return self.head(x)"
+    told = {"reason": "rank 0: AttributeError: no 'head'", "frame": where}
     records = [failed(each, "crashed").model_copy(update=told) for each in asked_of]
     command = "python -m raybench.study scaling --resume --output mine"
     results = analyse(spec, records, around=Around(goes_on=command))
@@ -66,12 +66,12 @@ def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path
         text = html.unescape((tmp_path / "report" / name).read_text()).replace("\\", "")
         assert "steady" not in text
         assert "1 more trial crashed: rank 0: AttributeError: no 'head'" in text, name
-        assert text.index(where[0]) < text.index(where[1])
+        assert where in text
         assert f"{command} --retry crashed<" in text or f"`{command} --retry crashed`" in text
         assert "17 of 18 trials of the curves" in text
     shown = io.StringIO()
     print_summary(results, Console(file=shown, width=80))
     lines = shown.getvalue().splitlines()
     assert f"    {command} --retry crashed" in lines  # whole: it is copied
-    assert f"    {where[0]}" in lines
+    assert f"    {where}" in lines
     assert any(line.startswith("not reached: 17 of 18 trials") for line in lines)

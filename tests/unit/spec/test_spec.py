@@ -180,4 +180,4 @@ def test_its_toml_has_every_default():
     text = to_toml(Study(**MLP))
     assert "hidden_dim = 1024" in text
     assert "max_seconds = 20.0" in text
-    assert "[cost]\nruns = 10\n" in text
+    assert '[resources]\ndevice = "auto"\n' in text

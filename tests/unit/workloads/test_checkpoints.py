@@ -36,7 +36,7 @@ def checkpoints(tmp_path):
         DistilBertForMaskedLM(config).save_pretrained(tmp_path / "base")
         BertConfig().save_pretrained(tmp_path / "other")
     for split in ("train", "test"):
-        (tmp_path / f"{split}.csv").write_text("text,label\nstocks fall,0\nteam wins,3\n")
+        (tmp_path / f"{split}.csv").write_text("stocks fall,0\nteam wins,3\n")
     corpus = corpora.find(TextSpec(name="text", input="real"), tmp_path, "train")
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.trained(corpus, 200).fast, pad_token="[PAD]", sep_token="[SEP]"

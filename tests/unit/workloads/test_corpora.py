@@ -16,7 +16,6 @@ from tests.unit.workloads.refusals import refusal
 
 OFFICIAL = '"3","Wall St. Bears","Short-sellers, ""ultra-cynics"""\n"1","NA","null and 5"\n'
 READ = (['Wall St. Bears Short-sellers, "ultra-cynics"', "NA null and 5"], [2, 0])
-PLAIN = "text,label\nWall St. Bears,2\nnull,0\n"
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +44,7 @@ def read(fields, data, split="train"):
     """All texts and classes of a corpus."""
     corpus = corpora.find(spec(**fields), data, split)
     parts = list(row_batches(corpus))
-    numbers, _ = class_numbers(corpus, [label for _, labels in parts for label in labels])
+    numbers = class_numbers(corpus, [label for _, labels in parts for label in labels])
     return [text for texts, _ in parts for text in texts], numbers.tolist()
 
 
@@ -54,8 +53,6 @@ def read(fields, data, split="train"):
     ("file", "content", "expected"),
     [
         ("train.csv", OFFICIAL, READ),
-        ("train.csv", "Class Index,Title,Description\n" + OFFICIAL, READ),
-        ("train.csv", PLAIN, (["Wall St. Bears", "null"], [2, 0])),
         ("train_subset_5k.csv", '"Wall St., Bears",2\nnull,0\n', (["Wall St., Bears", "null"], [2, 0])),
         ("train.parquet", {"text": ["a b"], "label": [3]}, (["a b"], [3])),
         ("data/train-00000-of-00001.parquet", {"label": [1], "text": ["a"]}, (["a"], [1])),
@@ -117,60 +114,26 @@ def test_the_real_data_is_what_it_should_be(data_dir):
 
 
 def own(**fields):
-    return {"data_set": "files", "train_file": "mine.csv", "test_file": "test.csv"} | fields
-
-
-def test_files_of_ones_own(tmp_path):
-    write(tmp_path / "mine.csv", "id,title,body,kind\n1,A,one,sport\n2,B,two,art\n")
-    fields = own(text_columns=["title", "body"], label_column="kind")
-    assert read(fields, tmp_path) == (["A one", "B two"], [1, 0])  # names in their order
-    write(tmp_path / "mine.parquet", {"text": ["x", "y"], "label": [True, False]})
-    assert read(own(train_file=str(tmp_path / "mine.parquet")), None) == (["x", "y"], [1, 0])
-    without_labels = CausalLMSpec(
-        name="causal_lm", data_set="files", train_file="mine.csv", text_columns="body"
-    )
-    assert list(row_batches(corpora.find(without_labels, tmp_path, "train"))) == [(["one", "two"], [])]
-
-
-def test_the_classes_of_a_test_are_those_of_the_training(tmp_path):
-    write(tmp_path / "mine.csv", "text,label\na,b\nb,d\n")
-    write(tmp_path / "test.csv", "text,label\na,d\n")
-    from raybench.workloads.text import Text
-
-    made = Text(spec(**own(vocab_size=100)), tmp_path)
-    assert made.num_classes == 2
-    assert made.dataset("test")[0][1] == 1
-    write(tmp_path / "test.csv", "text,label\na,d\nb,sport\n")
-    said = refusal(lambda: Text(spec(**own(vocab_size=100)), tmp_path).dataset("test"))
-    assert said.startswith("workload.label_column: label of ")
-    assert said.endswith("one of b, d (received 'sport' in row 2)")
-    write(tmp_path / "three.csv", "text,label\na,b\nb,d\nc,e\n")
-    three = spec(**own(train_file="three.csv", num_classes=2))
-    assert refusal(lambda: check(three, str(tmp_path))) == (
-        "workload.num_classes: at least the 3 of the data set (received 2)"
-    )
+    return {"data_set": "mine"} | fields
 
 
 @pytest.mark.parametrize(
     ("content", "fields", "words"),
     [
-        ("text,label\na,0\n", {"text_columns": ["body"]}, ["workload.text_columns: a column of ", "text, label (received 'body')"]),
-        ("text,label\na,0\n", {"label_column": "y"}, ["workload.label_column: a column of ", "(received 'y')"]),
-        ("text,label\na,0\nb,\n", {}, ["workload.label_column: ", "whole numbers from 0, or names (received none in row 2: each has a label)"]),
-        ("text,label\na,0\nb,-1\n", {}, ["workload.label_column: ", "whole numbers from 0, or names (received '-1' in row 2)"]),
-        ("text,label\na,0\nb,7\n", {"num_classes": 3}, ["workload.label_column: ", "from 0 to 2 (received '7' in row 2)"]),
-        ("", {}, ["data: ", "(received an empty file)"]),
-        ("text,label\n", {}, ["data: ", "rows after the header line (received none)"]),
-        ("text,label\n12,0\n3.5,1\n", {}, ["workload.text_columns: text of ", "mine.csv holds text (received '12' in row 1)"]),
-        (b"text,label\n\xff\xfe,0\n", {}, ["data: ", "mine.csv is damaged: 'utf-8' codec"]),
-        ("text,label\na,0\n", {"train_file": "none.csv"}, ["workload.train_file: a file that is there", "none.csv)"]),
-        ("text,label\na,0\n", {"train_file": "mine.txt"}, ["workload.train_file: a .csv or .parquet file (received 'mine.txt')"]),
-        ("text,label\na,0\n", {"train_file": None}, ["workload.train_file: ", "(received nothing)"]),
+        ("text,label\na,0\n", {"text_columns": ["body", "text"]}, ["workload.text_columns: a column of mine: text (received 'body')"]),
+        ("text,label\na,0\n", {"label_column": "y"}, ["workload.label_column: a column of mine: text, label (received 'y')"]),
+        ("text,label\na,0\nb,-2\n", {}, ["data: label of ", "whole numbers from 0 (received -2 in row 2)"]),
+        ("text,label\na,0\nb,7\n", {"num_classes": 3}, ["workload.num_classes: at least the 8 of the data set (received 3)"]),
+        ("", {}, ["workload.data_set: ", "(received 'mine': "]),
+        ("text,label\n", {}, ["workload.data_set: ", "corresponds to no data"]),
+        ("text,label\na,b\n", {}, ["data: label of ", "whole numbers from 0 (received 'b' in row 1)"]),
+        ("text,label\n12,0\n3.5,1\n", {}, ["data: text of ", "holds text (received 12.0 in row 1)"]),
+        (b"text,label\n\xff\xfe,0\n", {}, ["workload.data_set: ", "(received 'mine': "]),
         ("text,label\na,0\n", {"samples": 2}, ["workload.samples: at most the 1 samples there are (received 2)"]),
     ],
 )  # fmt: skip
-def test_wrong_files_are_answered_in_a_line(tmp_path, content, fields, words):
-    write(tmp_path / "mine.csv", content)
+def test_wrong_files_are_answered_in_a_line(tmp_path, hub_cache, content, fields, words):
+    write(tmp_path / "mine" / "train.csv", content)
     said = refusal(lambda: check(spec(**own(**fields)), str(tmp_path)))
     assert said.startswith(words[0])
     assert all(word in said for word in words)
@@ -179,14 +142,14 @@ def test_wrong_files_are_answered_in_a_line(tmp_path, content, fields, words):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "(received an empty file)"),
+        (b"", "is damaged: "),
         (b"PAR1 and nothing", "is damaged: "),
         ({"text": ["a", None], "label": [0, 1]}, "holds text (received None in row 2)"),
         ({"text": [1, 2], "label": [0, 1]}, "holds text (received 1 in row 1)"),
-        ({"text": ["a"], "label": pa.array([None], pa.int64())}, "(received none in row 1: each has a label)"),
-        ({"text": ["a"], "label": [4]}, "whole numbers from 0 to 3 (received '4' in row 1)"),
+        ({"text": ["a"], "label": pa.array([None], pa.int64())}, "(received None in row 1)"),
+        ({"text": ["a"], "label": [4]}, "whole numbers from 0 to 3 (received 4 in row 1)"),
         ({"text": ["a"], "label": ["Sports"]}, "whole numbers from 0 to 3 (received 'Sports' in row 1)"),
-        ({"text": ["a"]}, "the columns text and label (label is missing)"),
+        ({"text": ["a"]}, "label"),
     ],
 )  # fmt: skip
 def test_wrong_parquet_files_are_answered_in_a_line(tmp_path, content, words):
@@ -207,6 +170,8 @@ def test_a_parquet_file_that_breaks_off_inside_is_damaged(tmp_path):
 def test_other_columns_than_a_published_data_sets_are_refused(tmp_path):
     write(tmp_path / "train.csv", "a,b,c,d\n1,2,3,4\n")
     assert "received 4 columns, 'a,b,c,d'" in refusal(lambda: check(spec(), str(tmp_path)))
+    write(tmp_path / "train.csv", "")
+    assert "(received an empty file)" in refusal(lambda: check(spec(), str(tmp_path)))
     write(tmp_path / "train.csv", '"5","title","text"\n')
     assert "from 1 to 4 (received '5' in row 1)" in refusal(lambda: check(spec(), str(tmp_path)))
 
@@ -219,7 +184,7 @@ def hub_cache(tmp_path, monkeypatch):
     return tmp_path / "datasets"
 
 
-TRAIN = {"sentence": ["good", "bad"], "id": [1, 2], "label": ["up", "down"]}
+TRAIN = {"sentence": ["good", "bad"], "id": [1, 2], "label": [1, 0]}
 
 
 @pytest.mark.parametrize("how", ["parquet", "csv", "jsonl", "save_to_disk"])
@@ -228,7 +193,7 @@ def test_any_directory_that_datasets_loads(tmp_path, hub_cache, how):
 
     splits = datasets.DatasetDict(
         train=datasets.Dataset.from_dict(TRAIN),
-        test=datasets.Dataset.from_dict({"sentence": ["worse"], "id": [3], "label": ["down"]}),
+        test=datasets.Dataset.from_dict({"sentence": ["worse"], "id": [3], "label": [0]}),
     )
     folder = tmp_path / "org" / "name"
     if how == "save_to_disk":

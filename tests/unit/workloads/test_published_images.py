@@ -84,7 +84,7 @@ def message(data_set, data):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("place", ["", "cifar10", "cifar-10"])
+@pytest.mark.parametrize("place", ["", "cifar10"])
 @pytest.mark.parametrize(
     "form", ["cifar-10-batches-py", "cifar-10-python.tar.gz", "cifar-10-batches-py.tar.xz"]
 )
@@ -227,7 +227,7 @@ def test_what_data_does_not_have_is_downloaded_once(tmp_path, cache_folder, monk
     for data in (tmp_path, None):
         assert FASHION_MNIST.find(data)[0].is_relative_to(cache_folder / "downloads")
     assert downloads == [True]
-    mine = write_fashion_mnist(tmp_path / "fashion_mnist")
+    mine = write_fashion_mnist(tmp_path / "fashion_mnist" / RAW)
     assert FASHION_MNIST.find(tmp_path)[0].parent == mine
 
 

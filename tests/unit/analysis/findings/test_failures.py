@@ -32,7 +32,7 @@ def request(batch: int, size: int = 2):  # type: ignore[no-untyped-def]
 
 def crashed(batch: int, size: int = 2, line: int = 7) -> TrialRecord:
     record = failed(request(batch, size), "crashed", f"rank {size - 1}: ValueError: {batch:,} samples")
-    return record.model_copy(update={"frames": (f"own.py:{line}, in loss: raise", "own.py:1, in a: b()")})
+    return record.model_copy(update={"frame": f"own.py:{line}, in loss: raise"})
 
 
 def failures(*records: TrialRecord) -> list[Finding]:
@@ -50,13 +50,13 @@ def test_failures_of_one_cause_are_one_finding_whatever_their_numbers() -> None:
     assert evidence(found) == (
         "2 devices, batch 64 and 2 more trials crashed: rank 1: ValueError: 64 samples"
     )
-    assert found.frames[0] == "own.py:7, in loss: raise"
+    assert found.frame == "own.py:7, in loss: raise"
     assert found.command == f"{GOES_ON} --retry crashed"
 
 
 def test_another_place_is_another_cause() -> None:
     found = failures(*COMPLETE, crashed(64), crashed(128, line=9))
-    assert [each.frames[0][:8] for each in found] == ["own.py:7", "own.py:9"]
+    assert [each.frame[:8] for each in found] == ["own.py:7", "own.py:9"]
 
 
 @pytest.mark.parametrize("state", FAILED)

@@ -14,16 +14,16 @@ from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, tr
 @pytest.mark.parametrize(
     ("price", "headings"),
     [
-        (None, ["time", "device-time", "device-time over one's", "time saved in 1 and 4 runs"]),
-        (1.5, ["time", "cost", "time saved in 1 and 4 runs", "money saved in 1 and 4 runs"]),
+        (None, ["time", "device-time", "device-time over one's", "time saved in 1 and 10 runs"]),
+        (1.5, ["time", "cost", "time saved in 1 and 10 runs", "money saved in 1 and 10 runs"]),
     ],
 )
 def test_money_takes_the_place_of_device_time(price: float | None, headings: list[str]) -> None:
-    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": price, "runs": 4})
+    found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": price})
     shown = [column.heading for column in cost_table(found).columns]
     assert shown == ["devices", "setting", *headings]
-    place = headings.index("time saved in 1 and 4 runs") + 2
-    assert cost_table(found).rows[-1][place].startswith("117 s, 7.81 min [")  # of 312.5 s
+    place = headings.index("time saved in 1 and 10 runs") + 2
+    assert cost_table(found).rows[-1][place].startswith("117 s, 19.5 min [")  # of 312.5 s
 
 
 def test_a_study_of_ones_own_that_trains_has_the_costs_of_a_run() -> None:
