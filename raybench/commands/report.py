@@ -151,7 +151,7 @@ def analysed(
     notes = left_out(study, records, len(environment.every_node), winners)
     device = study.resources.device
     spreads = None if device == "auto" else shown(results, machine_of(environment, device))
-    missing = [left_out_words(results.study, each) for each in notes]
+    missing = [left_out_words(each) for each in notes]
     results = with_left_out(results, missing, goes_on)
     return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
 

@@ -245,9 +245,9 @@ class Session:
         return len(crashed) == len(curve)
 
     @contextmanager
-    def leaving_out_what_has_no_room(self, **of: Any) -> Iterator[None]:
-        """Inside, trials that do not fit on the nodes any more are left out; ``of``: fields of the note."""
+    def leaving_out_what_has_no_room(self) -> Iterator[None]:
+        """Inside, trials that do not fit on the nodes any more are left out."""
         try:
             yield
         except NoRoomError as lost:
-            self.note(NoteKind.NO_ROOM, reason=str(lost), **of)
+            self.note(NoteKind.NO_ROOM, reason=str(lost))

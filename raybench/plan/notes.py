@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
@@ -17,7 +17,6 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan, further_visits, searched
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
-from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study
 
 
@@ -35,9 +34,9 @@ class Stage(Enum):
 class NoteKind(Enum):
     """What there is to say."""
 
-    NOT_REACHED = auto()  # for want of time: ``number`` of ``total``, ``requests``, ``combinations``
+    NOT_REACHED = auto()  # for want of time: ``number``, or ``requests``, of ``total``
     NOT_PLANNED = auto()  # what was left out is not known: the study cannot be planned again (``reason``)
-    NO_ROOM = auto()  # nodes are gone (``reason``): ``requests`` or ``changes``, else the rest of the stage
+    NO_ROOM = auto()  # nodes are gone (``reason``): something of the stage was not measured
     ALL_FAIL = auto()  # the default has crashed wherever it was tried (``reason``), and nothing has completed
     NO_BATCH_FITS = auto()
     SPACE_EXHAUSTED = auto()  # ``number`` of ``total`` suggestions made: there are no others
@@ -55,8 +54,6 @@ class Note:
     number: int = 0
     total: int = 0
     requests: tuple[StudyRequest, ...] = ()
-    changes: tuple[Mapping[str, KnobValue], ...] = ()
-    combinations: tuple[Setting, ...] = ()  # of knobs that change memory
     reason: str = ""
 
 

@@ -44,10 +44,10 @@ def test_after_a_search_the_visits_of_default_and_winner_belong_to_it() -> None:
     assert left_out(plan.study, store.records, 1, winners) == []
     twice = [each for each in store.records if each.request.kind == "steps" and each.request.visit < 2]
     (note,) = left_out(plan.study, twice, 1, winners)
-    assert left_out_words(plan.study, note) == "4 of 9 further visits (visit 3: 4)"
+    assert left_out_words(note) == "4 of 9 further visits"
     searched = [each for each in store.records if each.request.role == "search"]
     curves, *_ = left_out(plan.study, searched, 1, winners)[1:]
-    assert left_out_words(plan.study, curves) == "2 of 2 trials of the curves (1 device: 1, 2 devices: 1)"
+    assert left_out_words(curves) == "2 of 2 trials of the curves"
 
 
 def test_world_sizes_that_were_not_reached_are_counted() -> None:
@@ -61,7 +61,7 @@ def test_world_sizes_that_were_not_reached_are_counted() -> None:
     records = run_all(FakeRunner(), [trial.request for trial in plan.trials()][1:])[0]
     (note,) = left_out(plan.study, records)
     assert [each.config.world_size for each in note.requests] == [4]
-    assert left_out_words(plan.study, note) == "1 of 3 trials of the curves (4 devices: 1)"
+    assert left_out_words(note) == "1 of 3 trials of the curves"
 
 
 def test_what_cannot_be_told_is_said() -> None:
