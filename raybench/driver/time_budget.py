@@ -357,7 +357,6 @@ class TimeEstimate:
     least_s: float
     most_s: float
     num_starts: int  # of worker groups; with ``own_processes`` one a trial
-    until_first_s: float  # at most, until the workers of the first trial have started
 
 
 def estimate(plan: Plan, trials: Sequence[StepsRequest], *, own_processes: bool = False) -> TimeEstimate:
@@ -371,7 +370,7 @@ def estimate(plan: Plan, trials: Sequence[StepsRequest], *, own_processes: bool 
         START_S[end] * starts + math.fsum(each_s[end] + _bounds(trial)[end] for trial in trials) + FINISH_S
         for end in (0, 1)
     )
-    return TimeEstimate(least_s, most_s, starts, START_S[1] + each_s[1])
+    return TimeEstimate(least_s, most_s, starts)
 
 
 def _bounds(request: StepsRequest) -> tuple[float, float]:
