@@ -48,8 +48,6 @@ WORDS = {
     NoteKind.NO_BATCH_FITS: "no batch fits, in no combination of the knobs: nothing else was measured",
     NoteKind.SPACE_EXHAUSTED: "{note.number} of {note.total} suggestions were made: no others differ from "
     "them and may fit",
-    NoteKind.NO_DIAGNOSIS: "nothing to verify: no trial on which a diagnosis could stand",
-    NoteKind.OVERSUBSCRIBED: "not verified: with more workers than cores nothing is recommended",
     NoteKind.NOTHING_PROPOSED: "nothing to verify: no finding proposes a change that was not tested yet",
 }
 

@@ -220,15 +220,9 @@ def _verifications(session: Session) -> list[StepsRequest]:
     """Those that can be tested and are not, by the worker group that they need."""
     base = resolve(session.ledger.study, session.ledger.records())
     headline = base.headline
-    if headline is None:
-        session.note(NoteKind.NO_DIAGNOSIS)
-        return []
-    if headline.config.oversubscribed:
-        session.note(NoteKind.OVERSUBSCRIBED)
-        return []
-    open_ = _not_tested(session, base)
-    if not open_:
+    if headline is None or headline.config.oversubscribed or not (open_ := _not_tested(session, base)):
         session.note(NoteKind.NOTHING_PROPOSED)
+        return []
     if session.budget.left_s is None:
         open_ = open_[:MOST_WITHOUT_BUDGET]
     plan = session.ledger.plan

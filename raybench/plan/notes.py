@@ -40,8 +40,6 @@ class NoteKind(Enum):
     ALL_FAIL = auto()  # the default has crashed wherever it was tried (``reason``), and nothing has completed
     NO_BATCH_FITS = auto()
     SPACE_EXHAUSTED = auto()  # ``number`` of ``total`` suggestions made: there are no others
-    NO_DIAGNOSIS = auto()  # nothing to verify
-    OVERSUBSCRIBED = auto()  # not verified
     NOTHING_PROPOSED = auto()  # nothing to verify
 
 
