@@ -54,13 +54,11 @@ WORDS = {
 
 def note_words(note: Note) -> str:
     """The sentence of a note."""
-    if note.kind in (NoteKind.NOT_REACHED, NoteKind.NOT_PLANNED):
+    if note.kind is NoteKind.NOT_REACHED:
         return f"not reached: {left_out_words(note)}"
     return WORDS[note.kind].format(note=note, stage=note.stage.name.lower().replace("_", " "))
 
 
 def left_out_words(note: Note) -> str:
     """What was not measured, counted: "5 of 18 trials of the curves"."""
-    if note.kind is NoteKind.NOT_PLANNED:
-        return f"not known: from its records the study cannot be planned again ({note.reason})"
     return f"{note.number or len(note.requests)} of {plural(note.total, *NOUNS[note.stage])}"

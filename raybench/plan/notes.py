@@ -9,7 +9,6 @@ from typing import Any
 
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
-from raybench.errors import RequestError
 from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import num_open
@@ -35,7 +34,6 @@ class NoteKind(Enum):
     """What there is to say."""
 
     NOT_REACHED = auto()  # for want of time: ``number``, or ``requests``, of ``total``
-    NOT_PLANNED = auto()  # what was left out is not known: the study cannot be planned again (``reason``)
     NO_ROOM = auto()  # nodes are gone (``reason``): something of the stage was not measured
     ALL_FAIL = auto()  # the default has crashed wherever it was tried (``reason``), and nothing has completed
     NO_BATCH_FITS = auto()
@@ -105,19 +103,18 @@ def left_out(
 
     ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured it;
     ``winners`` what it found best, whose visits belong to it. Trials that were asked and failed are not left
-    out, nor are suggestions beyond the points that fit.
+    out, nor are suggestions beyond the points that fit. Raises ``RequestError`` for a study that was changed
+    into one that cannot be run.
     """
     if not records:
         return []
     listed = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
-    wanted = max(*(record.config.world_size for record in records), *listed, 1)
+    named = [max(ranks) + 1 for ranks in study.scaling.placement if not isinstance(ranks, str)]
+    wanted = max([*(record.config.world_size for record in records), *listed, *named])
     devices = wanted - any(record.config.oversubscribed for record in records)  # fewer than were wanted
     device: DeviceKind = "cuda" if study.resources.device == "cuda" else "cpu"
     name = records[0].device_name or device
-    try:
-        plan = make_plan(study, Resources(device, devices, name, num_nodes))
-    except RequestError as error:
-        return [Note(NoteKind.NOT_PLANNED, Stage.SEARCH, reason=str(error))]
+    plan = make_plan(study, Resources(device, devices, name, num_nodes))
     fits = tuple(largest_fits_of(study, records, plan.world_sizes))
     found = replace(plan, fits=fits) if any(each.batch_size for each in fits) else plan
     return not_reached(found, records, winners)

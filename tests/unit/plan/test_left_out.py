@@ -10,7 +10,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
 from tests.support.planted import FakeRunner, run_all
 from tests.unit.runs import run
-from tests.unit.studies import grid, study
+from tests.unit.studies import study
 
 
 def searched(trials: int, measured: int) -> list[Note]:
@@ -64,12 +64,13 @@ def test_world_sizes_that_were_not_reached_are_counted() -> None:
     assert left_out_words(note) == "1 of 3 trials of the curves"
 
 
-def test_what_cannot_be_told_is_said() -> None:
-    spec = study(knobs={"batch_size": [64]}, search={"method": "grid"})
-    records = grid(spec, [1, 2])[0]
-    faulty = spec.model_copy(
-        update={"scaling": spec.scaling.model_copy(update={"target_world_size": 3, "world_sizes": (1, 2)})}
+def test_ranks_that_a_placement_names_are_devices_that_there_were() -> None:
+    spec = study(
+        scaling={"world_sizes": [1, 2], "placement": [[0, 3]]},
+        knobs={"batch_size": [64]},
+        search={"method": "grid"},
+        measure={"visits": 1},
     )
-    (note,) = left_out(faulty, records)
-    assert note.kind is NoteKind.NOT_PLANNED
-    assert "target_world_size" in note.reason
+    plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
+    records = run_all(FakeRunner(num_devices=4), [trial.request for trial in plan.trials()])[0]
+    assert left_out(plan.study, records) == []
