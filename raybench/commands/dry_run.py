@@ -116,4 +116,5 @@ def sizes_left_out(plan: Plan) -> list[str]:
 
 
 def _trial_line(study: Study, request: StepsRequest | TrainingRequest) -> str:
+    """Its id, and in words."""
     return f"  {request.trial_id}  {trial_words(study, request)}"
