@@ -8,8 +8,6 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from raybench.analysis.collectives import messages
-from raybench.analysis.labels import devices_words
 from raybench.commands.measuring import (
     measure_and_report,
     needs_of,
@@ -18,17 +16,12 @@ from raybench.commands.measuring import (
     workers,
 )
 from raybench.commands.options import Options
-from raybench.commands.progress import Display
+from raybench.commands.progress import Display, StudyProgress
 from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import of_nodes
-from raybench.records.messages import Progress
-from raybench.records.record import TrialRecord
-from raybench.records.requests import CollectivesRequest, Place
 from raybench.records.store import ResultsDirectory
-from raybench.report.format import share
-from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Sweep
 from raybench.spec.validation import fields, from_validation
@@ -81,40 +74,10 @@ def _measure(
     with workers(cluster, sweep, plan, store, display) as runner:
         collectives = plural(len(sweep.collectives), "collective")
         display.stage(f"Sweeping {collectives} over {plural(len(sweep.message_bytes), 'size')}")
-        without_room = run_sweep(plan, runner, store, SweepProgress(display), options.retry)
+        lost = run_sweep(plan, runner, store, StudyProgress(None, display), options.retry)
     notes = [
         f"placement {name}: on one node the same as {plan.placements[0]}, not measured"
         for name in sweep.placement
         if name not in plan.placements
     ]
-    lost = [f"{_place_words(place)} ({reason})" for place, reason in without_room]
     return notes + [f"not measured, since nodes are gone: {each}" for each in lost]
-
-
-class SweepProgress:
-    """The ``SweepWatcher`` of a run: puts its events into words, and shows them."""
-
-    def __init__(self, display: Display) -> None:
-        self._display = display
-
-    def trial(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
-        """A trial begins."""
-        self._display.trial(_place_words(request.config), done=done, total=total, left_s=left_s)
-
-    def progress(self, progress: Progress) -> None:
-        """What it is doing."""
-        self._display.progress(progress)
-
-    def trial_done(self, record: TrialRecord) -> None:
-        """A trial has ended."""
-        outcome = f"{record.state}: {record.reason}"
-        if record.state == "complete":
-            found = messages([record])
-            rounds = max(each.time_s.n for each in found)
-            widest = share(round(max(each.time_s.log_half_width for each in found), 3))
-            outcome = f"{plural(len(found), 'message')}, n={rounds} rounds, widest interval ±{widest}"
-        self._display.trial_done([_place_words(record.request.config)], outcome)
-
-
-def _place_words(place: Place) -> str:
-    return f"{devices_words(place.world_size)}, {placement_words(place.placement)}"

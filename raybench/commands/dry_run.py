@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from raybench.analysis.labels import trial_words, weights_words
-from raybench.analysis.stats.statistics import LEAST_VALUES
 from raybench.commands.notes import stage_words
 from raybench.driver.stages import MOST_WITHOUT_BUDGET
-from raybench.driver.time_budget import FINISH_S, TimeEstimate, estimate
+from raybench.driver.time_budget import TimeEstimate, estimate
 from raybench.plan.notes import Stage, num_suggestions, open_visits
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
@@ -61,7 +59,8 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
     found = estimate(plan, trials, own_processes=own_processes)
     yield _time_words(study, found, len(trials), len(trainings))
     if study.time_budget_seconds:
-        yield _budget_words(study.time_budget_seconds, found)
+        budget = exact_clock(study.time_budget_seconds)
+        yield f"time budget: {budget}; where that is not enough trials are shortened, then left out"
 
 
 def beforehand(study: Study) -> Iterator[str]:
@@ -80,31 +79,18 @@ def planned(plan: Plan) -> tuple[list[StepsRequest], list[StepsRequest], list[St
     return [trial.request for trial in plan.first_visits()], suggestions, open_visits(plan, ())
 
 
-def _budget_words(budget_s: float, found: TimeEstimate) -> str:
-    """The time budget, and what becomes of the study where it is short."""
-    words, least_s = f"time budget: {exact_clock(budget_s)}", math.ceil(found.until_first_s + FINISH_S)
-    if budget_s < least_s:
-        return f"{words}; starting the workers and the report alone may take {least_s} s"
-    shorter = found.most_s > budget_s
-    return f"{words}; where that is not enough trials are shortened, then left out" if shorter else words
-
-
 def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: int) -> Iterator[str]:
-    """How many, each of them, and what more seeds would take."""
+    """How many, and each of them."""
     spec = study.training
     if spec is None:
         return
-    seeds = plural(len(spec.seeds), "seed")
-    if len(spec.seeds) < LEAST_VALUES:
-        seeds += f" (accuracies have an interval from training.seeds={LEAST_VALUES} on)"
-    yield f"training: {plural(len(trainings), 'training')} of {plural(spec.epochs, 'epoch')}, {seeds}"
+    of = f"{plural(spec.epochs, 'epoch')}, {plural(len(spec.seeds), 'seed')}"
+    yield f"training: {plural(len(trainings), 'training')} of {of}"
     for request in trainings:
         factor = request.learning_rate_factor
         yield _trial_line(study, request) + ("" if factor == 1 else f", {factor:g} times the learning rate")
     if spec.settings != "default":
         yield f"  and of other settings that learn equally the fastest, at world size {target}"
-        if study.search.pruner != "none":
-            yield f"  stopped early by Optuna's pruner {study.search.pruner}"
 
 
 def _time_words(study: Study, found: TimeEstimate, num_trials: int, num_trainings: int) -> str:
@@ -130,10 +116,5 @@ def sizes_left_out(plan: Plan) -> list[str]:
 
 
 def _trial_line(study: Study, request: StepsRequest | TrainingRequest) -> str:
-    """Its id, and in words; the global batch where the words have another one. A script may have its own."""
-    batch, workload = request.config.global_batch_size, study.workload
-    is_known = not isinstance(workload, ScriptSpec) or "batch_size" in workload.placeholders
-    differs = is_known and batch != request.config.setting.batch_size
-    return (
-        f"  {request.trial_id}  {trial_words(study, request)}{f', global batch {batch:,}' if differs else ''}"
-    )
+    """Its id, and in words."""
+    return f"  {request.trial_id}  {trial_words(study, request)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -173,7 +173,7 @@ def _by_fit(
     if source.facts is not None and not any(each.answered for each in outlooks):
         _say_more(more_devices(source.facts, None, options.world_sizes), console)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
-    for note in (*source.notes, *left_out, *_assumed(options, outlooks)):
+    for note in (*source.notes, *left_out):
         say(console, f"note: {note}")
     return outlooks
 
@@ -216,8 +216,6 @@ def _of_directory(path: Path) -> Source:
 
 def _check(options: PredictOptions) -> None:
     """What can be refused before anything is read."""
-    if options.nodes is not None and options.world_sizes is None:
-        raise RequestError("--nodes: goes with --world-sizes, one number for each")
     if options.nodes is not None and options.devices_per_node is not None:
         raise RequestError("--nodes: not together with --devices-per-node, which says it too")
     if options.output is not None and options.output.exists():
@@ -233,19 +231,6 @@ def _run(options: PredictOptions, source: Source) -> Work:
     if options.samples_per_epoch is not None and epochs is None:
         epochs = 1
     return run_of(samples, epochs)
-
-
-def _assumed(options: PredictOptions, outlooks: Sequence[Outlook]) -> Iterator[str]:
-    """How full nodes are taken to be, where nobody said and it matters."""
-    if options.nodes is not None or options.devices_per_node is not None:
-        return
-    across = [
-        max(each.shape.workers) for found in outlooks for each in found.predicted if each.shape.nodes > 1
-    ]
-    if across:
-        *fewer, last = dict.fromkeys(across)
-        sizes = " or ".join([*map(str, fewer), plural(last, "device")])
-        yield f"nodes of {sizes} are assumed, the most that were seen on one (--devices-per-node)"
 
 
 OPTION, LINK = "--what-if", "link"

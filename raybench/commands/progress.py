@@ -11,7 +11,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from raybench.analysis.labels import label, short_trial_words, trial_words
+from raybench.analysis.collectives import Message, messages
+from raybench.analysis.labels import devices_of, label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate
@@ -24,8 +25,9 @@ from raybench.launch.metrics import Metric, RayMetrics
 from raybench.plan.notes import Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
-from raybench.records.requests import StudyRequest
-from raybench.report.format import clock, exact_clock, factor, percent
+from raybench.records.requests import TrialRequest
+from raybench.report.format import clock, exact_clock, factor, percent, share
+from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
@@ -110,21 +112,25 @@ class Display:
 
 
 class StudyProgress:
-    """The ``Watcher`` of a run: puts its events into words, shows them, and sets the gauges."""
+    """The ``Watcher`` of a run: puts its events into words, shows them, and sets the gauges.
 
-    def __init__(self, study: Study, display: Display, gauges: StudyGauges | None = None) -> None:
+    ``study`` is None for a sweep of collectives, which has no stages.
+    """
+
+    def __init__(self, study: Study | None, display: Display, gauges: StudyGauges | None = None) -> None:
         self._study, self._display, self._gauges = study, display, gauges
         self._reason: str | None = None  # of the last failure: said once
 
     def stage(self, stage: Stage, number: int) -> None:
         """What the study is at."""
+        assert self._study is not None
         self._display.stage(stage_words(self._study, stage, number))
         if self._gauges:
             self._gauges.progress()
 
-    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None:
+    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
         """A trial begins."""
-        self._display.trial(trial_words(self._study, request), done=done, total=total, left_s=left_s)
+        self._display.trial(self._names(request)[0], done=done, total=total, left_s=left_s)
         if self._gauges:
             self._gauges.progress(done, total, left_s)
 
@@ -137,7 +143,7 @@ class StudyProgress:
             self._display.line(f"  worker group of {num_workers} started in {seconds:.1f} s")
         self._display.progress(Progress("waiting"))
 
-    def progress(self, request: StudyRequest, progress: Progress) -> None:
+    def progress(self, request: TrialRequest, progress: Progress) -> None:
         """The trial's phase; an epoch that is done is a line that stays."""
         if progress.phase == "train":
             self._display.progress(Progress(progress.detail))
@@ -151,7 +157,9 @@ class StudyProgress:
         else:
             self._display.progress(progress)
 
-    def _names(self, request: StudyRequest) -> tuple[str, str]:
+    def _names(self, request: TrialRequest) -> Sequence[str]:
+        if self._study is None or request.kind == "collectives":
+            return [f"{devices_of(request.config)}, {placement_words(request.config.placement)}"]
         return trial_words(self._study, request), short_trial_words(self._study, request)
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
@@ -161,7 +169,7 @@ class StudyProgress:
         is_again = record.reason is not None and record.reason == self._reason
         self._reason = record.reason or self._reason
         words = f"{record.state}: as before" if is_again else outcome_words(record, scaling)
-        self._display.trial_done(self._names(record.study_request), words)
+        self._display.trial_done(self._names(record.request), words)
 
 
 def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
@@ -173,6 +181,8 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
         return f"{record.state}: {record.reason}"
     if record.request.kind == "probe":
         return _probe_words(probe_of(record))
+    if record.collectives is not None:
+        return _swept_words(messages([record]))
     if record.training is not None:
         return _trained_words(TrainedRun(record))
     assert record.steps is not None
@@ -197,6 +207,12 @@ def _trained_words(run: TrainedRun) -> str:
 
 def _lasting(seconds: float) -> str:
     return exact_clock(seconds) if seconds >= 100 else f"{seconds:.3g} s"
+
+
+def _swept_words(found: Sequence[Message]) -> str:
+    rounds = max(each.time_s.n for each in found)
+    widest = share(round(max(each.time_s.log_half_width for each in found), 3))
+    return f"{plural(len(found), 'message')}, n={rounds} rounds, widest interval ±{widest}"
 
 
 def _probe_words(probe: Probe) -> str:

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import (
-    BatchMode,
-    PricePerDevice,
-    Quiet,
-    Sources,
-    choice,
-)
+from raybench.commands.options import BatchMode, Quiet, Sources, choice
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError, system_words
 
@@ -34,7 +28,6 @@ def report(
     sources: Sources,
     scaling: BatchMode = None,
     quiet: Quiet = False,
-    price_per_device_hour: PricePerDevice = None,
     format_: Annotated[
         Format | None, choice("--format", Format, "Print the step times as this, and write nothing.")
     ] = None,
@@ -44,31 +37,24 @@ def report(
     from raybench.commands.console import make_console
     from raybench.records.store import ResultsDirectory
 
-    prices = {} if price_per_device_hour is None else {"price_per_device_hour": price_per_device_hour}
-    of_study = [f"--{name.replace('_', '-')}" for name in prices] + (["--format"] if format_ else [])
     directory = sources[0]
     if len(sources) > 1 or not directory.is_dir():
-        _refuse(of_study, f"of a results directory (received {directory})")
+        if format_ is not None:
+            raise RequestError(f"--format: of a results directory (received {directory})")
         from raybench.commands.predict_run import report_files
 
         raise typer.Exit(report_files(sources, scaling, make_console(), quiet=quiet))
-    _refuse(["--scaling"] if scaling is not None else [], f"of files; {directory} has its own")
+    if scaling is not None:
+        raise RequestError(f"--scaling: of files; {directory} has its own")
     with ResultsDirectory.open_readonly(directory) as store:
-        if store.is_sweep:
-            _refuse(of_study, f"of a study; {directory} has a sweep of messages")
         if format_ is not None:
             from raybench.report.summary_json import benchmark_json
 
-            found = analysed(store, resume_command(store.path, "scaling"), prices=prices).results
+            found = analysed(store, resume_command(store.path, "scaling")).results
             typer.echo(benchmark_json(found), nl=False)
             raise typer.Exit(DONE if found.complete else NOTHING_COMPLETED)
-        code = write_and_print(store, make_console(), store.warnings, quiet=quiet, prices=prices)
+        code = write_and_print(store, make_console(), store.warnings, quiet=quiet)
     raise typer.Exit(code)
-
-
-def _refuse(options: Sequence[str], why: str) -> None:
-    if options:
-        raise RequestError(f"{options[0]}: {why}")
 
 
 @dataclass(frozen=True)
@@ -88,21 +74,19 @@ def write_and_print(
     notes: Sequence[str] = (),
     *,
     quiet: bool = False,
-    prices: Mapping[str, float] | None = None,
     command: str = "scaling",
     stopped: bool = False,
 ) -> int:
     """Analysis and report from the records on disk; 1 where no trial completed.
 
-    ``prices``: fields of ``cost`` in the place
-    of the study's, in this report alone. ``command`` goes on where a study stopped: what has just ``stopped``
-    says it as its last line, and nowhere else.
+    ``command`` goes on where a study stopped: what has just ``stopped`` says it as its last line, and nowhere
+    else.
     """
     if store.is_sweep:
         report = _of_sweep(store)
     else:
         goes_on = resume_command(store.path, command)
-        report = _of_study(store, prices, goes_on, quiet=quiet, stopped=stopped)
+        report = _of_study(store, goes_on, quiet=quiet, stopped=stopped)
     if quiet:
         say(console, report.answer)
     else:
@@ -128,12 +112,8 @@ class Analysed:
     spreads: Mapping[str, Any] | None  # what it has shown of them, for later studies here
 
 
-def analysed(
-    store: ResultsDirectory,
-    goes_on: str,
-    prices: Mapping[str, float] | None = None,
-) -> Analysed:
-    """The study in ``store``; ``goes_on``: the command for the rest, others as in ``write_and_print``."""
+def analysed(store: ResultsDirectory, goes_on: str) -> Analysed:
+    """The study in ``store``; ``goes_on``: the command for the rest."""
     from raybench.analysis import analyse
     from raybench.analysis.findings.case import Around
     from raybench.analysis.history import machine_of, shown, spreads_of
@@ -143,7 +123,6 @@ def analysed(
     from raybench.plan.notes import left_out
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
-    study = study.model_copy(update={"cost": study.cost.model_copy(update=dict(prices or {}))})
     on_a_node, around = devices_of_node(environment, study), Around(environment, goes_on)
     results = analyse(study, records, on_a_node, around, spreads_of(environment))
     best = {each.trial_id for each in results.winners}  # as they were asked: of a script results have counts
@@ -151,24 +130,17 @@ def analysed(
     notes = left_out(study, records, len(environment.every_node), winners)
     device = study.resources.device
     spreads = None if device == "auto" else shown(results, machine_of(environment, device))
-    missing = [left_out_words(results.study, each) for each in notes]
+    missing = [left_out_words(each) for each in notes]
     results = with_left_out(results, missing, goes_on)
     return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
 
 
-def _of_study(
-    store: ResultsDirectory,
-    prices: Mapping[str, float] | None,
-    goes_on: str,
-    *,
-    quiet: bool,
-    stopped: bool,
-) -> _Report:
+def _of_study(store: ResultsDirectory, goes_on: str, *, quiet: bool, stopped: bool) -> _Report:
     from raybench.report.answer import answer_of
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 
-    found = analysed(store, goes_on, prices)
+    found = analysed(store, goes_on)
     results, missing = found.results, found.left_out
     return _Report(
         answer_of(results),

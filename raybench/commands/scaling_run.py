@@ -179,10 +179,10 @@ def _measure(
         with metrics:  # the gauges end before Ray does
             run_study(session)
     took_s = time.time() - options.began
-    notes = [note_words(session.ledger.study, each) for each in session.notes]
+    notes = [note_words(each) for each in session.notes]
     if budget_s is None:
         return notes
-    late = [note_words(session.ledger.study, each) for each in session.not_reached]
+    late = [note_words(each) for each in session.not_reached]
     if late or took_s > budget_s:
         notes.append(f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}")
     return [*notes, *late]

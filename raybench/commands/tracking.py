@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,15 +21,13 @@ if TYPE_CHECKING:
     from raybench.analysis.summary import Summary
 
 REPORT = "report"
-TRACKED = ".tracked"  # in a results directory: what tells its runs from those of others
-DIRECTORY_TAG, KEY_TAG = "raybench.directory", "raybench.key"
 
 
 @dataclass(frozen=True)
 class Run:
     """What a tracker keeps of a study or of one of its trials."""
 
-    key: str  # unique among the runs of a study, and the name of a folder
+    key: str  # the name of a folder
     name: str
     parameters: dict[str, Any]
     metrics: dict[str, float]  # in the units of summary.csv
@@ -47,8 +44,7 @@ def refuse_missing(tracker: Tracker) -> None:
 def log_study(tracker: Tracker, results: StudyResults, directory: Path) -> str | None:
     """Log the study in ``directory`` with its report, and a run for each trial under it.
 
-    What was logged of the directory before is continued. Returns what went wrong: the results are on disk,
-    whatever a tracker does.
+    Returns what went wrong: the results are on disk, whatever a tracker does.
     """
     values = {each.trial_id: _metrics(each) for each in results.trials}
     headline = results.headline.trial_id if results.headline else None
@@ -88,46 +84,22 @@ def _metrics(row: Summary) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
-def _identity(directory: Path) -> str:
-    """What is the same whenever this directory is logged."""
-    path = directory / TRACKED
-    if not path.exists():
-        path.write_text(secrets.token_hex(6))
-    return path.read_text()
-
-
 def _to_mlflow(study: Run, trials: Sequence[Run], directory: Path) -> None:
     """Nested runs in the experiment of the study's name, unless MLflow's own variables name another."""
     import mlflow
 
-    identity = _identity(directory)
-    known = mlflow.search_runs(
-        search_all_experiments=True,
-        filter_string=f"tags.`{DIRECTORY_TAG}` = '{identity}'",
-        output_format="list",
-    )
-    run_ids = {run.data.tags[KEY_TAG]: run.info.run_id for run in known}
-
-    def started(run: Run, *, nested: bool) -> Any:
-        tags = {DIRECTORY_TAG: identity, KEY_TAG: run.key}
-        return mlflow.start_run(run_ids.get(run.key), run_name=run.name, nested=nested, tags=tags)
-
     def log(run: Run) -> None:
-        state = run.parameters.get(
-            "state"
-        )  # of a trial that is tried again another one: no parameter changes
-        mlflow.log_params({name: value for name, value in run.parameters.items() if name != "state"})
-        mlflow.set_tags({} if state is None else {"state": state})
+        mlflow.log_params(run.parameters)
         mlflow.log_metrics(run.metrics)
 
     is_below = mlflow.active_run() is not None  # one of the user's own, whose experiment it is
     if not is_below and not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & os.environ.keys():
         mlflow.set_experiment(study.parameters["study"])
-    with started(study, nested=is_below):
+    with mlflow.start_run(run_name=study.name, nested=is_below):
         log(study)
         mlflow.log_artifacts(str(directory / REPORT), REPORT)
         for each in trials:
-            with started(each, nested=True):
+            with mlflow.start_run(run_name=each.name, nested=True):
                 log(each)
 
 
@@ -135,17 +107,13 @@ def _to_wandb(study: Run, trials: Sequence[Run], directory: Path) -> None:
     """Runs of one group: W&B has none below another."""
     import wandb
 
-    identity = _identity(directory)
     for each in (study, *trials):
         with wandb.init(
-            id=f"{identity}-{each.key}",
-            resume="allow",
             project=os.environ.get("WANDB_PROJECT", "raybench"),
             group=study.name,
             job_type="study" if each is study else "trial",
             name=each.name,
             config=each.parameters,
-            allow_val_change=True,  # of a trial that is tried again, its state
             reinit="create_new",  # beside one of the user's own
             settings=wandb.Settings(silent=True, console="off"),
         ) as run:

@@ -22,7 +22,7 @@ from raybench.plan.notes import Note, NoteKind, Stage, not_reached
 from raybench.plan.trials import Plan, Trial, searched
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import COMPARED_ROLES, StudyRequest
+from raybench.records.requests import COMPARED_ROLES, StudyRequest, TrialRequest
 from raybench.spec.study import Study
 
 
@@ -113,8 +113,8 @@ class Watcher(Protocol):
     """
 
     def stage(self, stage: Stage, number: int) -> None: ...
-    def trial(self, request: StudyRequest, *, done: int, total: int | None, left_s: float | None) -> None: ...
-    def progress(self, request: StudyRequest, progress: Progress) -> None: ...
+    def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None: ...
+    def progress(self, request: TrialRequest, progress: Progress) -> None: ...
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None: ...
     def group(self, num_workers: int, seconds: float | None) -> None: ...
 
@@ -245,9 +245,9 @@ class Session:
         return len(crashed) == len(curve)
 
     @contextmanager
-    def leaving_out_what_has_no_room(self, **of: Any) -> Iterator[None]:
-        """Inside, trials that do not fit on the nodes any more are left out; ``of``: fields of the note."""
+    def leaving_out_what_has_no_room(self) -> Iterator[None]:
+        """Inside, trials that do not fit on the nodes any more are left out."""
         try:
             yield
         except NoRoomError as lost:
-            self.note(NoteKind.NO_ROOM, reason=str(lost), **of)
+            self.note(NoteKind.NO_ROOM, reason=str(lost))

@@ -16,7 +16,7 @@ from raybench.plan.training import training_requests, with_peers
 from raybench.plan.trials import Trial, further_visits
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
-from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.knobs import Setting
 
 MOST_WITHOUT_BUDGET = 3  # changes that are verified; within a time budget as many as there is time for
 
@@ -59,9 +59,9 @@ def find_largest_batches(session: Session) -> None:
     plan = session.ledger.plan
     combinations = plan.combinations()
     session.announce(len(combinations))
-    late = [combination for combination in combinations if not _find_largest_batch(session, combination)]
+    late = sum(not _find_largest_batch(session, combination) for combination in combinations)
     if late:
-        session.note(NoteKind.NOT_REACHED, combinations=tuple(late))
+        session.note(NoteKind.NOT_REACHED, number=late, total=len(combinations))
     session.ledger.learn_largest_batches()
 
 
@@ -165,7 +165,7 @@ def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsR
             break
         place, request = found
         done, trial = still.pop(place)
-        with session.leaving_out_what_has_no_room(requests=(request,)):
+        with session.leaving_out_what_has_no_room():
             session.measure(replace(trial, request=request), done=done, total=len(trials))
 
 
@@ -187,7 +187,7 @@ def train(session: Session) -> None:
             continue  # its setting was stopped in the meantime: it gets no further seed
         if not session.budget.has(session.forecast.cost_of(request)):
             continue
-        with session.leaving_out_what_has_no_room(requests=(request,)):
+        with session.leaving_out_what_has_no_room():
             asked = with_peers(plan, request, records)
             session.measure(Trial(asked), done=done, total=len(requests))
 
@@ -201,39 +201,33 @@ def verify(session: Session) -> None:
     What the diagnosis proposes is worked out once, before the first of them: none has a part in it.
     """
     session.enter(Stage.VERIFICATION)
-    asked = [one for one in _verifications(session) if session.ledger.is_open(one[1])]
+    asked = [request for request in _verifications(session) if session.ledger.is_open(request)]
     if asked:
         session.announce(len(asked))
-    late = list[dict[str, KnobValue]]()
-    for done, (proposal, request) in enumerate(asked):
+    late = 0
+    for done, request in enumerate(asked):
         in_time = session.forecast.fit(Stage.VERIFICATION, [request])
         if in_time is not None:
-            with session.leaving_out_what_has_no_room(changes=(proposal.change,)):
+            with session.leaving_out_what_has_no_room():
                 session.measure(Trial(in_time[1]), done=done, total=len(asked))
         if in_time is None or request.trial_id in session.ledger.cut:
-            late.append(dict(proposal.change))  # a later one may be cheaper: no own processes, or smaller
+            late += 1  # a later one may be cheaper: no own processes, or smaller
     if late:
-        session.note(NoteKind.NOT_REACHED, changes=tuple(late))
+        session.note(NoteKind.NOT_REACHED, number=late, total=len(asked))
 
 
-def _verifications(session: Session) -> list[tuple[Proposal, StepsRequest]]:
+def _verifications(session: Session) -> list[StepsRequest]:
     """Those that can be tested and are not, by the worker group that they need."""
     base = resolve(session.ledger.study, session.ledger.records())
     headline = base.headline
-    if headline is None:
-        session.note(NoteKind.NO_DIAGNOSIS)
-        return []
-    if headline.config.oversubscribed:
-        session.note(NoteKind.OVERSUBSCRIBED)
-        return []
-    open_ = _not_tested(session, base)
-    if not open_:
+    if headline is None or headline.config.oversubscribed or not (open_ := _not_tested(session, base)):
         session.note(NoteKind.NOTHING_PROPOSED)
+        return []
     if session.budget.left_s is None:
         open_ = open_[:MOST_WITHOUT_BUDGET]
     plan = session.ledger.plan
     return [
-        (each, plan.verification(headline.config, each.setting, dict(each.environment)))
+        plan.verification(headline.config, each.setting, dict(each.environment))
         for each in sorted(open_, key=lambda one: not is_paired(one, headline.config))
     ]
 

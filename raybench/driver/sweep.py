@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from functools import partial
+from typing import Literal, cast
 
 from raybench.analysis.labels import devices_words
 from raybench.driver.groups import Groups
-from raybench.driver.session import Store
+from raybench.driver.session import Store, Watcher
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
 from raybench.plan.resolve import powers_of_two, refuse_too_many
-from raybench.records.messages import Progress
-from raybench.records.record import State, TrialRecord
+from raybench.records.record import State
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import NodePlacement, Sweep
 
@@ -101,35 +101,27 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
 
 
-class SweepWatcher(Protocol):
-    """What follows a sweep, as a ``Watcher`` does a study: ``commands.communication_run.SweepProgress``."""
-
-    def trial(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None: ...
-    def progress(self, progress: Progress) -> None: ...
-    def trial_done(self, record: TrialRecord) -> None: ...
-
-
 def run_sweep(
-    plan: SweepPlan, runner: TrialRunner, store: Store, watcher: SweepWatcher, retry: Collection[State] = ()
-) -> list[tuple[Place, str]]:
+    plan: SweepPlan, runner: TrialRunner, store: Store, watcher: Watcher, retry: Collection[State] = ()
+) -> list[str]:
     """Measure every place that is not known, or ended in a state to ``retry``.
 
-    Returns what has no room since nodes are gone, and why. Raises ``Interrupted``, ``RequestError`` for what
+    Returns why some have no room, since nodes are gone. Raises ``Interrupted``, ``RequestError`` for what
     cannot be placed or written, ``GroupLostError`` when no worker group starts.
     """
-    groups, known, lost = Groups(runner, TimeBudget(), plan), store.latest(), list[tuple[Place, str]]()
-    requests = plan.requests
+    groups = Groups(runner, TimeBudget(), plan, watcher.group)
+    requests, known, lost = plan.requests, store.latest(), list[str]()
     still = [each for each in requests if each.trial_id not in known or known[each.trial_id].state in retry]
     for done, request in enumerate(still, len(requests) - len(still)):
         left_s = (len(requests) - done) * plan.sweep.measure.max_seconds
         watcher.trial(request, done=done, total=len(requests), left_s=left_s)
         signals.check()
         try:
-            outcome, at, _ = groups.run(request, watcher.progress)
+            outcome, at, _ = groups.run(request, partial(watcher.progress, request))
         except NoRoomError as error:
-            lost.append((request.config, str(error)))
+            lost.append(str(error))
             continue
         record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
         store.append(record)
-        watcher.trial_done(record)
+        watcher.trial_done(record, None)
     return lost

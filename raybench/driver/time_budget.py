@@ -244,10 +244,6 @@ class Forecast:
     groups: Groups
     verify: bool  # whether proposed changes are tested in the end
 
-    @property
-    def _plan(self) -> Plan:
-        return self.ledger.plan
-
     def cost_of(self, request: StudyRequest) -> float:
         """Expected seconds of any trial; 0: not known."""
         if request.kind == "training":
@@ -291,9 +287,9 @@ class Forecast:
         left_s = self.budget.left_s
         assert left_s is not None, "asked within a time budget only"
         if self.verify and stage is not Stage.VERIFICATION:  # the first finding's change
-            default = self._plan.default()
-            config = self._plan.search(default).config
-            changed = self._plan.verification(config, default.setting, default.environment)
+            plan, default = self.ledger.plan, self.ledger.plan.default()
+            config = plan.search(default).config
+            changed = plan.verification(config, default.setting, default.environment)
             left_s -= self.budget.cost(changed).least_s
         return left_s - self._training_reserve_s() - self.groups.start_cost_s(request)
 
@@ -308,13 +304,13 @@ class Forecast:
         """The trials of steps that the stages after ``stage`` measure, as far as they are known."""
         if stage.value >= Stage.VISITS.value:
             return []
-        known = self.ledger.known()
-        number = num_suggestions(self._plan, known) if stage.value < Stage.SEARCH.value else 0
-        return [self._plan.search(self._plan.default())] * number + open_visits(self._plan, known)
+        plan, known = self.ledger.plan, self.ledger.known()
+        number = num_suggestions(plan, known) if stage.value < Stage.SEARCH.value else 0
+        return [plan.search(plan.default())] * number + open_visits(plan, known)
 
     def curve_reserve_s(self) -> float:
         """Seconds to keep back for the curves of default and winner while the largest batch is looked for."""
-        curve = [trial.request for trial in self._plan.default_curve()]
+        curve = [trial.request for trial in self.ledger.plan.default_curve()]
         return 2 * self._all(curve).least_s
 
     def _training_reserve_s(self) -> float:
@@ -325,7 +321,7 @@ class Forecast:
         left_s = self.budget.left_s
         if left_s is None:
             return 0.0
-        requests = training_requests(self._plan, self.ledger.records())
+        requests = training_requests(self.ledger.plan, self.ledger.records())
         needed_s = math.fsum(self.cost_of(each) for each in requests if self.ledger.is_open(each))
         return min(needed_s, left_s / 2)
 
@@ -357,7 +353,6 @@ class TimeEstimate:
     least_s: float
     most_s: float
     num_starts: int  # of worker groups; with ``own_processes`` one a trial
-    until_first_s: float  # at most, until the workers of the first trial have started
 
 
 def estimate(plan: Plan, trials: Sequence[StepsRequest], *, own_processes: bool = False) -> TimeEstimate:
@@ -371,7 +366,7 @@ def estimate(plan: Plan, trials: Sequence[StepsRequest], *, own_processes: bool 
         START_S[end] * starts + math.fsum(each_s[end] + _bounds(trial)[end] for trial in trials) + FINISH_S
         for end in (0, 1)
     )
-    return TimeEstimate(least_s, most_s, starts, START_S[1] + each_s[1])
+    return TimeEstimate(least_s, most_s, starts)
 
 
 def _bounds(request: StepsRequest) -> tuple[float, float]:

@@ -28,7 +28,6 @@ from raybench.machine.environment import Environment, capture
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
 from raybench.spec.workloads import WorkloadSpec
 
-TOKEN_FILE = Path("~/.ray/auth_token")
 ANSWERS_S = 30.0  # a head that is just being started; Ray itself tries for minutes, without a word
 ONE_TRY_S = 3.0
 ASK_AGAIN_S = 0.5
@@ -321,7 +320,8 @@ class Cluster:
             self._alive_watch.watch_children()
         else:
             self._alive_watch.watch_head(ray.get_runtime_context().gcs_address)
-        self._dashboard = _dashboard_words(getattr(context, "dashboard_url", None))
+        url = getattr(context, "dashboard_url", None)
+        self._dashboard = f"Ray dashboard: {f'http://{url}' if url else 'none'}"
         self._tell(self._dashboard)
 
     def _set_variables(self) -> None:
@@ -464,13 +464,3 @@ def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:
     variables = {name: value for name, value in node.variables.items() if name != "OMP_NUM_THREADS"}
     checkout = {"commit": driver.commit, "dirty": driver.dirty}
     return node.model_copy(update={**checkout, "variables": variables})
-
-
-def _dashboard_words(url: str | None) -> str:
-    """The dashboard's address, and what its token needs."""
-    if not url:
-        return "Ray dashboard: none"
-    mode = os.environ.get("RAY_AUTH_MODE", "")
-    if mode == "disabled" or (not mode and not TOKEN_FILE.expanduser().exists()):
-        return f"Ray dashboard: http://{url}"
-    return f"Ray dashboard: http://{url} (asks for the token in {TOKEN_FILE})"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from statistics import median
 
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node, on_each_node, on_nodes
-from raybench.machine.checks import Check, all_reduce_words, examine, median_interval
+from raybench.machine.checks import Check, all_reduce_words, examine
 from raybench.machine.environment import capture, of_nodes, unlike_nodes
 from raybench.machine.host import WorkerNeeds, free_port
 
-SLOW = 1.25  # times what other nodes take: more than links of one kind differ by
 A_CORE = WorkerNeeds("cpu", 1)
 
 
@@ -32,11 +30,7 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     found += _merged(answers)
     answering = [each.node for each in answers if each.error is None]
     found += _versions(answering)
-    times_s = dict[tuple[Node, Node], Sequence[float]]()
-    for pair in pairs(answering):
-        check, times_s[pair] = _all_reduce(*pair)
-        found.append(check)
-    found += slow_nodes(times_s)
+    found += [_all_reduce(*pair) for pair in pairwise(answering)]
     return found
 
 
@@ -82,14 +76,8 @@ def _versions(nodes: Sequence[Node]) -> Iterator[Check]:
         yield Check("nodes", "warning", f"the nodes differ in {words}", "install the same on every node")
 
 
-def pairs(nodes: Sequence[Node]) -> list[tuple[Node, Node]]:
-    """Each node with the next one, of three and more the last with the first: every node is in two pairs."""
-    ring = list(pairwise(nodes))
-    return [*ring, (nodes[-1], nodes[0])] if len(nodes) > 2 else ring
-
-
-def _all_reduce(first: Node, other: Node) -> tuple[Check, Sequence[float]]:
-    """Of two workers, one on each node; with its times, of which there are none where it failed."""
+def _all_reduce(first: Node, other: Node) -> Check:
+    """Of two workers, one on each node."""
     on_gpus = first.gpus >= 1 and other.gpus >= 1
     backend = "nccl" if on_gpus else "gloo"
     variable = "NCCL_SOCKET_IFNAME" if on_gpus else "GLOO_SOCKET_IFNAME"
@@ -97,7 +85,7 @@ def _all_reduce(first: Node, other: Node) -> tuple[Check, Sequence[float]]:
     if port.value is None:
         words = port.error or "no answer"
         mend = "python -m raybench.study doctor"
-        return Check("all-reduce", "missing", f"{first.hostname}: {words}", mend), ()
+        return Check("all-reduce", "missing", f"{first.hostname}: {words}", mend)
     names, meeting_point = f"{first.hostname} and {other.hostname}", f"tcp://{first.address}:{port.value}"
     ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
     # one that fails leaves its process group half made, and the next pair has one of these nodes too
@@ -108,37 +96,9 @@ def _all_reduce(first: Node, other: Node) -> tuple[Check, Sequence[float]]:
             f"{variable}=INTERFACE on every node: the one that leads from {first.address} to {other.address}"
         )
         words = failed.error if failed and failed.error else "no answer"
-        return Check("all-reduce", "missing", f"{names}: {words}", mend), ()
+        return Check("all-reduce", "missing", f"{names}: {words}", mend)
     num_bytes, times_s = answers[0].value
-    words = all_reduce_words(backend, num_bytes, times_s)
-    return Check("all-reduce", "ok", f"{names}: {words}"), times_s
-
-
-def slow_nodes(measured: Mapping[tuple[Node, Node], Sequence[float]]) -> list[Check]:
-    """The nodes that are slow with each of their partners, of three and more.
-
-    A pair is as fast as its slower node: a node's own time is that of its fastest pair. It is slow where the
-    whole interval of that median lies above ``SLOW`` times the median of all nodes.
-    """
-    own: dict[Node, Sequence[float]] = {}
-    known = [pair for pair, times_s in measured.items() if times_s]
-    for pair in sorted(known, key=lambda pair: median(measured[pair])):
-        for node in pair:
-            own.setdefault(node, measured[pair])
-    if len(own) < 3:
-        return []
-    usual_s = median(median(times_s) for times_s in own.values())
-    return [
-        Check(
-            "slow node",
-            "warning",
-            f"{node.hostname}: {1e3 * median(times_s):.1f} ms for an all-reduce at best, "
-            f"{median(times_s) / usual_s:.1f} times as long as nodes usually take",
-            f"ethtool INTERFACE on {node.hostname}: its link's rate, and what else uses it",
-        )
-        for node, times_s in own.items()
-        if median_interval(times_s)[0] > SLOW * usual_s
-    ]
+    return Check("all-reduce", "ok", f"{names}: {all_reduce_words(backend, num_bytes, times_s)}")
 
 
 def _measure(rank: int, meeting_point: str, backend: str) -> tuple[int, list[float]]:

@@ -195,7 +195,7 @@ def shared_memory() -> Iterator[Check]:
 
 
 def ray() -> Iterator[Check]:
-    """Which cluster, and whether its token is there; never what it says."""
+    """Which cluster, and whether Ray has its dashboard."""
     address = os.environ.get("RAY_ADDRESS")
     # An address may carry a password; what stands before the host is left out.
     shown = re.sub(r"//[^/@\s]*@", "//...@", address).split("?")[0] if address else None
@@ -203,14 +203,6 @@ def ray() -> Iterator[Check]:
     if importlib.util.find_spec("ray") and not importlib.util.find_spec("aiohttp_cors"):
         command = 'python -m pip install "ray[default]"'
         yield Check("Ray", "warning", "without ray[default] there is no dashboard", command)
-    mode = os.environ.get("RAY_AUTH_MODE")
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    word = f"RAY_AUTH_MODE={mode}" if mode else "RAY_AUTH_MODE is not set"
-    place = "RAY_AUTH_TOKEN" if "RAY_AUTH_TOKEN" in os.environ else path
-    has_token = place != path or path.is_file()
-    needs_one = mode == "token" or (mode != "disabled" and address)  # a local cluster makes its own
-    text = f"{word}, {'the token is' if has_token else 'no token'} in {place}"
-    yield judged("Ray", has_token or not needs_one, text, "ray get-auth-token --generate")
 
 
 ALL_REDUCE_TIMEOUT_S = 70.0  # more than the two wait for each other

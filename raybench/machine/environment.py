@@ -9,7 +9,6 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -69,12 +68,10 @@ class Environment(BaseModel):
     )
     governor: str | None = Field(None, description="frequency governor of core 0")
     clock_mhz: float | None = Field(None, description="clock of core 0 when the study began, in MHz")
-    load_average: float | None = Field(None, description="processes ready to run, mean over the last minute")
     python: str = Field(description="version of Python")
     packages: dict[str, str] = Field(default_factory=dict, description="versions of the packages installed")
     driver_version: str | None = Field(None, description="version of the GPU driver")
     cuda_version: str | None = Field(None, description="newest CUDA that the driver speaks")
-    torch_cuda_version: str | None = Field(None, description="CUDA that torch is compiled with")
     gpus: tuple[Gpu, ...] = Field((), description="the visible GPUs, in the order of their PCI bus ids")
     gpu_links: tuple[tuple[str, ...], ...] = Field(
         (), description="between each pair of GPUs: NV and the number of NVLinks, or PIX, PXB, PHB, NODE, SYS"
@@ -126,12 +123,10 @@ def capture() -> Environment:
         memory_limit_bytes=host.memory_limit_bytes(),
         governor=host.governor(),
         clock_mhz=host.clock_mhz(),
-        load_average=os.getloadavg()[0],
         python=platform.python_version(),
         packages=versions(),
         driver_version=graphics.driver_version,
         cuda_version=graphics.cuda_version,
-        torch_cuda_version=_torch_cuda_version(),
         gpus=graphics.gpus,
         gpu_links=graphics.links,
         peer_to_peer=graphics.peer_to_peer,
@@ -177,19 +172,6 @@ def of_nodes(nodes: Sequence[Environment]) -> Environment:
     """What a study on these nodes depends on; of one node it is that node's own."""
     first, *others = nodes
     return first.model_copy(update={"nodes": tuple(nodes)}) if others else first
-
-
-def _torch_cuda_version() -> str | None:
-    """``torch.version.cuda``, read from its file: importing torch takes seconds."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text()
-    except OSError:
-        return None
-    found = re.search(r"^cuda\b.*= '(.*)'", text, re.MULTILINE)
-    return found and found[1]
 
 
 def versions() -> dict[str, str]:
@@ -263,7 +245,7 @@ def differences(before: Environment, now: Environment, *, may_lack_nodes: bool =
     Each node of now is held against the most alike before that is left: a cluster gives them in any order.
 
     Hardware, limits, versions and variables that change timing count. The name of the host does not
-    (a cluster gives another of the same nodes), nor the commit, nor the kernel's release, nor clock and load,
+    (a cluster gives another of the same nodes), nor the commit, nor the kernel's release, nor the clock,
     which each round records.
     """
     old, new = list(before.every_node), now.every_node

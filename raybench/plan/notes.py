@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
-from raybench.errors import RequestError
 from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.space import num_open
@@ -17,7 +16,6 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan, further_visits, searched
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, StudyRequest
-from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study
 
 
@@ -35,14 +33,11 @@ class Stage(Enum):
 class NoteKind(Enum):
     """What there is to say."""
 
-    NOT_REACHED = auto()  # for want of time: ``number`` of ``total``, ``requests``, ``combinations``
-    NOT_PLANNED = auto()  # what was left out is not known: the study cannot be planned again (``reason``)
-    NO_ROOM = auto()  # nodes are gone (``reason``): ``requests`` or ``changes``, else the rest of the stage
+    NOT_REACHED = auto()  # for want of time: ``number``, or ``requests``, of ``total``
+    NO_ROOM = auto()  # nodes are gone (``reason``): something of the stage was not measured
     ALL_FAIL = auto()  # the default has crashed wherever it was tried (``reason``), and nothing has completed
     NO_BATCH_FITS = auto()
     SPACE_EXHAUSTED = auto()  # ``number`` of ``total`` suggestions made: there are no others
-    NO_DIAGNOSIS = auto()  # nothing to verify
-    OVERSUBSCRIBED = auto()  # not verified
     NOTHING_PROPOSED = auto()  # nothing to verify
 
 
@@ -55,8 +50,6 @@ class Note:
     number: int = 0
     total: int = 0
     requests: tuple[StudyRequest, ...] = ()
-    changes: tuple[Mapping[str, KnobValue], ...] = ()
-    combinations: tuple[Setting, ...] = ()  # of knobs that change memory
     reason: str = ""
 
 
@@ -110,19 +103,18 @@ def left_out(
 
     ``study`` is resolved, as a results directory has it; ``num_nodes`` of the machine that measured it;
     ``winners`` what it found best, whose visits belong to it. Trials that were asked and failed are not left
-    out, nor are suggestions beyond the points that fit.
+    out, nor are suggestions beyond the points that fit. Raises ``RequestError`` for a study that was changed
+    into one that cannot be run.
     """
     if not records:
         return []
     listed = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
-    wanted = max(*(record.config.world_size for record in records), *listed, 1)
+    named = [max(ranks) + 1 for ranks in study.scaling.placement if not isinstance(ranks, str)]
+    wanted = max([*(record.config.world_size for record in records), *listed, *named])
     devices = wanted - any(record.config.oversubscribed for record in records)  # fewer than were wanted
     device: DeviceKind = "cuda" if study.resources.device == "cuda" else "cpu"
     name = records[0].device_name or device
-    try:
-        plan = make_plan(study, Resources(device, devices, name, num_nodes))
-    except RequestError as error:
-        return [Note(NoteKind.NOT_PLANNED, Stage.SEARCH, reason=str(error))]
+    plan = make_plan(study, Resources(device, devices, name, num_nodes))
     fits = tuple(largest_fits_of(study, records, plan.world_sizes))
     found = replace(plan, fits=fits) if any(each.batch_size for each in fits) else plan
     return not_reached(found, records, winners)

@@ -123,10 +123,10 @@ def _refuse_too_large(plan: Plan) -> None:
     if knobs.has_max and knobs.num_memory_combinations > MOST_MEMORY_COMBINATIONS:
         raise RequestError(
             f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs '
-            f"that change memory (received {_shown(knobs.num_memory_combinations)})"
+            f"that change memory (received {knobs.num_memory_combinations:,})"
         )
     if study.search.method == "optuna" and study.search.trials > MOST_TRIALS:
-        raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {_shown(study.search.trials)})")
+        raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {study.search.trials:,})")
     settings, instead = 1, ""
     if study.search.method == "grid":
         settings = knobs.num_combinations * math.prod(map(len, variables.values()))
@@ -137,17 +137,13 @@ def _refuse_too_large(plan: Plan) -> None:
     if settings * each > MOST_TRIALS:
         raise RequestError(
             f"search.method: {study.search.method} of at most {MOST_TRIALS:,} trials "
-            f"(received {_shown(settings)} settings, each in {_shown(each)} trials at world sizes and "
+            f"(received {settings:,} settings, each in {each:,} trials at world sizes and "
             f"placements){instead}"
         )
     seeds = 0 if study.training is None else len(study.training.seeds)
     trained = seeds * len(plan.world_sizes) * len(knobs.values("strategy"))
     if trained > MOST_TRIALS:
-        raise RequestError(f"training.seeds: at most {MOST_TRIALS:,} trials (received {_shown(trained)})")
-
-
-def _shown(number: int) -> str:
-    return f"{number:,}" if number < 10**15 else f"more than 10^{len(str(number)) - 1}"
+        raise RequestError(f"training.seeds: at most {MOST_TRIALS:,} trials (received {trained:,})")
 
 
 def _refuse_fewer_as_if(plan: Plan) -> None:
@@ -176,7 +172,7 @@ def refuse_too_many(wanted: int, resources: Resources, asked: ResourcesSpec, fie
     if wanted > most:
         raise RequestError(
             f"{field}: with --oversubscribe at most {MOST_ON_A_DEVICE} times as many as there is room for, "
-            f"{most:,} (received {_shown(wanted)})"
+            f"{most:,} (received {wanted:,})"
         )
 
 

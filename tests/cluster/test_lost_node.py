@@ -50,7 +50,7 @@ def test_its_trial_fails_and_the_others_go_on_where_they_fit(
     assert {state for _, state in ended} <= {"complete", "crashed"}
     assert ended.count((1, "complete")) + crashed.count(1) == 3
     assert ended.count((2, "complete")) < 3
-    assert "not measured, since nodes are gone: 2 devices, batch 32" in study.words
+    assert "not measured, since nodes are gone: a part of the " in study.words
     assert "waiting up to 3 s for 2 places" in study.words
     summary = json.loads((tmp_path / "out" / "report" / "summary.json").read_text())
     # by which a script finds it: the exit code is 0
@@ -64,7 +64,7 @@ def _goes_on_with_one_node(nodes: LocalNodes, folder: Path) -> None:
     words = " ".join(output.split())
     assert code == 0, output
     assert "goes on with 1 of 2 nodes: what does not fit on them is left out" in words
-    assert "not measured, since nodes are gone: 2 devices, batch 32" in words
+    assert "not measured, since nodes are gone: a part of the " in words
     assert _trial_ids(folder) == before
 
 

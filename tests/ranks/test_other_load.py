@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from raybench.machine.core_time import busy_core_seconds
+from raybench.machine.host import busy_core_seconds
 from raybench.records.requests import StepsRequest
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting

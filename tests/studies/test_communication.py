@@ -10,21 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
 from tests.support.forked import ForkedCommand
 
 
 def interrupted_after_a_trial() -> None:
     """In the command: Ctrl-C comes when the first trial is on disk, so there is something left to do."""
-    from raybench.commands.communication_run import SweepProgress
+    from raybench.commands.progress import StudyProgress
 
-    done = SweepProgress.trial_done
+    done = StudyProgress.trial_done
 
-    def trial_done(self: SweepProgress, record: TrialRecord) -> None:
-        done(self, record)
+    def trial_done(self: StudyProgress, record: TrialRecord, scaling: Scaling | None) -> None:
+        done(self, record, scaling)
         os.kill(os.getpid(), signal.SIGINT)
 
-    SweepProgress.trial_done = trial_done  # type: ignore[method-assign]
+    StudyProgress.trial_done = trial_done  # type: ignore[method-assign]
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

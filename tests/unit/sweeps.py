@@ -9,34 +9,13 @@ from raybench.analysis.collectives import SweepResults, analyse_sweep
 from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
-from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink, FakeRunner, Noise
-from tests.unit.runs import MemoryStore
+from tests.unit.runs import MemoryStore, Watched
 
 KIB, MIB = 2**10, 2**20
 STEADY = Noise(block=0.01)
-
-
-class Told:
-    """A watcher that remembers."""
-
-    def __init__(self) -> None:
-        self.world_sizes: list[int] = []
-        self.left_s: list[float] = []
-        self.states: list[State] = []
-
-    def trial(self, request: CollectivesRequest, *, done: int, total: int, left_s: float) -> None:
-        self.world_sizes.append(request.config.world_size)
-        self.left_s.append(left_s)
-
-    def progress(self, progress: Progress) -> None:
-        pass
-
-    def trial_done(self, record: TrialRecord) -> None:
-        self.states.append(record.state)
 
 
 def planned(num_devices: int = 4, num_nodes: int = 1, **fields: Any) -> SweepPlan:
@@ -48,12 +27,12 @@ def run(
     plan: SweepPlan,
     runner: TrialRunner | None = None,
     store: MemoryStore | None = None,
-    told: Told | None = None,
+    told: Watched | None = None,
     retry: Collection[State] = (),
-) -> list[tuple[Place, str]]:
-    """Run a sweep; what has no room."""
+) -> list[str]:
+    """Run a sweep; why some of it has no room."""
     runner = runner or FakeRunner(noise=STEADY, num_devices=plan.num_devices)
-    return run_sweep(plan, runner, store or MemoryStore(), told or Told(), retry)
+    return run_sweep(plan, runner, store or MemoryStore(), told or Watched(), retry)
 
 
 def swept(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
-from raybench.machine import core_time
+from raybench.machine import host
 from raybench.machine.host import allowed_cores, host_id, numbered
 from raybench.records.requests import Variant
 from raybench.records.results import PCIeLink
@@ -165,8 +165,8 @@ class CoreMeter:
         )
 
     def _look(self) -> tuple[float, float | None, float]:
-        own_s = core_time.own_core_seconds(with_children=self._has_children)
-        return perf_counter(), core_time.busy_core_seconds(), own_s
+        own_s = host.own_core_seconds(with_children=self._has_children)
+        return perf_counter(), host.busy_core_seconds(), own_s
 
 
 class OtherLoad:

@@ -73,7 +73,7 @@ def _of_study(store: ResultsDirectory) -> Sections:
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     results = analyse(study, records, devices_of_node(environment, study), Around(environment=environment))
     notes = left_out(study, records, len(environment.every_node), results.winners)
-    results = with_left_out(results, [left_out_words(study, each) for each in notes], "")
+    results = with_left_out(results, [left_out_words(each) for each in notes], "")
     return {
         "summary.csv": _keyed((row.trial_id, row.row()) for row in results.summaries),
         "findings": _keyed(map(_finding, results.findings)),

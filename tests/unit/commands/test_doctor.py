@@ -59,18 +59,8 @@ def test_nothing_to_mend_is_said_of_what_is_well():
     assert printed([]) == "0 ok\n"
 
 
-def test_rays_token_is_found_but_never_shown(monkeypatch, tmp_path):
-    token = tmp_path / "token"
-    token.write_text("s3cr3t")
+def test_a_password_in_rays_address_is_not_shown(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "ray://me:s3cr3t@head:10001")
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     text = printed(list(checks.ray()), width=200)
     assert "RAY_ADDRESS ray://...@head:10001" in text
-    assert f"RAY_AUTH_MODE=token, the token is in {token}" in text
     assert "s3cr3t" not in text
-    token.unlink()
-    assert list(checks.ray())[-1].mend == "ray get-auth-token --generate"
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "s3cr3t")
-    assert "s3cr3t" not in printed(list(checks.ray()), width=200)

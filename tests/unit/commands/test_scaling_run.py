@@ -85,39 +85,21 @@ def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
     )
     short = dry(knobs={"batch_size": [32, 64]}, time_budget_seconds=60.0)
     assert "time budget: 60 s; where that is not enough trials are shortened, then left out" in short
-    assert "time budget: 1 h 40 min" in dry(knobs={"batch_size": 32}, time_budget_seconds=6000.0).splitlines()
     assert " at least, for about" in dry(measure={"steps": 5})
     real = {"name": "vision", "input": "real"}
     assert "without 2 trainings, whose time is not known" in dry(workload=real, training={"epochs": 1})
 
 
-def test_a_dry_run_says_that_a_budget_may_not_cover_starting_the_workers() -> None:
-    """With figures: Ray and a worker group take 10 to 25 s, the end with its report 11 s."""
-    knobs = {"batch_size": [32, 64]}
-    short, enough = (dry(knobs=knobs, time_budget_seconds=float(each)) for each in (30, 40))
-    assert "time budget: 30 s; starting the workers and the report alone may take 36 s" in short
-    assert "starting the workers and the report" not in enough
-    assert "; where that is not enough trials are shortened" in enough
-
-
-def test_a_dry_run_names_the_global_batch_and_scaled_learning_rate_of_what_would_run() -> None:
-    knobs = {"batch_size": [32, 64], "gradient_accumulation": 2}
-    lines = dry(knobs=knobs, search={"method": "grid"})
-    assert "2 devices, batch 64, global batch 256" in lines
-    assert "1 device, batch 32, global batch 64" in lines
-    searched = dry(knobs=knobs, search={"method": "optuna"})
-    assert "2 devices, batch 32, global batch 128" in searched
+def test_a_dry_run_names_trials_and_scaled_learning_rates() -> None:
+    lines = dry(knobs={"batch_size": [32, 64]}, search={"method": "grid"}).splitlines()
+    assert any(line.endswith("2 devices, batch 64") for line in lines)
     trained = dry(
         workload={"name": "vision", "input": "real"},
         training={"epochs": 1, "learning_rate_scaling": "linear"},
     ).splitlines()
-    assert (
-        "training: 2 trainings of 1 epoch, 1 seed (accuracies have an interval from training.seeds=3 on)"
-        in trained
-    )
+    assert "training: 2 trainings of 1 epoch, 1 seed" in trained
     assert any(line.endswith("1 device, batch 32") for line in trained)
-    rate = "2 devices, batch 32, global batch 64, 2 times the learning rate"
-    assert any(line.endswith(rate) for line in trained)
+    assert any(line.endswith("2 devices, batch 32, 2 times the learning rate") for line in trained)
 
 
 def test_a_search_for_more_than_there_is_goes_on_as_the_grid_that_it_became(

@@ -55,8 +55,8 @@ def test_a_grid_goes_on_at_the_sizes_that_fit(lost_after: int) -> None:
     assert (sizes.count(2), sizes.count(1)) == (4, 4)
     assert {record.state for record in store.records} == {"complete"}
     left_out = [note for note in executed.notes if note.kind is NoteKind.NO_ROOM]
-    assert len(left_out) == 4 - sizes.count(4)
-    assert all("at most 2 workers fit" in note.reason for note in left_out)
+    assert [(note.stage, note.reason) for note in left_out] == [(Stage.CURVES, "at most 2 workers fit")]
+    assert len(executed.not_reached[0].requests) == 4 - sizes.count(4)
 
 
 def test_a_trial_that_had_not_begun_when_its_node_was_lost_is_left_out() -> None:
@@ -70,7 +70,7 @@ def test_a_trial_that_had_not_begun_when_its_node_was_lost_is_left_out() -> None
     executed, store, _ = run(planned("grid"), Vanishing(10**6))
     sizes = [r.config.world_size for r in store.records if r.request.role == "scaling"]
     assert (sizes.count(4), sizes.count(2), sizes.count(1)) == (1, 4, 4)
-    assert [each.config.world_size for note in executed.notes for each in note.requests] == [4, 4, 4]
+    assert [each.config.world_size for note in executed.not_reached for each in note.requests] == [4, 4, 4]
 
 
 def test_a_node_that_comes_back_serves_what_needs_it() -> None:
@@ -100,4 +100,4 @@ def test_what_was_to_be_spread_over_all_nodes_is_left_out_on_fewer() -> None:
     spec = study(knobs={"batch_size": [32]}, search={"method": "grid"}, scaling=sizes, measure={"visits": 1})
     executed, store, _ = run(make_plan(spec, Resources("cpu", 4, "a CPU", num_nodes=2)), Losing(0))
     assert [record.config.world_size for record in store.records] == [1]
-    assert [each.config.world_size for note in executed.notes for each in note.requests] == [2]
+    assert [each.config.world_size for note in executed.not_reached for each in note.requests] == [2]

@@ -8,18 +8,24 @@ from raybench.driver.groups import MAX_LOST_STARTS
 from raybench.errors import GroupLostError, Interrupted, NoRoomError
 from raybench.records.messages import GroupInfo
 from tests.support.planted import FakeRunner, Noise
-from tests.unit.runs import Failing, MemoryStore
-from tests.unit.sweeps import KIB, MIB, STEADY, Told, planned, run, swept
+from tests.unit.runs import Failing, MemoryStore, Watched
+from tests.unit.sweeps import KIB, MIB, STEADY, planned, run, swept
 
 SIZES = (KIB, 16 * KIB, MIB)
 
 
 def test_every_place_is_measured_the_largest_first() -> None:
-    told, store, plan = Told(), MemoryStore(), planned(num_devices=4, world_sizes="all", message_bytes=SIZES)
+    told, store, plan = (
+        Watched(),
+        MemoryStore(),
+        planned(num_devices=4, world_sizes="all", message_bytes=SIZES),
+    )
     runner = FakeRunner(noise=STEADY, num_devices=4)
     assert run(plan, runner, store, told) == []
-    assert told.world_sizes == [4, 2]
-    assert told.left_s == [120.0, 60.0]
+    assert [(request.config.world_size, left_s) for request, _, _, left_s in told.trials] == [
+        (4, 120.0),
+        (2, 60.0),
+    ]
     assert runner.num_starts == 1  # one group, of the largest world size
     assert [record.study for record in store.records] == ["communication"] * 2
 
@@ -37,15 +43,14 @@ def test_rounds_end_with_narrow_intervals_or_the_time(half_width: float, stopped
 
 
 def test_what_is_known_is_not_measured_again() -> None:
-    told, store, again = Told(), MemoryStore(), FakeRunner(noise=STEADY, num_devices=8)
+    told, store, again = Watched(), MemoryStore(), FakeRunner(noise=STEADY, num_devices=8)
     plan = planned(num_devices=8, world_sizes="all", message_bytes=SIZES)
     run(plan, store=store)
     run(plan, again, store)
     assert not again.requests
     store.records = [each for each in store.records if each.request.config.world_size != 2]
     run(plan, again, store, told)
-    assert told.world_sizes == [2]
-    assert told.left_s == [60.0]
+    assert [(one[0].config.world_size, one[3]) for one in told.trials] == [(2, 60.0)]
 
 
 def test_a_failure_ends_its_place_and_no_other() -> None:
@@ -53,9 +58,9 @@ def test_a_failure_ends_its_place_and_no_other() -> None:
         return ("crashed", "planted") if request.config.world_size == 4 else None
 
     plan = planned(4, world_sizes=(2, 4), message_bytes=SIZES)
-    told, store = Told(), MemoryStore()
+    told, store = Watched(), MemoryStore()
     run(plan, FakeRunner(noise=STEADY, num_devices=4, fail=fail), store, told)
-    assert told.states == ["crashed", "complete"]
+    assert [record.state for record, _ in told.done] == ["crashed", "complete"]
     runner = FakeRunner(noise=STEADY, num_devices=4)
     run(plan, runner, store)
     assert not runner.requests  # without --retry it stays so
@@ -91,6 +96,5 @@ def test_what_is_left_of_lost_nodes_is_no_spread() -> None:
 
     plan = planned(num_devices=4, num_nodes=2, placement=("pack", "spread"), message_bytes=SIZES)
     store = MemoryStore()
-    ((place, reason),) = run(plan, Lost(noise=STEADY, num_devices=4), store)
+    assert run(plan, Lost(noise=STEADY, num_devices=4), store) == ["at most 2 workers fit"]
     assert [record.request.config.placement for record in store.records] == ["pack"]
-    assert (place.world_size, place.placement, reason) == (2, "spread", "at most 2 workers fit")

@@ -229,7 +229,7 @@ def test_what_is_on_disk_was_reached_and_a_cheaper_one_is_tried(
 
     monkeypatch.setattr(Forecast, "fit", too_long_for_128)
     session, _, _ = studied(plan, store=store)
-    assert [note.changes for note in session.not_reached] == [({"batch_size": 128},)]
+    assert [(note.number, note.total) for note in session.not_reached] == [(1, 2)]
     assert session.watcher.stages[-1] == (Stage.VERIFICATION, 2)
     assert store.records[-1].config.setting.batch_size == 512
 

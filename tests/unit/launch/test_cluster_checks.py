@@ -1,8 +1,7 @@
-"""Which node is slow, told by all-reduces between pairs of nodes."""
+"""All-reduces between each node and the next."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import ray
 
 from raybench.launch.cluster import Cluster
-from raybench.launch.cluster_checks import examine_cluster, pairs, slow_nodes
+from raybench.launch.cluster_checks import examine_cluster
 from raybench.launch.nodes import Node
 from raybench.worker import selftest
 
@@ -19,44 +18,6 @@ USUAL_S, TIMES = 0.3, 20
 
 def nodes(number: int) -> list[Node]:
     return [Node(f"{each + 1:056x}", f"node-{each}", f"10.0.0.{each}", 4.0, 0.0) for each in range(number)]
-
-
-def named(number: int, slow: dict[int, float], seed: int = 0) -> list[str]:
-    """The nodes that are told, where the links of ``slow`` take so many times as long as the others."""
-    draw, everyone = random.Random(seed), nodes(number)
-    measured = {}
-    for pair in pairs(everyone):
-        factor = max(slow.get(everyone.index(node), 1.0) for node in pair)
-        measured[pair] = [USUAL_S * factor * draw.lognormvariate(0, 0.05) for _ in range(TIMES)]
-    return [each.found.split(":")[0] for each in slow_nodes(measured)]
-
-
-def test_every_node_is_in_two_pairs() -> None:
-    assert pairs(nodes(1)) == []
-    one, other = nodes(2)
-    assert pairs([one, other]) == [(one, other)]
-    several = pairs(nodes(5))
-    assert len(several) == 5
-    assert all(sum(node in pair for pair in several) == 2 for node in nodes(5))
-
-
-@pytest.mark.parametrize("number", [3, 4, 8])
-@pytest.mark.parametrize("which", [0, 1, -1])
-def test_a_node_with_a_slower_link_is_named_and_no_other(number: int, which: int) -> None:
-    place = which % number
-    assert named(number, {place: 3.0}) == [f"node-{place}"]
-
-
-def test_two_slow_nodes_of_eight_are_both_named() -> None:
-    assert sorted(named(8, {2: 3.0, 5: 2.0})) == ["node-2", "node-5"]
-
-
-def test_of_two_nodes_none_can_be_told() -> None:
-    assert named(2, {1: 3.0}) == []
-
-
-def test_nothing_is_named_where_links_are_alike() -> None:
-    assert sum(bool(named(8, {}, seed)) for seed in range(50)) == 0
 
 
 class Tasks:
@@ -98,7 +59,7 @@ class Tasks:
 
 
 def test_a_broken_link_is_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed all-reduce leaves its process group behind; the ring's next pair has one of its nodes."""
+    """A failed all-reduce leaves its process group behind; the next pair has one of its nodes."""
     tasks, everyone = Tasks(monkeypatch), nodes(4)
 
     def measure(rank: int, meeting_point: str, backend: str) -> list[float]:
@@ -116,5 +77,5 @@ def test_a_broken_link_is_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cluster, "connect", lambda: None)
     monkeypatch.setattr(cluster, "_alive", lambda: everyone)
     found = [each for each in examine_cluster(cluster) if each.name == "all-reduce"]
-    assert [each.status for each in found] == ["ok", "missing", "ok", "ok"]
+    assert [each.status for each in found] == ["ok", "missing", "ok"]
     assert "Connection closed by peer" in found[1].found

@@ -13,11 +13,10 @@ import ray
 
 from raybench.analysis.scaling import scaling
 from raybench.errors import ClusterBusyError, GroupLostError
-from raybench.launch import tune_runner, tune_trial
+from raybench.launch import tune_runner
 from raybench.launch.cluster import Cluster, Suffice
 from raybench.launch.liveness import DEATH_NOTICE_S
-from raybench.launch.tune_runner import TuneRunner, TuneTrial, nodes_of
-from raybench.launch.tune_trial import metrics
+from raybench.launch.tune_runner import TuneRunner, TuneTrial, metrics, nodes_of
 from raybench.launch.worker_group import DRIVER_GRACE_S, START_TIMEOUT_S
 from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, Outcome, Progress, Started, Task
@@ -274,12 +273,12 @@ def test_a_trial_whose_node_is_gone_while_its_workers_start_is_told_of(
             assert at_once
 
     there, nodes = list[bool](), [SimpleNamespace(node_id="a"), SimpleNamespace(node_id="b")]
-    monkeypatch.setattr(tune_trial, "WorkerGroup", Starting)
-    monkeypatch.setattr(tune_trial, "alive_nodes", lambda: nodes)
+    monkeypatch.setattr(tune_runner, "WorkerGroup", Starting)
+    monkeypatch.setattr(tune_runner, "alive_nodes", lambda: nodes)
     task, tell = Task(1, request(), (), nodes=("b", "b")), Mock()
     for _ in range(2):
         with pytest.raises(GroupLostError):
-            tune_trial._outcome(task, tell, needs=WorkerNeeds("cpu", 1), storage=Path(), name="x")
+            tune_runner._outcome(task, tell, needs=WorkerNeeds("cpu", 1), storage=Path(), name="x")
         del nodes[1:]
     assert there == [True, False]
 

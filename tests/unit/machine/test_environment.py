@@ -1,6 +1,5 @@
 """What is told of a machine, what never is, and when two of them compare."""
 
-import re
 from importlib import metadata
 
 import pytest
@@ -39,7 +38,6 @@ def test_what_is_captured_survives_json():
     assert 1 <= found.usable_cores <= found.cores
     assert found.memory_bytes > 2**28
     assert found.packages["raybench"] == raybench.__version__
-    assert re.fullmatch(r"\d+\.\d+", found.torch_cuda_version or "13.0")  # None: torch without CUDA
     assert {"torch", "ray", "numpy"} <= set(found.packages)
     assert differences(found, found) == []
 
@@ -142,7 +140,6 @@ def test_what_makes_two_incomparable_is_named(changes, line):
     "changes",
     [
         {"hostname": "b"},
-        {"load_average": 3.0},
         {"clock_mhz": 999.0},
         {"kernel": "6.2", "commit": "b", "dirty": True},
         {"memory_bytes": 8 * 2**30 - 10 * 2**20},
@@ -183,7 +180,7 @@ def test_of_one_node_it_is_that_nodes_own():
 
 
 def test_nodes_that_are_alike_differ_in_nothing():
-    nodes = [an_environment(hostname=name, load_average=load) for name, load in (("a", 1.0), ("b", 3.0))]
+    nodes = [an_environment(hostname=name, clock_mhz=clock) for name, clock in (("a", 1e3), ("b", 3e3))]
     environment = of_nodes(nodes)
     assert [node.hostname for node in environment.every_node] == ["a", "b"]
     assert unlike_nodes(environment) == []

@@ -10,7 +10,7 @@ from raybench.plan.resolve import make_plan
 from raybench.plan.space import SearchSpace
 from tests.support.planted import FakeRunner, run_all
 from tests.unit.runs import run
-from tests.unit.studies import grid, study
+from tests.unit.studies import study
 
 
 def searched(trials: int, measured: int) -> list[Note]:
@@ -44,10 +44,10 @@ def test_after_a_search_the_visits_of_default_and_winner_belong_to_it() -> None:
     assert left_out(plan.study, store.records, 1, winners) == []
     twice = [each for each in store.records if each.request.kind == "steps" and each.request.visit < 2]
     (note,) = left_out(plan.study, twice, 1, winners)
-    assert left_out_words(plan.study, note) == "4 of 9 further visits (visit 3: 4)"
+    assert left_out_words(note) == "4 of 9 further visits"
     searched = [each for each in store.records if each.request.role == "search"]
     curves, *_ = left_out(plan.study, searched, 1, winners)[1:]
-    assert left_out_words(plan.study, curves) == "2 of 2 trials of the curves (1 device: 1, 2 devices: 1)"
+    assert left_out_words(curves) == "2 of 2 trials of the curves"
 
 
 def test_world_sizes_that_were_not_reached_are_counted() -> None:
@@ -61,15 +61,16 @@ def test_world_sizes_that_were_not_reached_are_counted() -> None:
     records = run_all(FakeRunner(), [trial.request for trial in plan.trials()][1:])[0]
     (note,) = left_out(plan.study, records)
     assert [each.config.world_size for each in note.requests] == [4]
-    assert left_out_words(plan.study, note) == "1 of 3 trials of the curves (4 devices: 1)"
+    assert left_out_words(note) == "1 of 3 trials of the curves"
 
 
-def test_what_cannot_be_told_is_said() -> None:
-    spec = study(knobs={"batch_size": [64]}, search={"method": "grid"})
-    records = grid(spec, [1, 2])[0]
-    faulty = spec.model_copy(
-        update={"scaling": spec.scaling.model_copy(update={"mode": "strong", "world_sizes": (1, 3)})}
+def test_ranks_that_a_placement_names_are_devices_that_there_were() -> None:
+    spec = study(
+        scaling={"world_sizes": [1, 2], "placement": [[0, 3]]},
+        knobs={"batch_size": [64]},
+        search={"method": "grid"},
+        measure={"visits": 1},
     )
-    (note,) = left_out(faulty, records)
-    assert note.kind is NoteKind.NOT_PLANNED
-    assert "strong scaling" in note.reason
+    plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
+    records = run_all(FakeRunner(num_devices=4), [trial.request for trial in plan.trials()])[0]
+    assert left_out(plan.study, records) == []

@@ -336,7 +336,7 @@ def test_the_same_goes_on(path):
         longer = STUDY.model_copy(
             update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900, starts=3)}
         )
-        results.check_same(longer, ENVIRONMENT.model_copy(update={"hostname": "there", "load_average": 9.0}))
+        results.check_same(longer, ENVIRONMENT.model_copy(update={"hostname": "there", "clock_mhz": 9.0}))
         assert results.warnings == []
         results.write_asked(longer)
     with ResultsDirectory.open_readonly(path) as results:

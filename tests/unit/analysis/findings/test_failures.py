@@ -108,7 +108,7 @@ def test_memory_that_was_not_enough_is_tried_again_where_asked_or_where_nothing_
 
 
 def test_what_was_not_reached_is_one() -> None:
-    words = ["17 of 18 trials of the curves (2 devices: 17)"]
+    words = ["17 of 18 trials of the curves"]
     found = analyse(SPEC, COMPLETE)
     assert with_left_out(found, [], GOES_ON) is found
     told = with_left_out(found, words, GOES_ON)
