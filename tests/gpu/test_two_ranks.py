@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from raybench.analysis.collectives import messages
-from raybench.analysis.strategies import loss_parity
+from raybench.analysis.findings.evenness import loss_parity
 from raybench.records.messages import Outcome
 from raybench.records.requests import CollectivesRequest, Place, TrialRequest
 from raybench.records.results import TrainingResult

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis.findings.evenness import loss_parity
 from raybench.analysis.findings.finding import FindingName, Severity
-from raybench.analysis.strategies import loss_parity
 from raybench.records.record import TrialRecord
 from tests.support.alone import findings, waterfall
 from tests.unit.strategies import strategy_record
