@@ -125,7 +125,6 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SHARED_HOST: "raise --cpus-per-worker, or look at PCIe and memory with nvidia-smi dmon",
     Reason.THREADS: "set num_threads to {new_num_threads}",
     Reason.WORKERS: "use no more workers than cores",
-    Reason.ONE_NODE: "set scaling.placement to spread, which uses the other nodes",
     Reason.OTHERS: "stop what else runs, which top shows, or leave a core free of workers",
     FindingName.OTHER_PROCESSES: STOP_IT,
     FindingName.STRAGGLER: ELSE_RUNS,

@@ -99,7 +99,6 @@ class Reason(StrEnum):
     SHARED_HOST = auto()  # of GPUs whose clocks are about the same
     THREADS = auto()  # more of them than cores
     WORKERS = auto()  # more of them than cores, whatever their threads
-    ONE_NODE = auto()  # while others are free
     OTHERS = auto()  # other processes may be all of it
     # costly wrapper
     VIEWS = auto()  # gradient_as_bucket_view is off
