@@ -16,13 +16,13 @@ from raybench.analysis.curves import BatchPoint, Curve, batch_curve, curves
 from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
-from raybench.analysis.reference import KnownBuckets, known_buckets, of_first_role
+from raybench.analysis.reference import KnownBuckets, known_buckets
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.pool import Pool, Spreads
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.requests import COMPARED_ROLES, Configuration, Role
+from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
@@ -115,10 +115,6 @@ class Facts:
     def devices(self, number: int) -> str:
         """So many of them: 2 devices, 2 GPUs."""
         return plural(number, self.device_word)
-
-    def by_role(self, *roles: Role) -> tuple[TrialRecord, ...]:
-        """One record a setting, of the first of these roles of which there are any."""
-        return of_first_role(self.references, *roles)
 
     @property
     def epoch_samples(self) -> int | None:
