@@ -56,7 +56,6 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     ),
     FindingName.STRAGGLER: SLOW_RANK,
     Reason.DEVICE: f"{SLOW_RANK}, and also alone",
-    Reason.UNDER_LOAD: f"{SLOW_RANK}, and also alone, but other programs used its host",
     Reason.NOT_ALONE: f"{SLOW_RANK}, but not when it runs alone",
     Reason.SLOW_ALONE: "{rank} takes {spread_ratio} longer than rank {fast_rank} when each runs alone",
     FindingName.JITTER: f"{WAITS_FOR_SLOWEST}, although all batches have one shape",
@@ -96,7 +95,6 @@ COMPARE = (
     "measure again, and if it stays slow compare its clock, temperature and power limit with the others', or "
     "leave it out by scaling.placement"
 )
-REPEAT = "measure again with nothing else running, and compare its clock if it stays slow"
 ELSE_RUNS = "look with top and nvidia-smi for what else uses its device or host"
 
 # What to do about it, in the same way.
@@ -131,7 +129,6 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.NOT_ALONE: ELSE_RUNS,
     Reason.DEVICE: COMPARE,
     Reason.SLOW_ALONE: COMPARE,
-    Reason.UNDER_LOAD: REPEAT,
     FindingName.JITTER: STOP_IT,
     Reason.BATCHES: f"sort batches by length or pad them to one shape, else {STOP_IT}",
     FindingName.DATA_BOUND: "make batches before the steps, as loader processes serve real input only",

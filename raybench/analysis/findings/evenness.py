@@ -27,7 +27,6 @@ from raybench.records.results import Beside, StepsResult
 from raybench.spec.workloads import OwnCodeSpec, TextSpec
 
 LEAST_EXCESS = 0.02  # relative, of the slow rank
-TAKEN_LEAST = 0.1  # of a core, by other processes: from here on they may be what slows a rank
 RARE_LEAST = 0.03  # of the typical step: a difference of less is not worth a word
 CLOCK_DROP = 0.10  # relative, from the fastest round
 WARMER_C = 5.0  # degrees, from the first round to the last
@@ -87,14 +86,9 @@ def slow_alone(case: Case) -> Finding | None:
 
 def node_of(record: TrialRecord, rank: int) -> dict[str, str]:
     """The rank's node, where the trial had several."""
-    place = place_of(record, rank)
+    place = record.ranks.index(rank) if rank in record.ranks else rank
     is_known = (record.nodes or 1) > 1 and place < len(record.hostnames)
     return {"node": record.hostnames[place]} if is_known else {}
-
-
-def place_of(record: TrialRecord, rank: int) -> int:
-    """The rank's index in what the record has of each rank."""
-    return record.ranks.index(rank) if rank in record.ranks else rank
 
 
 def slowest_rank(visits: Sequence[StepsResult]) -> tuple[int, Estimate, Estimate] | None:
@@ -166,17 +160,7 @@ def _why_slow(case: Case, rank: int) -> Reason | None:
     spread = _spread(case.visits)
     if spread is None:
         return None
-    if not spread.is_certain or spread.slow != rank:
-        return Reason.NOT_ALONE
-    return Reason.UNDER_LOAD if _cores_of_others(case, rank) >= TAKEN_LEAST else Reason.DEVICE
-
-
-def _cores_of_others(case: Case, rank: int) -> float:
-    """What other processes took of the rank's host, in cores: the median over the rounds."""
-    place = place_of(case.record, rank)
-    known = [each.other_cores[place] for each in case.steps.rounds if place < len(each.other_cores)]
-    taken = [each for each in known if each is not None]
-    return float(np.median(taken)) if taken else 0.0
+    return Reason.DEVICE if spread.is_certain and spread.slow == rank else Reason.NOT_ALONE
 
 
 def jitter(case: Case) -> Finding | None:
