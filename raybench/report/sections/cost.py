@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from raybench.analysis.cost import CostPoint
 from raybench.analysis.labels import devices_of
+from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
@@ -106,9 +107,18 @@ def when_to_use(results: StudyResults) -> str:
         return f"Use one {results.device_word}: {many} {here} are slower{by_steps}."
     if speedup.low <= 1:
         return f"{many} {here} are not measurably faster than one{by_steps}."
-    use_one = f" Use one {results.device_word} where cost counts." if advice.extra.low > 0 else ""
-    words = f"Use {many} {here}{' where time counts' if use_one else ''}{by_steps}.{use_one}"
+    use_one = " Use one where cost counts." if advice.extra.low > 0 else ""
+    where = " where time counts" if use_one else ""
+    words = f"Use {many} {here}{where}{by_steps}.{use_one}{_no_faster_words(results, advice)}"
     use = results.recommendation
     if use is None or advice.asked.config.same_question(use.config):
         return words
     return f"{words} One {results.device_word} was not measured with {use.label}."
+
+
+def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
+    """The most devices, where fewer are as fast."""
+    speedup = results.scaling(advice.asked).mean_speedup
+    if advice.asked is advice.record or speedup is None:
+        return ""
+    return f" {devices_of(advice.asked.config)} are no faster: {times(speedup)}."

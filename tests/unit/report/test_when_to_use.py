@@ -51,7 +51,7 @@ def test_more_devices_that_are_slower_than_fewer_are_not_advised() -> None:
     """As "use 8 devices, 1.90x" where four were twice as fast as one."""
     words = without_intervals(when_to_use(on_two_nodes(2.0)))
     assert words.startswith("Use 4 devices (batch 32, fp32) where time counts, 2.50x")
-    assert words.endswith("Use one device where cost counts.")
+    assert words.endswith("Use one where cost counts. 8 devices are no faster: 2.00x.")
 
 
 def test_it_speaks_of_the_setting_that_is_recommended() -> None:
