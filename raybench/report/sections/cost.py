@@ -25,7 +25,7 @@ def cost_table(results: StudyResults) -> Table:
     price, shown = results.study.cost.price_per_device_hour, _shown(results)
     at = "No price is set (`--price-per-device-hour`)." if price is None else f"At {price:g} a device-hour."
     made_of = (
-        "By the epochs trained, else by the mean step, slow ones included; without evaluation. Fewer than "
+        "By the epochs trained, or the mean step, slow ones included; without evaluation. Fewer than "
         "three seeds have no interval."
         if any(each.is_trained for each in shown)
         else "By the mean step, slow ones included; without start-up and evaluation."
