@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raybench.analysis.results import StudyResults, analyse
-    from raybench.analysis.summary import to_pandas
 
-__all__ = ["StudyResults", "analyse", "to_pandas"]
+__all__ = ["StudyResults", "analyse"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,8 +19,4 @@ def __getattr__(name: str) -> Any:
         from raybench.analysis import results
 
         return getattr(results, name)
-    if name == "to_pandas":
-        from raybench.analysis.summary import to_pandas
-
-        return to_pandas
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

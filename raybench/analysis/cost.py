@@ -13,12 +13,8 @@ from raybench.analysis.labels import label
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import one_device, scaling
-from raybench.analysis.stats.statistics import (
-    POSITIVE,
-    Estimate,
-    inverse,
-)
-from raybench.analysis.training import TrainedRun, TrainingResults, over_seeds, ratio_over_seeds
+from raybench.analysis.stats.statistics import POSITIVE, Estimate, inverse, sum_of, unpaired_ratio
+from raybench.analysis.training import TrainedGroup, TrainingResults, over_seeds
 from raybench.records.record import TrialRecord
 
 MILLION = 1e6
@@ -143,37 +139,36 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
     if point.world_size == 1 and all(each is not group for each in compared):
         return point
     prices, comparison = prices_of(base.study), training.comparison(group)
-    time_s = over_seeds([_run_time(each, run) for each in group.runs], POSITIVE)
-    assert time_s is not None
-    ones = {each.seed: each for each in comparison.base.runs} if comparison else {}
-    pairs = [
-        (_run_time(ones[each.seed], run), _run_time(each, run))
-        for each in (comparison.group.runs if comparison else ())
-        if each.seed in ones
-    ]
+    time_s = _mean_run(group, run)
+    one_s = _mean_run(comparison.base, run) if comparison else None
 
     def saved(one_price: float | None, price: float | None) -> Estimate | None:
-        if one_price is None or price is None:
+        if one_s is None or one_price is None or price is None:
             return None
-        found = over_seeds([one_s * one_price - many_s * price for one_s, many_s in pairs])
-        return found.scaled(RUNS) if found else None
+        return sum_of(one_s.scaled(one_price), time_s.scaled(-price)).scaled(RUNS)
 
-    ratios = [many_s / one_s for one_s, many_s in pairs]
     cost = cost_of(run, time_s, point.world_size, prices)
     return replace(
         point,
         cost=replace(cost, energy_joules=point.cost.energy_joules),
-        device_time_ratio=ratio_over_seeds(ratios).scaled(point.world_size) if ratios else None,
+        device_time_ratio=unpaired_ratio(time_s, one_s).scaled(point.world_size) if one_s else None,
         saved_s=saved(1.0, 1.0),
         saved_money=saved(prices.of_second(1), prices.of_second(point.world_size)),
         is_trained=True,
     )
 
 
-def _run_time(trained: TrainedRun, run: Work) -> float:
-    if len(trained.epochs) == run.epochs:
-        return sum(epoch.train_s for epoch in trained.epochs)
-    return trained.epoch_time_s * run.epochs
+def _mean_run(group: TrainedGroup, run: Work) -> Estimate:
+    """The mean over seeds: as long as the training, else so many mean epochs."""
+    times_s = [
+        sum(epoch.train_s for epoch in each.epochs)
+        if len(each.epochs) == run.epochs
+        else each.epoch_time_s * run.epochs
+        for each in group.runs
+    ]
+    found = over_seeds(times_s, POSITIVE)
+    assert found is not None  # every run has a time
+    return found
 
 
 def extra_cost(results: Facts, record: TrialRecord) -> Estimate | None:

@@ -80,22 +80,8 @@ def short_trial_words(study: Study, request: StudyRequest) -> str:
 
 
 def task_words(request: TrialRequest) -> str:
-    """A trial where its study is not known, as in Ray's dashboard: what it is for, devices, knobs, its id.
-
-    Of the knobs the batch, and those that are not as torch has them.
-    """
-    config = request.config
-    words = [f"{request.role} on {devices_of(config)}"]
-    if request.kind == "collectives":
-        words.append(", ".join(request.collectives))
-    else:
-        setting = request.config.setting
-        plain = Setting(batch_size=setting.batch_size)
-        knobs = shown_knobs(setting, setting.differences(plain), config.world_size)
-        words.append(setting_words(setting, ["batch_size", *knobs], dict(config.environment)))
-    if request.kind == "training":
-        words.append(f"seed {config.seed}")
-    return f"{', '.join(words)} ({request.trial_id})"
+    """A trial where its study is not known, as in Ray's dashboard: what it is for, on what, and its id."""
+    return f"{request.role} on {devices_of(request.config)} ({request.trial_id})"
 
 
 def _named(study: Study, request: StudyRequest, words: str) -> str:

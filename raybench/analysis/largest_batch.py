@@ -41,7 +41,6 @@ class Rules:
 
     smallest: int  # and what every batch is a multiple of
     most: int
-    timeout_s: float
     # Linux gives more memory than there is and then kills: what is predicted not to fit is not tried.
     predicts_memory: bool
 
@@ -53,7 +52,6 @@ class Probe:
     batch_size: int
     failure: Bound | None  # None: it fits
     reason: str
-    seconds: float
     memory_bytes: int | None = None  # of the rank that takes the largest share of its own
     limit_bytes: int | None = None
     fixed_bytes: int | None = None  # of that rank: what does not grow with the batch
@@ -82,28 +80,26 @@ def rules(study: Study, setting: Setting, world_sizes: Sequence[int], device: st
     smallest = 1
     if study.scaling.mode == "strong":
         smallest = math.lcm(*world_sizes) * setting.gradient_accumulation
-    return Rules(
-        smallest, study.search.max_batch_size, study.measure.timeout_seconds, predicts_memory=device == "cpu"
-    )
+    return Rules(smallest, study.search.max_batch_size, predicts_memory=device == "cpu")
 
 
 def probe_of(record: TrialRecord) -> Probe:
     """What a record says of its batch."""
-    batch, seconds = record.config.setting.batch_size, record.wall_time_s
+    batch = record.config.setting.batch_size
     if record.probe is None:
         failures = {"oom": Bound.MEMORY, "timeout": Bound.TIME, "invalid": Bound.INVALID}
         failure = failures.get(record.state, Bound.CRASHED)
-        return Probe(batch, failure, record.reason or record.state, seconds)
+        return Probe(batch, failure, record.reason or record.state)
     taken = record.probe.device_memory_bytes or ()
     limits = record.probe.memory_limit_bytes or ()
     if not taken or len(taken) != len(limits):
-        return Probe(batch, None, "", seconds)
+        return Probe(batch, None, "")
     fixed = record.probe.fixed_memory_bytes or (None,) * len(taken)
     fullest = max(zip(taken, limits, fixed, strict=True), key=lambda rank: rank[0] / rank[1])
     share = fullest[0] / fullest[1]
     if share <= MEMORY_SHARE:
-        return Probe(batch, None, "", seconds, *fullest)
-    return Probe(batch, Bound.MEMORY, f"it takes {share:.1%} of the memory", seconds, *fullest)
+        return Probe(batch, None, "", *fullest)
+    return Probe(batch, Bound.MEMORY, f"it takes {share:.1%} of the memory", *fullest)
 
 
 def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Rules) -> LargestFit:
@@ -124,10 +120,10 @@ def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Ru
         if candidate <= low:
             candidate = None
             break
-        too_large = _predicted(fitting, candidate * rules.smallest, rules)
-        if too_large is None:
+        too_large = _too_large(fitting, candidate * rules.smallest) if rules.predicts_memory else ""
+        if not too_large:
             break
-        high, doubling, (bound, reason) = candidate, False, too_large
+        high, doubling, bound, reason = candidate, False, Bound.MEMORY, too_large
     return LargestFit(
         setting=setting,
         world_size=world_size,
@@ -158,32 +154,15 @@ def _between(low: int, high: int) -> int | None:
     return middle if middle < high else None
 
 
-def _predicted(fitting: Sequence[Probe], batch_size: int, rules: Rules) -> tuple[Bound, str] | None:
-    """Why a batch will not fit, by those that did; None where it may."""
-    if not fitting:
-        return None
-    limit = fitting[-1].limit_bytes
-    known = [(probe.batch_size, float(probe.memory_bytes)) for probe in fitting if probe.memory_bytes]
-    if rules.predicts_memory and limit and known:
-        memory = _extrapolated(known, batch_size, fitting[-1].fixed_bytes or 0)
-        if memory > MEMORY_SHARE * limit:
-            words = f"{memory / limit:.1%} of the memory predicted, not tried"
-            return Bound.MEMORY, f"batch {batch_size:,}: {words}"
-    seconds = _extrapolated([(probe.batch_size, probe.seconds) for probe in fitting], batch_size)
-    if seconds > rules.timeout_s:
-        return Bound.TIME, f"batch {batch_size:,}: {seconds:,.0f} s predicted, not tried"
-    return None
-
-
-def _extrapolated(known: Sequence[tuple[int, float]], batch_size: int, fixed: float = 0.0) -> float:
-    """The line through the last point and one at half its batch; with one point, from ``fixed`` at 0."""
-    last, value = known[-1]
-    before = [point for point in known if 2 * point[0] <= last]
-    if not before:
-        return value + max(value - fixed, 0.0) * (batch_size - last) / last
-    base, base_value = before[-1]
-    slope = max((value - base_value) / (last - base), 0.0)
-    return value + slope * (batch_size - last)
+def _too_large(fitting: Sequence[Probe], batch_size: int) -> str:
+    """Why a batch will not fit, by the largest that does: all but its fixed part grows with the batch."""
+    if not fitting or not fitting[-1].memory_bytes or not fitting[-1].limit_bytes:
+        return ""
+    largest, taken, limit = fitting[-1].batch_size, fitting[-1].memory_bytes, fitting[-1].limit_bytes
+    fixed = fitting[-1].fixed_bytes or 0
+    share = (fixed + max(taken - fixed, 0) * batch_size / largest) / limit
+    too_large = f"batch {batch_size:,}: {share:.1%} of the memory predicted, not tried"
+    return too_large if share > MEMORY_SHARE else ""
 
 
 def largest_fits_of(

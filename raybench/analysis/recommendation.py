@@ -149,7 +149,6 @@ class DeviceAdvice:
     asked: TrialRecord  # the setting's, on the most devices
     record: TrialRecord  # on the fastest number of several devices
     extra: Estimate  # cost of a sample over one device's, less one: 0.25 is 25% more
-    cheapest: tuple[TrialRecord, Estimate] | None  # of several devices, and that of it; None: one device is
 
 
 def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | None:
@@ -170,8 +169,7 @@ def _of_setting(base: Facts, asked: TrialRecord) -> DeviceAdvice:
     there = [record for record in base.references if record is asked or _is_on_fewer(record, asked)]
     known = [(record, extra) for record in there if (extra := extra_cost(base, record)) is not None]
     record, extra = max(known, key=lambda one: base.scaling(one[0]).throughput_samples_per_s.value)
-    cheapest = min(known, key=lambda one: one[1].value)
-    return DeviceAdvice(asked, record, extra, cheapest if cheapest[1].high < 0 else None)
+    return DeviceAdvice(asked, record, extra)
 
 
 def _is_on_fewer(record: TrialRecord, asked: TrialRecord) -> bool:

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from raybench.analysis.simulate.timeline import BucketCap, assign
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, Role, StudyRequest
+from raybench.records.requests import Configuration, StudyRequest
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
@@ -24,13 +24,6 @@ def without_batch(config: Configuration) -> Configuration:
 def same_devices(one: TrialRecord, other: TrialRecord) -> bool:
     """Whether the two are not known to have run on devices of different kinds."""
     return len({one.device_name, other.device_name} - {None}) < 2
-
-
-def of_first_role(records: Iterable[TrialRecord], *roles: Role) -> tuple[TrialRecord, ...]:
-    """The records of the first of these roles of which there are any."""
-    listed = list(records)
-    groups = (tuple(record for record in listed if record.request.role == role) for role in roles)
-    return next(filter(None, groups), ())
 
 
 def scaling_first(records: Iterable[TrialRecord]) -> list[TrialRecord]:

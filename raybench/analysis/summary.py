@@ -218,11 +218,6 @@ def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[
     return Summary(**values)
 
 
-def to_pandas(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """The summary as a DataFrame, one row a setting, with the columns of ``summary.csv``."""
-    return frame_of(summarize(records))
-
-
 def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
     """The rows as a DataFrame: numbers are numbers also where none is known, NaN or NA where it is not."""
     import pandas as pd  # a second of import, for those who ask

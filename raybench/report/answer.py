@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raybench.analysis.curves import slower_at
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis, Recommendation
+from raybench.analysis.resolve import slower_at
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence

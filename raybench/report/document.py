@@ -33,7 +33,6 @@ from raybench.report.sections.scaling import (
 from raybench.report.sections.settings import (
     largest_table,
     settings_table,
-    strategies_table,
 )
 from raybench.report.sections.training import (
     draw_training,
@@ -189,7 +188,6 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
                 settings_table(results),
                 verification_table(results),
                 largest_table(results),
-                strategies_table(results),
             ),
             level="folded",
         ),

@@ -56,7 +56,6 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     ),
     FindingName.STRAGGLER: SLOW_RANK,
     Reason.DEVICE: f"{SLOW_RANK}, and also alone",
-    Reason.UNDER_LOAD: f"{SLOW_RANK}, and also alone, but other programs used its host",
     Reason.NOT_ALONE: f"{SLOW_RANK}, but not when it runs alone",
     Reason.SLOW_ALONE: "{rank} takes {spread_ratio} longer than rank {fast_rank} when each runs alone",
     FindingName.JITTER: f"{WAITS_FOR_SLOWEST}, although all batches have one shape",
@@ -94,7 +93,6 @@ COMPARE = (
     "measure again, and if it stays slow compare its clock, temperature and power limit with the others', or "
     "leave it out by scaling.placement"
 )
-REPEAT = "measure again with nothing else running, and compare its clock if it stays slow"
 ELSE_RUNS = "look with top and nvidia-smi for what else uses its device or host"
 
 # What to do about it, in the same way.
@@ -123,14 +121,12 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SHARED_HOST: "raise --cpus-per-worker, or look at PCIe and memory with nvidia-smi dmon",
     Reason.THREADS: "set num_threads to {new_num_threads}",
     Reason.WORKERS: "use no more workers than cores",
-    Reason.ONE_NODE: "set scaling.placement to spread, which uses the other nodes",
     Reason.OTHERS: "stop what else runs, which top shows, or leave a core free of workers",
     FindingName.OTHER_PROCESSES: STOP_IT,
     FindingName.STRAGGLER: ELSE_RUNS,
     Reason.NOT_ALONE: ELSE_RUNS,
     Reason.DEVICE: COMPARE,
     Reason.SLOW_ALONE: COMPARE,
-    Reason.UNDER_LOAD: REPEAT,
     FindingName.JITTER: STOP_IT,
     Reason.BATCHES: f"sort batches by length or pad them to one shape, else {STOP_IT}",
     FindingName.DATA_BOUND: "make batches before the steps, as loader processes serve real input only",
@@ -159,10 +155,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.RARE_SLOW_STEPS: (
         "look for what comes and goes, such as other programs, garbage collection or checkpoints"
     ),
-    FindingName.LOSSES_DISAGREE: (
-        "compare accuracies if the model has SyncBatchNorm, a loss that gathers or compiled dropout, else "
-        "find what the strategy computes differently"
-    ),
+    FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, which leaves more memory, if you need it",
     Reason.CRASHED: "fix the error, then resume",
     Reason.TIMEOUT: "resume with more time, if it does not hang",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import to_pandas
+from raybench.analysis.summary import frame_of, summarize
 from raybench.records.store import ResultsDirectory
 from tests.conftest import ROOT
 from tests.support.forked import ForkedCommand
@@ -31,7 +31,7 @@ def test_own_workload_of_the_readme_runs(tmp_path: Path) -> None:
     command = ForkedCommand(*arguments, "--output", "out", "--steps", "3", folder=tmp_path)
     assert command.wait() == 0, command.output
     with ResultsDirectory.open_readonly(tmp_path / "out") as store:
-        frame = to_pandas(store.records())
+        frame = frame_of(summarize(store.records()))
     assert set(frame["state"]) == {"complete"}
     assert set(frame["batch_size"]) == {256, 32}
     assert set(frame[frame["role"] == "scaling"]["world_size"]) == {1, 2}

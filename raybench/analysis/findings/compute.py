@@ -147,8 +147,6 @@ def contention(case: Case) -> Finding | None:
         reason = Reason.SHARED_NODE
     elif has_too_many:
         reason = Reason.THREADS if change else Reason.WORKERS
-    elif (case.record.nodes or 1) == 1 and _num_nodes(case) > 1:
-        reason = Reason.ONE_NODE
     elif values.get("others_share") == 1.0:
         reason = Reason.OTHERS
     return case.part(FindingName.CONTENTION, whole, values, reason=reason, change=change)
@@ -169,9 +167,3 @@ def _clocks_ratio(case: Case) -> float | None:
 def _concurrent_s(case: Case) -> float:
     parts = (case.parts.ideal, case.parts.small_batch, case.parts.contention)
     return sum(part.value for part in parts if part is not None)
-
-
-def _num_nodes(case: Case) -> int:
-    """Nodes of the machine; 1 where they are not known."""
-    environment = case.around.environment
-    return len(environment.every_node) if environment else 1

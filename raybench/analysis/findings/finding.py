@@ -26,8 +26,7 @@ class FindingName(StrEnum):
     #: all devices at once compute slower than one alone; on busy cores how much of it others may be
     CONTENTION = "contention"
     #: one rank is slower than the others by 2%: in `local`, with an interval that holds for all ranks at
-    #: once, or else alone (99% interval); its reason is the device where it is slow alone too and others took
-    #: less than a tenth of a core
+    #: once, or else alone (99% interval); its reason is the device where it is slow alone too
     STRAGGLER = "straggler"
     #: skew beyond a straggler's: ranks wait now for one, now for another
     JITTER = "jitter"
@@ -99,7 +98,6 @@ class Reason(StrEnum):
     SHARED_HOST = auto()  # of GPUs whose clocks are about the same
     THREADS = auto()  # more of them than cores
     WORKERS = auto()  # more of them than cores, whatever their threads
-    ONE_NODE = auto()  # while others are free
     OTHERS = auto()  # other processes may be all of it
     # costly wrapper
     VIEWS = auto()  # gradient_as_bucket_view is off
@@ -107,7 +105,6 @@ class Reason(StrEnum):
     SHARDS = auto()  # of FSDP
     # straggler
     DEVICE = auto()  # slow alone too
-    UNDER_LOAD = auto()  # slow alone, while others used its host
     NOT_ALONE = auto()  # something else runs there
     SLOW_ALONE = auto()  # and not certainly in the step
     # jitter

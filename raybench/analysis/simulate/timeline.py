@@ -23,6 +23,7 @@ same measured step, and by how much its prediction differs is what the predictio
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -191,40 +192,20 @@ class StepModel:
 
 ROUND, DECADES = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), range(-4, 5)  # sizes that are tried, in MiB
 LEAST_SHARE, MOST_SHARE = 1 / 64, 1.7  # of the gradients; the largest holds all of them
-MOST_SIZES = 5  # in a list
-KEPT = 6  # lists from which the search goes on
 
 
 def best_caps(model: StepModel) -> tuple[BucketCap, BucketCap]:
-    """The fastest bucket size, and the fastest list of several, as simulated; equal where no list is faster.
+    """The fastest bucket size, and the fastest of a first bucket and all others, as simulated.
 
-    A beam search from the single sizes: of all lists with one size changed or one more, the best go on.
+    Equal where no two sizes are faster than one.
     """
     sizes = list_sizes_mb(model.parameter_bytes)
-    times_s: dict[BucketCap, float] = {}
-
-    def step_s(cap: BucketCap) -> float:
-        if cap not in times_s:
-            times_s[cap] = model.simulated_s(cap)
-        return times_s[cap]
-
-    def of_list(caps: tuple[float, ...]) -> tuple[float, int, tuple[float, ...]]:
-        return step_s(as_cap(caps)), len(caps), caps
-
     singles: list[BucketCap] = ["default", *sizes]
-    best = single = min(singles, key=step_s)
-    start: list[tuple[float, ...]] = [(size,) for size in sizes]
-    kept = sorted(start, key=of_list)[:KEPT]
-    while True:
-        near = set[tuple[float, ...]]()
-        for caps in kept:
-            for place in range(len(caps) + 1):
-                near |= {(*caps[:place], size, *caps[place + 1 :]) for size in sizes}
-                near |= {(*caps[:place], size, *caps[place:]) for size in sizes}
-        kept = sorted((caps for caps in near if len(caps) <= MOST_SIZES), key=of_list)[:KEPT]
-        if step_s(as_cap(kept[0])) >= step_s(best) - NOTHING_S:
-            return single, best
-        best = as_cap(kept[0])
+    single = min(singles, key=model.simulated_s)
+    pairs = [f"{first:g}/{rest:g}" for first, rest in itertools.permutations(sizes, 2)]
+    listed = min(pairs, key=model.simulated_s, default=single)
+    is_faster = model.simulated_s(listed) < model.simulated_s(single) - NOTHING_S
+    return single, listed if is_faster else single
 
 
 def list_sizes_mb(parameter_bytes: Sequence[int]) -> list[float]:
@@ -232,11 +213,6 @@ def list_sizes_mb(parameter_bytes: Sequence[int]) -> list[float]:
     total = sum(parameter_bytes) / MEBIBYTE
     sizes = [float(f"{each * 10.0**decade:g}") for decade in DECADES for each in ROUND]
     return [size for size in sizes if LEAST_SHARE * total <= size <= MOST_SHARE * total]
-
-
-def as_cap(sizes_mb: Sequence[float]) -> BucketCap:
-    """One size or several as the knob ``bucket_cap_mb`` has them."""
-    return "/".join(f"{each:g}" for each in sizes_mb) if len(sizes_mb) > 1 else sizes_mb[0]
 
 
 Way = Callable[[StepModel, BucketCap, float], StepModel]

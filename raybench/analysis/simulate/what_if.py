@@ -74,19 +74,6 @@ class Rates:
 
     passes: float  # forward and backward pass, by the batch
     s_per_byte: float | None  # of another link; None: the model's own
-    cast: float  # of the copies that compression makes, over a copy of the gradients
-
-
-def _copied(parameter_bytes: Sequence[int], cap: BucketCap, copies_s: float) -> list[float]:
-    """For each gradient the time in s that copies of buckets have taken until its own may be sent."""
-    total, until = sum(parameter_bytes), 0.0
-    found = [0.0] * len(parameter_bytes)
-    for bucket in assign(parameter_bytes, cap):
-        for index in bucket[:-1]:
-            found[index] = until
-        until += copies_s * sum(parameter_bytes[index] for index in bucket) / total
-        found[bucket[-1]] = until
-    return found
 
 
 FIXED_SHARE = 0.2  # of computing, that may not grow with the batch where one batch was measured
@@ -144,7 +131,6 @@ def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, E
 # of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
 LINK_WITHIN = 0.05  # half the interval of the logarithm of a link's rate
-CASTS = (1.0, 0.0, 3.0)  # copies that compressing a bucket takes, and may take instead
 
 
 @dataclass(frozen=True)
@@ -299,8 +285,8 @@ class _Trial:
         changes, micro_batch = set(setting.differences(config.setting)), config.micro_batch(setting)
         # of each the value taken, then what else it may be
         passes = _passes_of_batch(self.record, micro_batch, first.compute.after_s, self.others)
-        links, casts = self._link(change), CASTS if "gradient_compression" in changes else CASTS[:1]
-        rates = Rates(passes[0], links[0], casts[0])
+        links = self._link(change)
+        rates = Rates(passes[0], links[0])
         best_s = first_s = self._step_s(first, setting, rates)
         of_model, missed = 0.0, 0.0
         if is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting):
@@ -309,7 +295,6 @@ class _Trial:
         else:
             may_be = [replace(rates, passes=each) for each in passes[1:]]
             may_be += [replace(rates, s_per_byte=each) for each in links[1:]]
-            may_be += [replace(rates, cast=each) for each in casts[1:]]
             ends = [self._step_s(model, setting, rates) for model in self.models[1:]]
             ends += [self._step_s(first, setting, each) for each in may_be]
             of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
@@ -392,14 +377,13 @@ class _Trial:
         """``model`` under another ``setting``.
 
         Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
-        one's gradients travel, so each further one is time before. Compressing is one more copy of a bucket
-        before it is sent, and one when it is back.
+        one's gradients travel, so each further one is time before. Compressing is one more copy of the
+        gradients before they are sent, and one when they are back.
         """
         own, compute = self.record.config.setting, model.compute
         more = setting.gradient_accumulation - own.gradient_accumulation
         is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
-        copies = (is_compressed - was) * rates.cast
-        copied_s = _copied(model.parameter_bytes, setting.bucket_cap_mb, copies * compute.tail_s)
+        copies = 1 + 2 * (is_compressed - was)
         wire = model.wire
         if rates.s_per_byte is not None:
             wire = replace(wire, s_per_byte=rates.s_per_byte)
@@ -407,11 +391,8 @@ class _Trial:
             model,
             compute=Compute(
                 max(compute.before_s + more * self._micro_batch_s(), 0.0) * rates.passes,
-                tuple(
-                    max(ready_s * rates.passes + extra_s, 0.0)
-                    for ready_s, extra_s in zip(compute.ready_s, copied_s, strict=True)
-                ),
-                max(compute.tail_s * (1 + copies), 0.0),
+                tuple(ready_s * rates.passes for ready_s in compute.ready_s),
+                max(compute.tail_s * copies, 0.0),
                 compute.after_s,
             ),
             bytes_share=_share(setting, self.timeline),

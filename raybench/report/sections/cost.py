@@ -25,7 +25,7 @@ def cost_table(results: StudyResults) -> Table:
     price, shown = results.study.cost.price_per_device_hour, _shown(results)
     at = "No price is set (`--price-per-device-hour`)." if price is None else f"At {price:g} a device-hour."
     made_of = (
-        "By the epochs trained, else by the mean step, slow ones included; without evaluation. Fewer than "
+        "By the epochs trained, or the mean step, slow ones included; without evaluation. Fewer than "
         "three seeds have no interval."
         if any(each.is_trained for each in shown)
         else "By the mean step, slow ones included; without start-up and evaluation."
@@ -106,14 +106,9 @@ def when_to_use(results: StudyResults) -> str:
         return f"Use one {results.device_word}: {many} {here} are slower{by_steps}."
     if speedup.low <= 1:
         return f"{many} {here} are not measurably faster than one{by_steps}."
-    cheap = ""
-    if advice.cheapest is None and advice.extra.low > 0:
-        cheap = " Use one where cost counts."
-    elif advice.cheapest is not None and advice.cheapest[0] is not record:
-        few, least = results.devices(advice.cheapest[0].config.world_size), advice.cheapest[1]
-        cheap = f" Use {few} where cost counts, at {percent(least, sign=True)}."
-    where = " where time counts" if cheap else ""
-    words = f"Use {many} {here}{where}{by_steps}.{cheap}{_no_faster_words(results, advice)}"
+    use_one = " Use one where cost counts." if advice.extra.low > 0 else ""
+    where = " where time counts" if use_one else ""
+    words = f"Use {many} {here}{where}{by_steps}.{use_one}{_no_faster_words(results, advice)}"
     use = results.recommendation
     if use is None or advice.asked.config.same_question(use.config):
         return words

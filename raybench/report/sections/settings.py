@@ -1,19 +1,16 @@
-"""What the settings change: each against the default, the largest batches, strategies, compression."""
+"""What the settings change: each against the default, and the largest batches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from raybench.analysis.labels import combination_words, devices_of
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
-from raybench.analysis.strategies import ParityVerdict, compare_strategies, loss_parity
 from raybench.records.record import TrialRecord
-from raybench.report.format import duration_words, interval, mebibytes, milliseconds, percent
-from raybench.report.table import Column, Table, devices, known, make_table
-from raybench.spec.knobs import Setting
+from raybench.report.format import duration_words, interval, mebibytes, percent
+from raybench.report.table import Column, Table, known, make_table
 from raybench.spec.workloads import ScriptSpec
 
 
@@ -41,11 +38,12 @@ def settings_table(results: StudyResults) -> Table:
         *_of_objectives(results),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
     ]
-    fastest_first = sorted(
-        results.rivals, key=lambda record: -results.scaling(record).throughput_samples_per_s.value
-    )
-    rows = fastest_first if len(fastest_first) > 1 else []
+    rows = _fastest_first(results) if len(results.rivals) > 1 else []
     return make_table("Settings against the default", _caption(results), columns, rows)
+
+
+def _fastest_first(results: StudyResults) -> list[TrialRecord]:
+    return sorted(results.rivals, key=lambda record: -results.scaling(record).throughput_samples_per_s.value)
 
 
 def _caption(results: StudyResults) -> str:
@@ -58,14 +56,14 @@ def _caption(results: StudyResults) -> str:
         )
     if len({record.config.global_batch_size for record in results.rivals}) > 1:
         words += " A batch is a choice about speed alone."
-    return words
+    return " ".join(filter(None, (words, _data_parallel_words(results))))
 
 
 def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
-    """What a study calls best where that is not speed or efficiency alone."""
+    """What a study calls best where that is not speed or efficiency alone; strategies differ in memory."""
     objectives, front = results.study.search.objectives, {each.record.trial_id for each in results.chosen}
     columns = []
-    if "peak_memory" in objectives:
+    if "peak_memory" in objectives or len(results.study.knobs.values("strategy")) > 1:
         columns.append(Column("peak memory, MiB", partial(_peak_memory, results), right=True))
     if len(objectives) > 1:
         columns.append(
@@ -94,35 +92,6 @@ def largest_table(results: StudyResults) -> Table:
     return make_table("The largest batch that fits", caption, columns, results.largest)
 
 
-def strategies_table(results: StudyResults) -> Table:
-    """Time, memory and parity of each strategy and compression; empty where the study has one."""
-    rows = compare_strategies(results)
-    is_of_process = any(record.steps and not record.steps.peak_memory_bytes for record in rows)
-    columns: list[Column[TrialRecord]] = [
-        Column("devices", devices, right=True),
-        Column("strategy", lambda record: _strategy_words(record.config.setting), stays=True),
-        Column("step time, ms", lambda record: milliseconds(results.scaling(record).step_time_s), right=True),
-        Column("peak memory, MiB", lambda record: _peak_memory(results, record), right=True),
-        Column("loss parity", lambda record: _parity_words(loss_parity(record))),
-    ]
-    words = [_data_parallel_words(results, rows)]
-    if any(_peak_memory(results, record) for record in rows):
-        words.append(
-            f"Peak memory of {'the process' if is_of_process else 'torch'} on the rank that takes most."
-        )
-    if any(map(loss_parity, rows)):
-        words.append(
-            "Loss parity: the largest relative difference of losses and of the first gradient from one "
-            "device's, of what is tolerated."
-        )
-    return make_table("Strategies", " ".join(filter(None, words)), columns, rows)
-
-
-def _strategy_words(setting: Setting) -> str:
-    compression = setting.gradient_compression
-    return setting.strategy if compression == "none" else f"{setting.strategy}, {compression} compression"
-
-
 def _peak_memory(results: StudyResults, record: TrialRecord) -> str:
     """Of the rank that takes most, in MiB."""
     found = objective_value(record, "peak_memory", results.scaling(record))
@@ -132,10 +101,10 @@ def _peak_memory(results: StudyResults, record: TrialRecord) -> str:
 DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gathering outputs"}
 
 
-def _data_parallel_words(results: StudyResults, rows: Sequence[TrialRecord]) -> str:
+def _data_parallel_words(results: StudyResults) -> str:
     """What DataParallel does in a step, and how long that takes next to DDP; empty without it."""
-    last = {_strategy_words(record.config.setting): record for record in rows}  # on the most devices
-    dp, ddp = last.get("dp"), last.get("ddp")
+    fastest = {record.config.setting.strategy: record for record in reversed(_fastest_first(results))}
+    dp, ddp = fastest.get("dp"), fastest.get("ddp")
     if dp is None:
         return ""
     words = [
@@ -146,17 +115,8 @@ def _data_parallel_words(results: StudyResults, rows: Sequence[TrialRecord]) -> 
         timed = dp.steps.data_parallel_s.items()
         parts = ", ".join(f"{duration_words(seconds)} {DP_PARTS[name]}" for name, seconds in timed)
         words.append(f"In steps of their own it spent {parts}; gradients are summed in the backward pass.")
-    if ddp is not None and dp.config.world_size == ddp.config.world_size:
+    if ddp is not None:
         ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
         where = devices_of(dp.config)
         words.append(f"On {where} its step takes {ratio:.2f} times that of DDP, which sends gradients alone.")
     return " ".join(words)
-
-
-def _parity_words(verdict: ParityVerdict | None) -> str:
-    if verdict is None:
-        return ""
-    difference = f"{verdict.relative_difference:.1g} of {verdict.tolerance:g} in {verdict.steps} steps"
-    if verdict.gradient_difference is not None:
-        difference += f", gradient {verdict.gradient_difference:.1g} of {verdict.gradient_tolerance:g}"
-    return f"{'agrees' if verdict.agrees else 'differs'}: {difference}"

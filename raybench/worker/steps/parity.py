@@ -27,6 +27,13 @@ STEPS, LEAST_STEPS = 5, 2  # the first loss is before any update
 MAX_SHARE = 0.25  # of the trial's time, for the one device that takes all samples
 
 
+def differs_by_design(model: nn.Module, setting: Setting) -> bool:
+    """Whether losses differ from one device's: by statistics of all ranks, by masks of compiled code."""
+    modules = tuple(model.modules())
+    drops = any(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in modules)
+    return (drops and setting.compile) or any(isinstance(each, nn.SyncBatchNorm) for each in modules)
+
+
 def loss_parity(
     config: Configuration,
     models: StrategyModels,

@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.choice import is_default
-from raybench.analysis.curves import BatchPoint, slower_at
+from raybench.analysis.resolve import BatchPoint, slower_at
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, run_all

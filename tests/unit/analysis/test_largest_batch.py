@@ -12,8 +12,8 @@ from raybench.analysis.largest_batch import Bound, LargestFit, Probe, Rules, dec
 from raybench.spec import Setting
 
 GIB = 2**30
-RULES = Rules(smallest=1, most=65536, timeout_s=300.0, predicts_memory=False)
-PREDICTING = Rules(smallest=1, most=65536, timeout_s=300.0, predicts_memory=True)
+RULES = Rules(smallest=1, most=65536, predicts_memory=False)
+PREDICTING = Rules(smallest=1, most=65536, predicts_memory=True)
 Law = Callable[[int], Probe]
 
 
@@ -32,9 +32,9 @@ def affine(largest: int, kills_above: float = math.inf, fixed: int = GIB) -> Law
         memory = fixed + int((0.9 * limit - fixed) * batch / largest)
         assert batch <= kills_above, f"batch {batch} would have killed the machine"
         if memory > limit:
-            return Probe(batch, Bound.MEMORY, "planted", 1.0)
+            return Probe(batch, Bound.MEMORY, "planted")
         failure = Bound.MEMORY if batch > largest else None
-        return Probe(batch, failure, "over 90%" if failure else "", 1.0, memory, limit, fixed)
+        return Probe(batch, failure, "over 90%" if failure else "", memory, limit, fixed)
 
     return probe
 
@@ -88,7 +88,7 @@ def test_memory_that_grows_faster_than_the_batch_is_measured_where_the_line_is_w
     def square(batch: int) -> Probe:
         memory = GIB + batch**2 * 1000
         too_large = memory > 0.9 * limit
-        return Probe(batch, Bound.MEMORY if too_large else None, "planted", 1.0, memory, limit)
+        return Probe(batch, Bound.MEMORY if too_large else None, "planted", memory, limit)
 
     found, _ = search(square, PREDICTING)
     exact = math.isqrt(int(8 * GIB / 1000))
@@ -101,7 +101,7 @@ def test_a_group_that_is_lost_anywhere_counts_as_too_large_and_is_told(at):
     lost = [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104][at - 1]
     law = affine(100)
     found, _ = search(
-        lambda batch: Probe(batch, Bound.CRASHED, "its process died", 1.0) if batch >= lost else law(batch)
+        lambda batch: Probe(batch, Bound.CRASHED, "its process died") if batch >= lost else law(batch)
     )
     below = min(lost - 1, 100)
     assert found.batch_size == (below // step(below) * step(below) if below else None)
@@ -111,36 +111,23 @@ def test_a_group_that_is_lost_anywhere_counts_as_too_large_and_is_told(at):
 
 
 def test_a_limit_that_memory_never_meets_is_told_as_the_limit():
-    found, tried = search(affine(10**9), Rules(1, 1000, 300.0, predicts_memory=True))
+    found, tried = search(affine(10**9), Rules(1, 1000, predicts_memory=True))
     assert (found.batch_size, found.bound) == (1000, Bound.LIMIT)
     assert tried[-2:] == [512, 1000]
     assert search(affine(10**9))[0].batch_size == 65536
 
 
-def test_a_batch_that_would_take_longer_than_a_trial_may_is_not_tried():
-    def slow(batch: int) -> Probe:
-        seconds = 3 + 0.5 * batch
-        assert seconds <= 60, f"batch {batch} was predicted to take {seconds} s"
-        return Probe(batch, None, "", seconds, GIB, 100 * GIB)
-
-    found, _ = search(slow, Rules(1, 65536, 60.0, predicts_memory=True))
-    assert (found.batch_size, found.bound) == (112, Bound.TIME)
-    assert "predicted" in found.reason
-
-
 def test_a_timeout_that_came_unforeseen_counts_as_too_large():
-    found, _ = search(
-        lambda batch: Probe(batch, Bound.TIME if batch > 20 else None, "not done after 300 s", 1.0)
-    )
+    found, _ = search(lambda batch: Probe(batch, Bound.TIME if batch > 20 else None, "not done after 300 s"))
     assert (found.batch_size, found.bound) == (20, Bound.TIME)
 
 
 def test_nothing_fits():
-    found, tried = search(lambda batch: Probe(batch, Bound.MEMORY, "planted", 1.0))
+    found, tried = search(lambda batch: Probe(batch, Bound.MEMORY, "planted"))
     assert (found.batch_size, found.fitting, tried) == (None, None, [1])
 
 
 def test_strong_scaling_counts_in_batches_that_divide():
-    found, tried = search(affine(1000), Rules(12, 65536, 300.0, predicts_memory=False))
+    found, tried = search(affine(1000), Rules(12, 65536, predicts_memory=False))
     assert found.batch_size == 12 * (1000 // 12 // 8 * 8)
     assert all(batch % 12 == 0 for batch in tried)

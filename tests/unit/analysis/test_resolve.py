@@ -218,14 +218,6 @@ def test_training_has_no_scaling_and_counts_as_complete() -> None:
     assert results.epoch_samples == 77
 
 
-def test_roles_are_asked_in_their_order() -> None:
-    spec = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "optuna", "trials": 3})
-    results = resolve(spec, searched(spec, (1, 2), Setting(batch_size=128)))
-    assert {record.request.role for record in results.by_role("scaling", "search")} == {"scaling"}
-    assert {record.request.role for record in results.by_role("verification", "search")} == {"search"}
-    assert results.by_role("verification") == ()
-
-
 def test_probes_say_what_max_stands_for_and_are_not_among_the_records() -> None:
     spec = study(knobs={"batch_size": "max"}, resources={"device": "cuda"}, scaling={"world_sizes": [1, 2]})
     plan = make_plan(spec, Resources("cuda", 2, "a GPU"))

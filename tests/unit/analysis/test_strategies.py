@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis.findings.evenness import loss_parity
 from raybench.analysis.findings.finding import FindingName, Severity
-from raybench.analysis.strategies import loss_parity
 from raybench.records.record import TrialRecord
 from tests.support.alone import findings, waterfall
 from tests.unit.strategies import strategy_record
@@ -42,6 +42,6 @@ def test_a_difference_of_losses_or_of_the_first_gradient_is_found():
         return [f.severity for f in findings(each) if f.name is FindingName.LOSSES_DISAGREE]
 
     assert found(strategy_record("fsdp", 2)) == []
-    assert found(strategy_record("fsdp", 2, off=0.5)) == [Severity.WARNING]
+    assert found(strategy_record("fsdp", 2, off=0.5)) == [Severity.PROBLEM]
     assert found(strategy_record("fsdp", 2, gradient=1e-6)) == []
-    assert found(strategy_record("fsdp", 2, gradient=0.7)) == [Severity.WARNING]
+    assert found(strategy_record("fsdp", 2, gradient=0.7)) == [Severity.PROBLEM]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse, to_pandas
+from raybench.analysis import analyse
 from raybench.analysis.labels import label
 from raybench.analysis.phases import PHASES, phase_times
 from raybench.analysis.scaling import scaling
-from raybench.analysis.summary import datasheet_flops_per_s
+from raybench.analysis.summary import datasheet_flops_per_s, frame_of, summarize
 from raybench.records.record import TrialRecord
 from raybench.records.results import PhaseBlock
 from raybench.spec import Setting
@@ -31,9 +31,9 @@ def test_failed_rows_have_no_numbers() -> None:
     assert row["status"] is None
 
 
-def test_to_pandas() -> None:
+def test_the_rows_as_a_data_frame() -> None:
     spec = study(knobs={"batch_size": [64]})
-    frame = to_pandas(grid(spec, [1, 2, 4])[0])
+    frame = frame_of(summarize(grid(spec, [1, 2, 4])[0]))
     assert frame["world_size"].tolist() == [1, 2, 4]
     assert frame["efficiency"].is_monotonic_decreasing
     assert frame["status"][0] == "baseline"  # as the report calls it

@@ -65,7 +65,7 @@ def test_what_cannot_be_tried_on_this_device_says_why() -> None:
 
 
 GPUS = study(resources={"device": "cuda"}, scaling={"world_sizes": [2]})
-LIST = "1.5/5/15"
+LIST = "5/15"
 
 
 def test_a_list_of_bucket_sizes_that_the_simulator_proposes_is_among_them() -> None:

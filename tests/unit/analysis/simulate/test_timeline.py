@@ -12,7 +12,6 @@ from raybench.analysis.simulate.timeline import (
     Compute,
     StepModel,
     Wire,
-    as_cap,
     assign,
     best_caps,
     list_sizes_mb,
@@ -95,13 +94,12 @@ SLOW_LINK = replace(BURSTS, wire=replace(BURSTS.wire, at_once=2, latency_s=0.005
 
 
 @pytest.mark.parametrize("model", [BURSTS, SLOW_LINK], ids=["one at a time", "two at once"])
-def test_the_best_list_is_as_fast_as_the_best_of_all(model: StepModel) -> None:
+def test_the_best_list_is_the_best_of_a_first_size_and_the_others(model: StepModel) -> None:
     sizes = list_sizes_mb(model.parameter_bytes)
     single, found = best_caps(model)
     assert model.simulated_s(single) == min(map(model.simulated_s, ["default", *sizes]))
-    every = (as_cap(caps) for number in (1, 2, 3) for caps in itertools.product(sizes, repeat=number))
+    every = [f"{first:g}/{rest:g}" for first, rest in itertools.product(sizes, repeat=2)]
     assert model.simulated_s(found) <= min(map(model.simulated_s, every)) + 1e-9
-    assert best_caps(model) == (single, found)
 
 
 def test_where_nothing_is_left_to_hide_no_list_is_better() -> None:
