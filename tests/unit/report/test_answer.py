@@ -267,9 +267,9 @@ def why_of(costs: StepCosts, noise: Noise = QUIET) -> str:
 
 
 def test_where_a_part_is_below_0_it_is_said_that_parts_offset_each_other() -> None:
-    words = why_of(StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.002, exposed_s=0.006))
+    words = why_of(StepCosts(plain_s=0.010, contention_s=0.005, wrapper_s=-0.002, exposed_s=0.007))
     assert words == (
-        "50% of each step is lost: 30% to communication, 30% to contention, partly offset by other parts."
+        "50% of each step is lost: 35% to communication, 25% to contention, partly offset by other parts."
     )
     alone = why_of(StepCosts(plain_s=0.010, contention_s=0.006, wrapper_s=-0.001))
     assert alone.startswith(

@@ -24,7 +24,7 @@ from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.errors import RequestError
-from raybench.report.prediction import bring_words, outlook_sentences, prediction_table
+from raybench.report.prediction import returns_words, outlook_sentences, prediction_table
 from raybench.report.table import NONE
 from tests.unit.analysis.simulate.tables import HEADER, groups
 from tests.unit.studies import exactly, exactly_strong, grid, planted, study
@@ -305,7 +305,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     ]
     slow = group_of_study(planted({(8,): exactly(0.3)}, "batch_size"))
     assert slow is not None
-    line, *_ = bring_words(outlook(slow, shapes_of((4,), 4), run_of(), Prices()))
+    line, *_ = returns_words(outlook(slow, shapes_of((4,), 4), run_of(), Prices()))
     assert line.startswith("each further device brought: -40% [")
     assert line.endswith("] of one (1 to 2)")
 
