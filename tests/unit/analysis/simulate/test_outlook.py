@@ -24,7 +24,7 @@ from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.errors import RequestError
-from raybench.report.prediction import returns_words, outlook_sentences, prediction_table
+from raybench.report.prediction import outlook_sentences, prediction_table, returns_words
 from raybench.report.table import NONE
 from tests.unit.analysis.simulate.tables import HEADER, groups
 from tests.unit.studies import exactly, exactly_strong, grid, planted, study
@@ -327,5 +327,5 @@ def test_what_is_refused_has_no_figures() -> None:
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
     found = outlook(group, shapes_of((4, 8), 4), run_of(), Prices(1.2))
-    for row in prediction_table(found, "").rows:
+    for row in prediction_table(found).rows:
         assert row[2:5] == ("refused", NONE, NONE)
