@@ -38,8 +38,8 @@ LOADER_KNOBS = {
     "pin_memory": "pin_memory",
 }
 REMARKS = (
-    "Lightning takes the devices of one node, and num_nodes. TrainingArguments have defaults of their own "
-    "for ddp_find_unused_parameters (not False), dataloader_pin_memory (True) and max_grad_norm (1)."
+    "With transformers also ddp_find_unused_parameters=False, dataloader_pin_memory=False and "
+    "max_grad_norm=0, where the table has no other value. Lightning's devices are those of one node."
 )
 GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
