@@ -6,8 +6,10 @@ steps is their sum, and the rare slow ones that an estimator of the typical step
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from raybench.analysis.labels import label
 from raybench.analysis.objectives import Prices, prices_of
@@ -104,21 +106,14 @@ def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[C
 
 def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
     size, prices = record.config.world_size, prices_of(results.study)
-    speedup, step_s = _over_one_device(results, record), results.scaling(record).mean_step_s
+    found = results.scaling(record)
+    speedup, step_s, base = _over_one_device(results, record), found.mean_step_s, found.baseline
     time_s = steps_time(record, run.samples, step_s)
     cost = cost_of(run, time_s, size, prices, _joules_a_sample(record))
     point = CostPoint(record, size, results.label(record), cost)
-    if speedup is None:
+    if speedup is None or base is None:
         return point
-
-    def saved(price_ratio: float) -> Estimate:
-        """Seconds of one device less those of several, each of which costs so many of them.
-
-        By the paired ratio: several devices' time x (speed-up - 1).
-        """
-        return speedup.plus(-price_ratio).scaled(time_s.value)
-
-    one_price = prices.of_second(1)
+    saved, one_price = partial(_saved, time_s, speedup, base.mean_step_s), prices.of_second(1)
     return replace(
         point,
         speedup=speedup,
@@ -126,6 +121,20 @@ def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
         saved_s=saved(1.0).scaled(RUNS),
         saved_money=saved(size).scaled(RUNS * one_price) if one_price else None,
     )
+
+
+def _saved(time_s: Estimate, speedup: Estimate, one_step_s: Estimate, price_ratio: float) -> Estimate:
+    """Seconds of one device less those of several, each of which costs so many of one's: T (S - price_ratio).
+
+    Time T and speed-up S are of the same rounds: how they vary together follows from one device's time, which
+    is T S. First-order propagation, by the derivatives for the logarithms of T and S.
+    """
+    value, by_ratio = time_s.value * (speedup.value - price_ratio), time_s.value * speedup.value
+    time, ratio, one = (each.log_half_width**2 for each in (time_s, speedup, one_step_s))
+    together = (one - time - ratio) / 2
+    squared = value**2 * time + by_ratio**2 * ratio + 2 * value * by_ratio * together
+    half = math.sqrt(max(squared, 0.0))
+    return replace(speedup, value=value, low=value - half, high=value + half, again=None)
 
 
 def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResults) -> CostPoint:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from raybench.analysis.findings.verifications import Verification
     from raybench.analysis.results import StudyResults
     from raybench.analysis.stats.statistics import Estimate
+    from raybench.analysis.training import Comparison, TrainingResults
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
@@ -34,6 +35,7 @@ MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
 COMMUNICATION = PART_WORDS["exposed_communication"]
+IN_ANSWER = {PART_WORDS["skew"]: "waiting for the slowest rank"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def _found(results: StudyResults) -> dict[str, list[str]]:
         "Scaling": _scaling(results),
         "Why": _why(results),
         "What to change": _to_change(results)[:MOST_SENTENCES],
-        "More devices": more_sentences(results.more_devices),
+        "More devices": _more(results),
         "Training": _training(results),
         "Trust": _trust(results),
         "Failed": [failures_words(failed)] if failed else [],
@@ -124,9 +126,9 @@ def _other_batches(results: StudyResults) -> str:
         return ""
     own = results.headline.config.setting.batch_size if results.headline else None
     if all(each.speedup.high < 1 for each in points):
-        words = "at {} and {}" if len(points) == 2 else "from {} to {}"
-        ends = (f"{each.batch_size:,}" for each in (points[0], points[-1]))
-        return f"they are slower {words.format(*ends)}"
+        others = [each.batch_size for each in points if each.batch_size != own]
+        where = f"from {others[0]:,} to {others[-1]:,}" if len(others) > 1 else f"at {others[0]:,}"
+        return f"they are slower {where} too"
     below, above = slower_at(points) or (None, None)
     if below is None or below == own:
         return ""
@@ -153,8 +155,10 @@ def _why(results: StudyResults) -> list[str]:
     sure = lost_parts(waterfall, LEAST_SHARE)
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
-    more, parts = _more_rounds(results, rest), [f"{share.value:.0%} to {name}" for name, share in named]
-    if COMMUNICATION not in dict(named):
+    parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
+    more, unsure = _more_rounds(results, rest), None if COMMUNICATION in dict(sure) else communication
+    may_be_rest = unsure is not None and 0 < len(sure) <= MOST_PARTS and LEAST_SHARE <= rest <= unsure.high
+    if COMMUNICATION not in dict(named) and not may_be_rest:
         more = [*_communication_words(communication), *more]
     also = [", and ".join(more)] if more else []
     if not sure:
@@ -167,7 +171,7 @@ def _why(results: StudyResults) -> list[str]:
     elif len(sure) > MOST_PARTS:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
-        parts.append("the rest unexplained")
+        parts.append("the rest may be communication" if may_be_rest else "the rest unexplained")
     return [f"{lost}: {', '.join(parts)}", *also]
 
 
@@ -208,9 +212,6 @@ def _choice(results: StudyResults) -> list[str]:
     if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
         many = devices_of(use.config)
         fast = f"use {use.label}: {1 + use.gain.gain.value:.2f} times the default's speed on {many}"
-        trained = results.training.groups if results.training else ()
-        if trained and not any(use.config.same_setting(each.config) for each in trained):
-            return [f"{fast}, but its accuracy was not measured"]
         return [fast + _less_accurate(results, use)]
     if best is None:
         return []
@@ -350,7 +351,33 @@ def _load_words(results: StudyResults, load: Finding) -> str:
     return f"other processes took {taken:.2f} of {cores:.0f} cores{less}"
 
 
+# --- what more devices would bring
+
+
+def _more(results: StudyResults) -> list[str]:
+    """Of the headline's setting, which is not the one to use, and under what load."""
+    found, use, headline = more_sentences(results.more_devices), results.recommendation, results.headline
+    if not found or headline is None:
+        return []
+    is_other = use is not None and not use.is_default
+    of = f"with {difference_words(results.study, headline.config)}" if is_other else ""
+    load = "under this load" if _load_of_headline(results) else ""
+    where = " ".join(filter(None, (of, load)))
+    return [f"{where}, {found[0]}", *found[1:]] if where else found
+
+
 # --- what was trained
+
+
+def _learned(results: StudyResults, training: TrainingResults, most: Comparison) -> list[str]:
+    """What the setting to use learned; where the default is to be used, what the others did."""
+    use = results.recommendation
+    changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
+    if use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
+        if not any(use.config.same_setting(each.config) for each in training.groups):
+            return [f"accuracy with {use.label}, the setting to use, was not measured"]
+        changed = [each for each in changed if use.config.same_setting(each.group.config)]
+    return [changed_words(each) for each in changed if each.group.stopped_by is None]
 
 
 def _training(results: StudyResults) -> list[str]:
@@ -362,9 +389,7 @@ def _training(results: StudyResults) -> list[str]:
     diverged = [f"training diverged on {grew}: its loss grew"] if grew else []
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
-        learned = [changed_words(each) for each in changed if each.group.stopped_by is None]
-        return [*diverged, parity_words(most), *learned][:MOST_SENTENCES]
+        return [*diverged, parity_words(most), *_learned(results, training, most)][:MOST_SENTENCES]
     group = training.groups[0]
     accuracy = group.final_accuracy
     many = devices_of(group.config)

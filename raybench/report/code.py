@@ -217,7 +217,8 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
             f"{sentence(results.best_label)} is not shown to be faster than {use.label}, which is simpler."
         )
     if one_device_words(results):
-        said.append("One device is faster: on it this code needs neither torchrun nor the wrapper.")
+        alone = f"batch_size={use.config.global_batch_size}, and " if use.config.scaling == "strong" else ""
+        said.append(f"One device is faster: on it this code needs {alone}neither torchrun nor the wrapper.")
     if use.default_global_batch_size is not None:
         said.append(
             f"A step takes {use.config.global_batch_size:,} samples in place of "

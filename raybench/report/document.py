@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.findings.finding import FindingName, Reason, Severity
 from raybench.analysis.history import SHOWN
 from raybench.analysis.labels import devices_of
 from raybench.analysis.objectives import prices_of
@@ -118,12 +118,15 @@ def _first_screen(
 
 
 def _causes(results: StudyResults) -> dict[str, Any]:
-    """The findings that one can act on, what explains the most time first, and the words of each."""
-    # a little is Ray's own, which nobody can stop
+    """The findings that one can act on, what explains the most time first, and the words of each.
+
+    A little load is Ray's own, which nobody can stop; one that may be all of contention is said with that.
+    """
+    is_said = any(each.reason is Reason.OTHERS for each in results.diagnosis)
     causes = [
         each
         for each in results.diagnosis
-        if each.name != FindingName.OTHER_PROCESSES or each.severity is not Severity.NOTE
+        if each.name != FindingName.OTHER_PROCESSES or not (is_said or each.severity is Severity.NOTE)
     ]
     return {
         "causes": causes,

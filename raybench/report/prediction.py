@@ -416,7 +416,7 @@ def required_table(more: MoreDevices | None) -> Table:
     caption = (
         "Ceiling and its speed-up: over a network that takes no time; stragglers, DDP's copies and "
         f"contention remain. For {OF_CEILING:.0%} of it: the bus bandwidth (as in nccl-tests) of all links "
-        "of a node together, at no latency. Links of a node: as many of a preset as have that."
+        "of a node together, at no latency. Links of a node: how many of a kind bring that."
     )
     if today is not None:
         here = devices_of(more.record.config)

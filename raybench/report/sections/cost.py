@@ -12,7 +12,6 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     figures,
     interval,
-    percent,
     plain_lasting,
     sentence,
     times,
@@ -87,28 +86,27 @@ def _shown(results: StudyResults) -> list[CostPoint]:
 
 
 def when_to_use(results: StudyResults) -> str:
-    """Which number of devices to use, as a sentence with the numbers that say so; empty without a choice.
+    """Which number of devices to use, as a sentence with what it costs; empty without a choice.
 
-    It is of the recommended setting; where one device was not measured with that, of the headline's. Speed-up
-    and cost are both of mean steps, as time and money are spent in the slow ones too.
+    It is of the recommended setting; where one device was not measured with that, of the headline's.
+    Speed-ups stand in the curve's table; cost is of mean steps, as money is spent in the slow ones too.
     """
     advice = results.device_advice
-    speedup = results.scaling(advice.record).mean_speedup if advice else None
-    if advice is None or speedup is None:
+    found = results.scaling(advice.record) if advice else None
+    if advice is None or found is None or found.speedup is None or found.mean_speedup is None:
         return ""
     record = advice.record
     many, here = devices_of(record.config), f"({results.label(record)})"
-    extra = f"at {percent(advice.extra, sign=True)} device time a sample"
-    by_steps = f", {times(speedup)} as fast over all steps, {extra}"
+    costs = f": a sample takes {times(advice.extra.plus(1))} the device time of one"
     if any(each.is_trained and each.record is record for each in results.costs):
-        by_steps = ""  # the table has the figures of the epochs
-    if speedup.high < 1:
-        return f"Use one {results.device_word}: {many} {here} are slower{by_steps}."
-    if speedup.low <= 1:
-        return f"{many} {here} are not measurably faster than one{by_steps}."
+        costs = ""  # the table has the figures of the epochs
+    if min(found.speedup.high, found.mean_speedup.high) < 1:  # as the answer has it
+        return f"Use one {results.device_word}, as {many} {here} are slower{costs}."
+    if found.mean_speedup.low <= 1:
+        return f"{many} {here} are not measurably faster than one{costs}."
     use_one = " Use one where cost counts." if advice.extra.low > 0 else ""
     where = " where time counts" if use_one else ""
-    words = f"Use {many} {here}{where}{by_steps}.{use_one}{_no_faster_words(results, advice)}"
+    words = f"Use {many} {here}{where}{costs}.{use_one}{_no_faster_words(results, advice)}"
     use = results.recommendation
     if use is None or advice.asked.config.same_question(use.config):
         return words

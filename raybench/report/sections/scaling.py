@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
 MFU = "MFU: of the peak of large matrix products (of the data sheet's)."
 STATUS = (
-    f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: slower than one."
+    f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: certainly "
+    "slower than one."
 )
 # bars: of one device; of more where they are slower than one, and where neither is shown
 ONE_DEVICE, SLOWER, UNSURE, IDEAL = "#9aa4b0", "#B5442E", "#8fb8d4", "#e6e6e6"

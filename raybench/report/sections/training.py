@@ -238,10 +238,9 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
     runs, spec = [run for each in shown for run in each.group.runs], shown[0].group.runs[0].spec
     numbers = [len(each.group.runs) for each in shown]
     epochs = plural(max(each.group.num_epochs for each in shown), "epoch")
-    words = [
-        f"After {epochs}, n = {number_words(numbers, 'seed')}; an epoch's time is without "
-        f"evaluation; as good, and converged: within {spec.tolerance_points:g} points."
-    ]
+    words = [f"After {epochs}, n = {number_words(numbers, 'seed')}; an epoch's time is without evaluation."]
+    if max(each.group.num_epochs for each in shown) > 1:
+        words.append(f"As good, and converged: within {spec.tolerance_points:g} points.")
     if spec.target_accuracy is not None:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
     if any(each.group.stopped_by for each in shown):
