@@ -18,7 +18,7 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -195,6 +195,7 @@ class Stopwatch:
         self._block: _Block | None = None
         self._phase: Phase = "other"
         self._switches: list[_Switch] = []
+        self._has_own_hook = weakref.WeakSet[DistributedDataParallel]()  # from its constructor
         self._overridden: dict[str, str] = {}
         self._drawn, self._data_set = 0, 0  # samples since the last step, and of the data set that gave them
         self._samples: list[tuple[int, int]] = []  # both, of each step
@@ -302,7 +303,7 @@ class Stopwatch:
                 bound.arguments[name] = signature.parameters[name].default if value is None else value
             make(*bound.args, **bound.kwargs)
             # one device alone keeps DDP's own all-reduce, as the script has it there
-            if dist.get_world_size(ddp.process_group) > 1:
+            if dist.get_world_size(ddp.process_group) > 1 and ddp not in self._has_own_hook:
                 self._switches.append(_Switch(ddp, self._launch.compression))
                 register(ddp, self._switches[-1], _hook)
 
@@ -310,6 +311,7 @@ class Stopwatch:
         def registered(ddp: DistributedDataParallel, state: object, hook: Any) -> None:
             switch = next((each for each in self._switches if each.ddp is ddp), None)
             if switch is None:
+                self._has_own_hook.add(ddp)
                 register(ddp, state, hook)
             elif self._launch.compression != "none":
                 self._overridden["register_comm_hook"] = getattr(hook, "__name__", repr(hook))
@@ -400,7 +402,7 @@ class Stopwatch:
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
-            unswitched=self._unswitched(has_ddp=bool(modules)),
+            unswitched=self._unswitched(modules),
             finds_unused=any(ddp.find_unused_parameters for ddp in modules),
             samples_per_step=float(drawn or (of_first if is_drawn_once else 0)),
             epoch_samples=mode(data_set for _, data_set in samples) or None,
@@ -412,10 +414,12 @@ class Stopwatch:
             device_bytes=status_bytes("VmHWM") if gpu is None else torch.cuda.max_memory_reserved(gpu),
         )
 
-    def _unswitched(self, *, has_ddp: bool) -> str | None:
+    def _unswitched(self, modules: Sequence[DistributedDataParallel]) -> str | None:
+        if self._has_own_hook:
+            return "its DDP registers a hook of its own in its constructor"
         if self._skips_steps:
             return "an enabled GradScaler would leave out steps on one rank alone"
-        return None if has_ddp else "its model is in no DistributedDataParallel"
+        return None if modules else "its model is in no DistributedDataParallel"
 
 
 def _num_collectives() -> int:
