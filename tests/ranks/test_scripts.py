@@ -27,6 +27,7 @@ ASKED = {
     "gathers now and then": request(
         "planted.py", "--gathers-every 90 --gather-ms 10 --base-ms 5", measure={"min_rounds": 8}
     ),
+    "next fold": request("planted.py", "--new-optimizer-at 20 --base-ms 5"),
     "none unused": request(
         "planted.py", "--unused --base-ms 5", script={"ddp_knobs": ["find_unused_parameters"]}
     ),
@@ -59,6 +60,10 @@ def test_what_a_script_cannot_tell_is_missing_with_the_reason(of_scripts: dict[s
     assert "DistributedDataParallel" in bare.missing["local"]
     assert "find_unused_parameters" in complete(of_scripts["unused"]).missing["local"]
     assert "local" not in complete(of_scripts["gathers now and then"]).missing
+
+
+def test_the_optimizer_of_the_next_stage_is_timed_too(of_scripts: dict[str, Outcome]) -> None:
+    assert len(complete(of_scripts["next fold"]).rounds) == 4
 
 
 def test_a_knob_at_its_default_replaces_an_argument_of_ddp_too(of_scripts: dict[str, Outcome]) -> None:

@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -57,6 +57,7 @@ OWN_DIRECTORY = (
     "there"
 )
 _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
+TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
 ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
 ScriptVariant = Literal["plain", "ddp", "local"]
 
@@ -188,7 +189,8 @@ class Stopwatch:
 
     def __init__(self, end: Connection, launch: Launch) -> None:
         self._end, self._launch = end, launch
-        self._clock: Optimizer | None = None  # the one whose steps count: the first that steps
+        self._clock: Optimizer | None = None  # the one whose steps count
+        self._others = Counter[int]()  # steps of others since its last, by id
         self._stepping: list[Optimizer] = []  # a step may call that of another class
         self._thread, self._process = threading.get_ident(), os.getpid()
         self._gpu: torch.device | None = None
@@ -237,11 +239,7 @@ class Stopwatch:
         """A step is done: the block goes on, or is over."""
         if self._stepping:
             self._stepping.pop()
-        if self._clock is None:
-            trained = (each for group in optimizer.param_groups for each in group["params"])
-            self._gpu = next((each.device for each in trained if each.is_cuda), None)
-            self._clock = optimizer
-        if optimizer in self._stepping or optimizer is not self._clock:
+        if optimizer in self._stepping or not self._counts(optimizer):
             return
         if os.getpid() != self._process:
             raise InvalidTrialError(OWN_RANKS)
@@ -256,6 +254,19 @@ class Stopwatch:
                 raise InvalidTrialError(f"raybench's stopwatch: {describe(error)}") from error
             self._end.send(done)
             self._follow(self._end.recv())
+
+    def _counts(self, optimizer: Optimizer) -> bool:
+        """Whether its steps are those that count: of the first that stepped, or of a later stage's."""
+        if optimizer is not self._clock:
+            self._others[id(optimizer)] += 1
+            if self._clock is not None and self._others[id(optimizer)] < TAKES_OVER:
+                return False
+            if self._clock is None:
+                trained = (each for group in optimizer.param_groups for each in group["params"])
+                self._gpu = next((each.device for each in trained if each.is_cuda), None)
+            self._clock = optimizer
+        self._others.clear()
+        return True
 
     def _watch_loaders(self) -> None:
         """The iterators of torch's ``DataLoader``: how long they are waited for, and what they give."""

@@ -23,6 +23,7 @@ parser.add_argument("--by-hand", action="store_true")  # in the place of DDP
 parser.add_argument("--unused", action="store_true")
 parser.add_argument("--gathers-every", type=int, default=0)  # steps, as to log or to evaluate
 parser.add_argument("--gather-ms", type=float, default=0.0)
+parser.add_argument("--new-optimizer-at", type=int, default=-1)  # step, as of the next fold
 arguments = parser.parse_args()
 
 
@@ -70,6 +71,8 @@ for number, batch in enumerate(DataLoader(Samples(), arguments.bs)):
     if (number + 1) % arguments.accumulation == 0:
         optimizer.step()
         optimizer.zero_grad()
+    if number == arguments.new_optimizer_at:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     if arguments.gathers_every and number % arguments.gathers_every == 0:
         time.sleep(arguments.gather_ms / 1e3)
         dist.all_reduce(torch.zeros(1))

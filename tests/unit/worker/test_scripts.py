@@ -57,7 +57,16 @@ def step(watch: Stopwatch, *optimizers: torch.optim.Optimizer) -> None:
         watch._after_step(each, (each,), {})
 
 
-def test_of_several_optimizers_the_first_is_the_clock() -> None:
+def test_the_optimizer_of_the_next_stage_is_the_clock_from_its_third_step_on() -> None:
+    watch, sent = stopwatch()
+    first, second = sgd(), sgd()
+    step(watch, *[first] * 4)
+    assert len(sent) == 2  # the first step, and a block
+    step(watch, *[second] * 5)
+    assert len(sent) == 3
+
+
+def test_optimizers_that_take_turns_are_one_step() -> None:
     watch, sent = stopwatch()
     first, second, third = sgd(), sgd(), sgd()
     step(watch, *[first, second, second, third] * 7)
