@@ -70,6 +70,7 @@ OWN_FILES = "/proc/self/fd/"
 NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
+LOCAL_TRIES = 3  # blocks of steps: what a script gathers now and then is in one of them
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
 
 
@@ -137,6 +138,8 @@ class ScriptTrial:
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._process: _Process | None = None
         self._num_steps, self._num_told = 0, 0  # that were ordered, and that are done
+        self._collectives: list[float] = []  # of a step of ddp, block by block
+        self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
     def run(self, on_progress: OnProgress) -> Outcome:
@@ -330,11 +333,12 @@ class ScriptTrial:
         if unswitched is not None:
             self._missing["local"] = unswitched
             return ["ddp"], step_s
-        reports = self._block(Order("local", 0, WARM_UP_STEPS))
-        if reports is None:
-            raise self._too_short()
-        if all(report.collectives < 1 for report in reports):  # what it gathers now and then is its own
-            return ["ddp", "local"], step_s
+        for _ in range(LOCAL_TRIES):
+            reports = self._block(Order("local", 1, 1))
+            if reports is None:
+                raise self._too_short()
+            if not any(report.collectives for report in reports):
+                return ["ddp", "local"], step_s
         self._missing["local"] = FINDS_UNUSED if any(each.finds_unused for each in about) else STILL_SENDS
         return ["ddp"], step_s
 
@@ -352,6 +356,8 @@ class ScriptTrial:
             now, spent_s = self._team.from_leader(
                 (max(median(each.times) for each in reports), monotonic() - began)
             )
+            self._collectives = [_most_collectives(reports)]
+            self._steps_ahead = max(report.steps_ahead for report in reports)
             is_steady = before > 0 and abs(now / before - 1) <= STEADY
             if measure.warmup_steps is not None or is_steady or spent_s > WARM_UP_SHARE * measure.max_seconds:
                 return float(now)
@@ -366,7 +372,7 @@ class ScriptTrial:
     def _measure(self, variants: Sequence[ScriptVariant], step_s: float, on_progress: OnProgress) -> _Rounds:
         """Rounds until the interval is narrow enough, the time is spent or the script is over."""
         measure, load, cores = self._request.measure, self._load, CoreMeter(has_children=True)
-        rounds, began = _Rounds(), perf_counter()
+        rounds, began, skipped = _Rounds(), perf_counter(), 0
         while True:
             at_s = perf_counter() - began
             cores.start()
@@ -384,6 +390,12 @@ class ScriptTrial:
                     rounds.stopped_by = "ended"
                     return rounds
                 done[variant] = reports
+                self._steps_ahead = max(self._steps_ahead, *(report.steps_ahead for report in reports))
+            if "local" in done and self._gathers(done):
+                skipped += 1
+                if skipped > max(LOCAL_TRIES, len(rounds.rounds)):
+                    self._missing["local"], variants = STILL_SENDS, ["ddp"]
+                continue
             rounds.add(self._team.ranks, at_s, done, load.of_round(self._team.gather(cores.used())))
             decision = self._team.from_leader(
                 decide(rounds.rounds, measure, self._device.kind, perf_counter() - began)
@@ -398,7 +410,15 @@ class ScriptTrial:
     def _order(self, variant: ScriptVariant, step_s: float, num_variants: int) -> Order:
         seconds = self._device.block_seconds
         steps = timed_steps(step_s, step_s, self._request.measure, num_variants, seconds)
-        return Order(variant, discarded_steps(step_s), steps)
+        return Order(variant, max(discarded_steps(step_s), self._steps_ahead), steps)
+
+    def _gathers(self, done: Mapping[Variant, Sequence[BlockDone]]) -> bool:
+        """Whether something that the script gathers now and then, as to evaluate, fell into the round.
+
+        A block of ``local`` would show skew that is none, one of ``ddp`` its time as communication.
+        """
+        self._collectives.append(_most_collectives(done["ddp"]))
+        return _most_collectives(done["local"]) > 0 or self._collectives[-1] > median(self._collectives)
 
     def _of_ranks(self, about: Sequence[About], samples: float) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
@@ -446,6 +466,11 @@ class _Rounds(LoopResult):
             self.phases.append(PhaseBlock(variant=variant, seconds=seconds, num_steps=times.shape[1]))
             self.last = reports
         self.rounds.append(Round(blocks=tuple(blocks), at_s=at_s, other_cores=other_cores))
+
+
+def _most_collectives(reports: Sequence[BlockDone]) -> float:
+    """Of a step in a block, on the rank that called most."""
+    return max(report.collectives for report in reports)
 
 
 def _is_less_telling(failure: RankFailure) -> tuple[bool, bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import math
 import os
 import re
 import runpy
@@ -107,6 +108,7 @@ class BlockDone:
     times: NDArray[np.float64]  # of each timed step, in s, shape ``(steps,)``
     phases: Mapping[Phase, float]  # that it entered: mean over the timed steps, in s
     collectives: float  # that it called, a step
+    steps_ahead: int  # for which its loaders may have read batches while it waited for this block
     about: About
 
 
@@ -175,6 +177,7 @@ class _Block:
     order: Order
     moments: list[tuple[Phase, Any]]
     collectives: int  # before it
+    paused_s: float  # before it
     ends: list[int] = field(default_factory=lambda: [0])
 
     def end_step(self, moment: Any) -> bool:
@@ -201,6 +204,7 @@ class Stopwatch:
         self._overridden: dict[str, str] = {}
         self._drawn, self._data_set = 0, 0  # samples since the last step, and of the data set that gave them
         self._samples: list[tuple[int, int]] = []  # both, of each step
+        self._prefetched = 0  # batches, by the loader processes
         self._skips_steps = False
         self._is_over = False
 
@@ -248,12 +252,13 @@ class Stopwatch:
         self._samples.append((self._drawn, self._data_set))
         self._drawn, self._phase = 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
+            began = perf_counter()
             try:
                 done = self._done()
             except Exception as error:
                 raise InvalidTrialError(f"raybench's stopwatch: {describe(error)}") from error
             self._end.send(done)
-            self._follow(self._end.recv())
+            self._follow(self._end.recv(), began)
 
     def _counts(self, optimizer: Optimizer) -> bool:
         """Whether its steps are those that count: of the first that stepped, or of a later stage's."""
@@ -284,6 +289,7 @@ class Stopwatch:
             if torch.is_grad_enabled():  # else it is of an evaluation
                 self._drawn += number
                 self._data_set = _number_of(loader)
+                self._prefetched = loader._num_workers * getattr(loader, "_prefetch_factor", 0)
             return batch
 
         @functools.wraps(take_indices)
@@ -373,21 +379,22 @@ class Stopwatch:
     def _seconds(self, first: Any, last: Any) -> float:
         return float(last - first if self._gpu is None else first.elapsed_time(last) / 1e3)
 
-    def _follow(self, order: Order | None) -> None:
+    def _follow(self, order: Order | None, paused_at: float) -> None:
         """Begin the block that was ordered, in a script that has waited for it; None: enough."""
         if order is None:
             self._is_over = True
             raise Enough
         for switch in self._switches:
             switch.turn(sends=order.variant != "local")
-        self._block = _Block(order, [("other", self._mark())], _num_collectives())
+        paused_s = perf_counter() - paused_at
+        self._block = _Block(order, [("other", self._mark())], _num_collectives(), paused_s)
 
     def _done(self) -> BlockDone:
         if self._gpu is not None:
             torch.cuda.synchronize(self._gpu)
         block = self._block
         if block is None:
-            return BlockDone(np.array([]), {}, 0.0, self._about())
+            return BlockDone(np.array([]), {}, 0.0, 0, self._about())
         ends = block.ends[block.order.discarded :]
         times = [
             self._seconds(block.moments[first][1], block.moments[last][1])
@@ -400,6 +407,7 @@ class Stopwatch:
             times=np.array(times),
             phases=phases,
             collectives=(_num_collectives() - block.collectives) / (len(block.ends) - 1),
+            steps_ahead=min(self._prefetched, math.ceil(block.paused_s / median(times))),
             about=self._about(),
         )
 

@@ -79,6 +79,18 @@ def test_phases_that_nothing_entered_are_left_out() -> None:
     assert set(sent[1].phases) == {"optimizer", "other"}
 
 
+@pytest.mark.parametrize(("prefetched", "paused_s", "steps"), [(4, 1e9, 4), (0, 1e9, 0), (4, 1e-12, 1)])
+def test_loaders_read_ahead_while_the_script_waits(prefetched: int, paused_s: float, steps: int) -> None:
+    watch, sent = stopwatch()
+    one = sgd()
+    step(watch, one)
+    watch._prefetched = prefetched
+    assert watch._block is not None
+    watch._block.paused_s = paused_s
+    step(watch, *[one] * 3)
+    assert sent[1].steps_ahead == steps
+
+
 # --- samples
 
 
@@ -165,8 +177,8 @@ ABOUT = About(
 QUIET = 2.0  # collectives of a step: DDP's
 
 
-def block(step_s: float, collectives: float) -> BlockDone:
-    return BlockDone(np.full(6, step_s), {"other": step_s}, collectives, ABOUT)
+def block(step_s: float, collectives: float, steps_ahead: int = 0) -> BlockDone:
+    return BlockDone(np.full(6, step_s), {"other": step_s}, collectives, steps_ahead, ABOUT)
 
 
 @pytest.fixture
@@ -193,6 +205,7 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptTrial]:
         )
         made._load = SimpleNamespace(of_round=lambda cores: (None, None))  # type: ignore[assignment]
         made._process = SimpleNamespace(leave=lambda seconds: None)  # type: ignore[assignment]
+        made._collectives = [QUIET]
         if blocks is not None:
             made._block = lambda order: [blocks(order)] * 2  # type: ignore[method-assign]
         return made
@@ -202,6 +215,36 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptTrial]:
 
 def measured(trial: ScriptTrial) -> _Rounds:
     return trial._measure(["ddp", "local"], 0.01, lambda progress: None)
+
+
+@pytest.mark.parametrize("gathers", ["ddp", "local"])
+def test_what_a_script_gathers_now_and_then_is_no_communication(
+    trial: Callable[..., ScriptTrial], gathers: str
+) -> None:
+    """An evaluation of 100 ms a step in the second block of a variant, with a collective: no such round."""
+    numbers = dict.fromkeys(("ddp", "local"), 0)
+
+    def blocks(order: Order) -> BlockDone:
+        numbers[order.variant] += 1
+        usual = block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.0)
+        if order.variant == gathers and numbers[gathers] == 2:
+            return replace(usual, times=usual.times + 0.1, collectives=usual.collectives + 0.1)
+        return usual
+
+    found = measured(trial(blocks))
+    assert len(found.rounds) == 4
+    assert numbers == {"ddp": 5, "local": 5}
+    assert {round(each.slowest_s, 6) for one in found.rounds for each in one.blocks} == {0.012, 0.010}
+
+
+def test_gathers_in_most_rounds_leave_the_steps_as_they_are(trial: Callable[..., ScriptTrial]) -> None:
+    def blocks(order: Order) -> BlockDone:
+        return block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.1)
+
+    asked = trial(blocks)
+    found = measured(asked)
+    assert "local" in asked._missing
+    assert {each.variant for one in found.rounds for each in one.blocks} == {"ddp"}
 
 
 def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
@@ -221,6 +264,17 @@ def test_rounds_that_are_enough_outlive_the_time_out(trial: Callable[..., Script
     assert (len(found.rounds), found.stopped_by) == (3, "ended")
     with pytest.raises(LateTrialError):
         measured(trial(raised_after(2)))
+
+
+def test_steps_that_the_loaders_have_read_ahead_are_discarded(trial: Callable[..., ScriptTrial]) -> None:
+    orders = list[Order]()
+
+    def blocks(order: Order) -> BlockDone:
+        orders.append(order)
+        return block(0.01, QUIET if order.variant == "ddp" else 0.0, steps_ahead=3 * (len(orders) == 2))
+
+    measured(trial(blocks))
+    assert [order.discarded for order in orders] == [2, 2, *[3] * 6]
 
 
 @pytest.mark.parametrize(
