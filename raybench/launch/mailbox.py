@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raybench.records.messages import Begun, Lost, Message, Outcome, Progress, Task
+from raybench.records.messages import Begun, Kept, Lost, Message, Outcome, Progress, Task
+from raybench.records.results import StepsResult, TrainingResult
 from raybench.worker.failures import first_cause
 
 
@@ -75,6 +77,7 @@ class PostedTrial:
 
     def __init__(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         self._number, self._on_progress = number, on_progress
+        self._kept: Kept | None = None
         self._failures: list[Outcome] = []
         self.begun = False  # every worker knows the trial
         self._ended: Outcome | None = None
@@ -88,6 +91,8 @@ class PostedTrial:
             self.begun = True
         elif isinstance(content, Progress):
             self._on_progress(content)
+        elif isinstance(content, Kept):
+            self._keep(content)
         elif isinstance(content, Outcome):
             if content.ends_group:
                 self._failures.append(content)
@@ -101,8 +106,34 @@ class PostedTrial:
 
     def outcome(self) -> Outcome | None:
         """How the trial ended; None while that is open."""
-        return self._ended or (first_cause(self._failures) if self._failures else None)
+        if self._ended is not None:
+            return self._with_what_was_kept(self._ended)
+        if self._failures:
+            return self._with_what_was_kept(first_cause(self._failures))
+        return None
 
     def lost(self, failure: Outcome) -> Outcome:
         """How the trial ended whose group was lost; ``failure`` is what the driver knows of that."""
-        return first_cause([*self._failures, failure])
+        return self._with_what_was_kept(first_cause([*self._failures, failure]))
+
+    def _keep(self, kept: Kept) -> None:
+        if self._kept is not None:  # step times come with the first one
+            step_times = self._kept.outcome.step_times
+            kept = replace(kept, outcome=replace(kept.outcome, step_times=step_times))
+        self._kept = kept
+
+    def _with_what_was_kept(self, outcome: Outcome) -> Outcome:
+        """A failure after the rounds or epochs costs what was still to come, not them."""
+        kept = self._kept
+        if outcome.state == "complete" or kept is None:
+            return outcome
+        result = kept.outcome.result
+        assert isinstance(result, StepsResult | TrainingResult)
+        reasons = dict.fromkeys(kept.open, f"{outcome.state} afterwards: {outcome.reason}")
+        result = result.model_copy(update={"missing": {**result.missing, **reasons}})
+        return replace(
+            kept.outcome,
+            result=result,
+            wall_time_s=outcome.wall_time_s,
+            ends_group=outcome.ends_group,
+        )

@@ -142,6 +142,7 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+Keep = Callable[[Outcome, tuple[str, ...]], None]  # rounds or epochs that are done, and what is open
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,14 @@ class Begun:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Rounds or epochs are done: what the trial brings if nothing that follows can be had."""
+
+    outcome: Outcome
+    open: tuple[str, ...]  # what is still to come, as ``missing`` would name it
+
+
+@dataclass(frozen=True)
 class Started:
     """The process of a trial of Tune's is there."""
 
@@ -186,4 +195,4 @@ class Message:
     """What a worker tells the driver; ``task`` is the number of the task that it is about."""
 
     task: int
-    content: Ready | Begun | Started | Progress | Lost | Outcome
+    content: Ready | Begun | Started | Progress | Kept | Lost | Outcome

@@ -15,7 +15,7 @@ import ray
 import torch
 import torch.distributed as dist
 
-from raybench.records.messages import Begun, Member, Message, Outcome, Progress, Ready, Task
+from raybench.records.messages import Begun, Kept, Member, Message, Outcome, Progress, Ready, Task
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device
 from raybench.worker.devices.device import Device
@@ -77,10 +77,11 @@ def _one_trial(
             cache,
             tell.progress,
             results=Path(task.results) if task.results else None,
+            keep=lambda kept, open_: tell.and_wait(Kept(timed(kept), open_)),
         )
         if result is not None and result.broken:
             if not device.frees_waiting_ranks:  # the group ends here, and the reason goes first
-                ray.get(tell(replace(timed(result), ends_group=True)))
+                tell.and_wait(replace(timed(result), ends_group=True))
                 os._exit(1)
             communicators.drop_team()  # frees the ranks that still wait in the team's groups
         results: list[Outcome | None] | None = (
@@ -112,9 +113,13 @@ class _Tell:
         self._mailbox, self._number = mailbox, number
         self._last_progress = monotonic() - PROGRESS_EVERY_S
 
-    def __call__(self, content: Begun | Progress | Outcome) -> Any:
+    def __call__(self, content: Begun | Progress | Kept | Outcome) -> Any:
         """Send; returns what can be waited for."""
         return self._mailbox.tell.remote(Message(self._number, content))
+
+    def and_wait(self, content: Kept | Outcome) -> None:
+        """Send, and wait until it is there: what comes next may end this process."""
+        ray.get(self(content))
 
     def progress(self, progress: Progress) -> None:
         """Send, unless something was sent just now."""

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from raybench.errors import CODE_FAILS
-from raybench.records.messages import OnProgress, Outcome, RankFile
+from raybench.records.messages import Keep, OnProgress, Outcome, RankFile
 from raybench.records.requests import (
     CollectivesRequest,
     Configuration,
@@ -40,11 +40,13 @@ def run_trial(
     on_progress: OnProgress,
     *,
     results: Path | None = None,
+    keep: Keep = lambda kept, open_: None,
 ) -> Outcome | None:
     """Called on every rank of the group; None on ranks that do not take part.
 
     ``cache`` is the caller's, handed on from one trial of the group to the next. ``results`` is the directory
-    in which a training trial keeps its checkpoints and its model; it is used on the team's leader.
+    in which a training trial keeps its checkpoints and its model. ``keep`` gets rounds or epochs when they
+    are done. Both are used on the team's leader.
     """
     team = communicators.team(ranks, request.timeout_s)
     if team is None:
@@ -57,14 +59,14 @@ def run_trial(
         if isinstance(request, StepsRequest) and is_script:
             return ScriptTrial(request, team, device)
         if isinstance(request, StepsRequest):
-            return StepsTrial(request, team, device, cache)
+            return StepsTrial(request, team, device, cache, keep)
         if isinstance(request, ProbeRequest):
             return ProbeTrial(request, team, device, cache)
         if isinstance(request, CollectivesRequest):
             return CollectivesTrial(request, team, device)
         memory_limits_of_ranks(team, cache, device)
         place = results if team.leads else None
-        return team.agreed(lambda: TrainingTrial(request, team, device, cache, place))
+        return team.agreed(lambda: TrainingTrial(request, team, device, cache, place, keep))
 
     return run_and_release(make, team, device, on_progress, uses_team=not is_script)
 

@@ -110,17 +110,15 @@ FAULTS: dict[str, StepsRequest] = {
         {"fault": "error", "ranks": [1], "after": 4 + 4 + 1, "wrapper": "ddp"}, variants=("local", "ddp")
     ),
     "nan": _request({"fault": "nan", "ranks": [1], "after": 20}),
-    "losses_of_one_rank": _request(
-        {"fault": "error", "ranks": [1], "wrapper": "ddp", "within": "run_under_strategy"}, role="scaling"
-    ),
 }
-# the rounds are done: what fails on all ranks, or is tried, is missing and costs nothing else
+# the rounds are done: what fails then is missing, and costs nothing else
 LATE: dict[str, StepsRequest] = {
     name: _request({"fault": fault, "ranks": [rank], "wrapper": wrapper, "within": within}, role="scaling")
     for name, fault, rank, wrapper, within in (
         ("phases_of_the_leader_alone", "memory", 0, "bare", "_time_phases"),
         ("phases_of_one_rank", "memory", 1, "ddp", "_time_phases"),
         ("losses_of_one_device", "memory", 0, "bare", "run_on_one_device"),
+        ("losses_of_one_rank", "error", 1, "ddp", "run_under_strategy"),
         ("twin_of_one_rank", "memory", 1, "ddp", "_twin"),
     )
 }
@@ -220,7 +218,6 @@ def two(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Served:
         ("error_concurrent", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("error_local", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("nan", "invalid", "the loss is not finite"),
-        ("losses_of_one_rank", "crashed", "rank 1: ValueError: planted on rank 1"),
     ],
 )
 def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, faults: Served) -> None:
@@ -260,6 +257,10 @@ def test_what_did_not_crash_has_no_frame(faults: Served) -> None:
         (
             "losses_of_one_device",
             {"parity": "one device could not take the samples of all: MemoryError: planted: no memory"},
+        ),
+        (
+            "losses_of_one_rank",
+            {"parity": "crashed afterwards: rank 1: ValueError: planted on rank 1"},
         ),
         ("twin_of_one_rank", {"local": "no memory for steps without transfers"}),
     ],

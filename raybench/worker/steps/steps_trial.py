@@ -1,8 +1,9 @@
 """A trial of steps on one rank: set up, warm up, measure in rounds, then the auxiliary measurements.
 
-Those are energy, phases, the device's peak, loss parity, traces. One that fails equally on every rank is a
-reason in ``missing``, and costs nothing else. One that fails on a single rank breaks the team and ends the
-trial, as it would in the rounds.
+Those are energy, phases, the device's peak, loss parity, traces; measured one by
+one, and none of them may cost the rounds. One that fails equally on every rank is a reason in ``missing``.
+One that fails on a single rank breaks the team, as it would in the rounds; by then the leader has handed over
+what there is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
-from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
+from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
 from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult
 from raybench.worker.communicators import Team
@@ -59,8 +60,17 @@ class _RankReport:
 class StepsTrial:
     """Everything that one rank holds while it measures one trial of steps."""
 
-    def __init__(self, request: StepsRequest, team: Team, device: Device, cache: GroupCache) -> None:
-        self._request, self._team, self._device, self._cache = request, team, device, cache
+    def __init__(
+        self,
+        request: StepsRequest,
+        team: Team,
+        device: Device,
+        cache: GroupCache,
+        keep: Keep = lambda kept, open_: None,
+    ) -> None:
+        """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
+        self._request, self._team, self._device = request, team, device
+        self._cache, self._keep = cache, keep
         self._variants: Variants | None = None
         self._files: tuple[RankFile, ...] = ()  # that this rank made
         self._models = TrialModels(request.config, team, device, cache, request.anchor)
@@ -107,7 +117,7 @@ class StepsTrial:
             )
         self._models.drop_anchor()
         variants.runs.clear()  # with what only the rounds ran
-        result = self._with_auxiliary(result, variants)
+        result = self._with_auxiliary(result, variants, tuple(loop.step_times))
         return Outcome("complete", result=result, step_times=tuple(loop.step_times))
 
     def release(self) -> tuple[RankFile, ...]:
@@ -208,16 +218,30 @@ class StepsTrial:
             "gradient_bytes": gradient_bytes(module, config.setting.gradient_compression),
         }
 
-    def _with_auxiliary(self, result: StepsResult | None, variants: Variants) -> StepsResult | None:
+    def _with_auxiliary(
+        self, result: StepsResult | None, variants: Variants, step_times: tuple[BlockStepTimes, ...]
+    ) -> StepsResult | None:
         """The leader's ``result`` with every part that is requested and can be had. A collective call.
 
-        Other ranks measure the parts too, and have no result.
+        The leader hands over what there is before each part. Other ranks measure the parts too, and have no
+        result.
         """
-        for name, measure in self._parts(variants).items():
+        parts = self._parts(variants)
+        if not parts:
+            self._hand_over(result, step_times, ())
+        for done, (name, measure) in enumerate(parts.items()):
+            # step times may be large, and do not change: they come with the first
+            self._hand_over(result, () if done else step_times, tuple(parts)[done:])
             found, missing = self._tried(name, measure)
             if result is not None:
                 result = result.model_copy(update={**found, "missing": {**result.missing, **missing}})
         return result
+
+    def _hand_over(
+        self, result: StepsResult | None, step_times: tuple[BlockStepTimes, ...], open_: tuple[Beside, ...]
+    ) -> None:
+        if result is not None:
+            self._keep(Outcome("complete", result=result, step_times=step_times), open_)
 
     def _tried(self, name: Beside, measure: Part) -> tuple[dict[str, Any], dict[Beside, str]]:
         """What a part brings, or why it cannot be had."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team, default_group
@@ -45,10 +45,15 @@ class TrainingTrial:
         device: Device,
         cache: GroupCache,
         results: Path | None,
+        keep: Keep,
     ) -> None:
-        """``results``: the directory, on the leader, where it can write."""
+        """``results``: the directory, on the leader, where it can write.
+
+        ``keep`` is called on the leader when all epochs are done, before the model is written.
+        """
         from raybench.records.store import CHECKPOINTS, MODELS  # bring what reads records
 
+        self._keep = keep
         config, spec = request.config, request.training
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
@@ -139,10 +144,15 @@ class TrainingTrial:
         return pruned_after(self._request, epochs)
 
     def _with_model(self, result: TrainingResult, stepper: Stepper) -> TrainingResult:
-        """``result`` with where the trained model is; ``missing`` says why there is none."""
+        """``result`` with where the trained model is; ``missing`` says why there is none.
+
+        The leader hands over the epochs first: a whole model may need more memory than its shards.
+        """
         if result.stopped_by is not None:
             reason = f"training was stopped after epoch {len(result.epochs)}"
         else:
+            if self._at_work.leads:
+                self._keep(Outcome("complete", result=result), ("model",))
             failure = keep_model(stepper, self._models, self._at_work, self._model_place)
             if failure is None:
                 return result.model_copy(update={"model": self._model_name})

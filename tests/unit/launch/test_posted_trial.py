@@ -3,7 +3,8 @@
 import pytest
 
 from raybench.launch.mailbox import PostedTrial
-from raybench.records.messages import Begun, Message, Outcome, Progress
+from raybench.records.messages import Begun, Kept, Message, Outcome, Progress
+from raybench.records.results import StepsResult
 from tests.support.planted import StepCosts
 from tests.unit import studies
 
@@ -63,3 +64,36 @@ def test_a_lost_group_ends_the_trial_unless_a_rank_said_why():
     said = broken("oom", "rank 1: OutOfMemoryError: 3 GiB")
     trial.hear(Message(3, said))
     assert trial.lost(gone) is said
+
+
+@pytest.mark.parametrize("how", ["one rank", "group ends", "lost"])
+def test_a_failure_after_the_rounds_costs_what_was_still_open(how):
+    trial, _ = posted()
+    kept = complete()
+    assert isinstance(kept.result, StepsResult)
+    with_phases = kept.result.model_copy(update={"missing": {"local": "no memory"}})
+    trial.hear(Message(3, Kept(kept, ("phases", "parity"))))
+    trial.hear(Message(3, Kept(Outcome("complete", 2.0, result=with_phases), ("parity",))))
+    failure = Outcome("oom", 9.0, "rank 1: OutOfMemoryError: 3 GiB", ends_group=how != "one rank")
+    if how == "lost":
+        outcome = trial.lost(failure)
+    else:
+        trial.hear(Message(3, failure))
+        outcome = trial.outcome()
+    assert outcome is not None
+    assert (outcome.state, outcome.reason, outcome.wall_time_s) == ("complete", None, 9.0)
+    assert outcome.ends_group == (how != "one rank")
+    assert isinstance(outcome.result, StepsResult)
+    assert outcome.result.rounds == kept.result.rounds
+    reason = "oom afterwards: rank 1: OutOfMemoryError: 3 GiB"
+    assert outcome.result.missing == {"local": "no memory", "parity": reason}
+
+
+def test_step_times_are_handed_over_once():
+    trial, _ = posted()
+    kept = complete()
+    times = object()
+    first = Outcome("complete", 1.0, result=kept.result, step_times=(times,))  # type: ignore[arg-type]
+    trial.hear(Message(3, Kept(first, ("phases", "parity"))))
+    trial.hear(Message(3, Kept(kept, ("parity",))))
+    assert trial.lost(broken("crashed", "gone")).step_times == (times,)
