@@ -15,7 +15,13 @@ from raybench.analysis.labels import label
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import one_device, scaling
-from raybench.analysis.stats.statistics import POSITIVE, Estimate, inverse, sum_of, unpaired_ratio
+from raybench.analysis.stats.statistics import (
+    LEAST_VALUES,
+    POSITIVE,
+    Estimate,
+    inverse,
+    sum_of,
+)
 from raybench.analysis.training import TrainedGroup, TrainingResults, over_seeds
 from raybench.records.record import TrialRecord
 
@@ -149,18 +155,21 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
         return point
     prices, comparison = prices_of(base.study), training.comparison(group)
     time_s = _mean_run(group, run)
-    one_s = _mean_run(comparison.base, run) if comparison else None
+    one_s, many_s = _mean_run(comparison.base, run) if comparison else None, time_s
+    if one_s is not None and min(one_s.n, many_s.n) < LEAST_VALUES:  # of one of them nothing has an interval
+        one_s, many_s = (replace(each, low=each.value, high=each.value) for each in (one_s, many_s))
 
     def saved(one_price: float | None, price: float | None) -> Estimate | None:
         if one_s is None or one_price is None or price is None:
             return None
-        return sum_of(one_s.scaled(one_price), time_s.scaled(-price)).scaled(RUNS)
+        return sum_of(one_s.scaled(one_price), many_s.scaled(-price)).scaled(RUNS)
 
     cost = cost_of(run, time_s, point.world_size, prices)
+    speedup = comparison.epoch_speedup if comparison else None  # paired by seed
     return replace(
         point,
         cost=replace(cost, energy_joules=point.cost.energy_joules),
-        device_time_ratio=unpaired_ratio(time_s, one_s).scaled(point.world_size) if one_s else None,
+        device_time_ratio=inverse(speedup).scaled(point.world_size) if speedup else None,
         saved_s=saved(1.0, 1.0),
         saved_money=saved(prices.of_second(1), prices.of_second(point.world_size)),
         is_trained=True,

@@ -149,6 +149,7 @@ class DeviceAdvice:
     asked: TrialRecord  # the setting's, on the most devices
     record: TrialRecord  # on the fastest number of several devices
     extra: Estimate  # cost of a sample over one device's, less one: 0.25 is 25% more
+    one_is_cheapest: bool  # a sample costs certainly more on each number of several devices
 
 
 def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | None:
@@ -169,7 +170,7 @@ def _of_setting(base: Facts, asked: TrialRecord) -> DeviceAdvice:
     there = [record for record in base.references if record is asked or _is_on_fewer(record, asked)]
     known = [(record, extra) for record in there if (extra := extra_cost(base, record)) is not None]
     record, extra = max(known, key=lambda one: base.scaling(one[0]).throughput_samples_per_s.value)
-    return DeviceAdvice(asked, record, extra)
+    return DeviceAdvice(asked, record, extra, all(each.low > 0 for _, each in known))
 
 
 def _is_on_fewer(record: TrialRecord, asked: TrialRecord) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raybench.analysis.labels import trial_words, weights_words
+from raybench.analysis.stats.statistics import LEAST_VALUES
 from raybench.commands.notes import stage_words
 from raybench.driver.stages import MOST_WITHOUT_BUDGET
 from raybench.driver.time_budget import TimeEstimate, estimate
@@ -80,11 +81,13 @@ def planned(plan: Plan) -> tuple[list[StepsRequest], list[StepsRequest], list[St
 
 
 def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: int) -> Iterator[str]:
-    """How many, and each of them."""
+    """How many, each of them, and what more seeds would add."""
     spec = study.training
     if spec is None:
         return
     of = f"{plural(spec.epochs, 'epoch')}, {plural(len(spec.seeds), 'seed')}"
+    if len(spec.seeds) < LEAST_VALUES:
+        of += f" (accuracies have an interval from training.seeds={LEAST_VALUES} on)"
     yield f"training: {plural(len(trainings), 'training')} of {of}"
     for request in trainings:
         factor = request.learning_rate_factor

@@ -218,6 +218,8 @@ def _check(options: PredictOptions) -> None:
     """What can be refused before anything is read."""
     if options.nodes is not None and options.devices_per_node is not None:
         raise RequestError("--nodes: not together with --devices-per-node, which says it too")
+    if options.nodes is not None and options.world_sizes is None:
+        raise RequestError("--nodes: goes with --world-sizes, one number for each")
     if options.output is not None and options.output.exists():
         raise RequestError(f"--output: a new file, nothing is overwritten (received {options.output})")
 

@@ -18,6 +18,7 @@ from raybench.machine.host import Resources
 from raybench.plan.resolve import powers_of_two, refuse_too_many
 from raybench.records.record import State
 from raybench.records.requests import CollectivesRequest, Place
+from raybench.spec.placement import placement_words
 from raybench.spec.sweep import NodePlacement, Sweep
 
 # Without GPUs' links to each other and memory that they share NCCL has the adapters left.
@@ -106,8 +107,8 @@ def run_sweep(
 ) -> list[str]:
     """Measure every place that is not known, or ended in a state to ``retry``.
 
-    Returns why some have no room, since nodes are gone. Raises ``Interrupted``, ``RequestError`` for what
-    cannot be placed or written, ``GroupLostError`` when no worker group starts.
+    Returns which have no room, since nodes are gone, and why. Raises ``Interrupted``, ``RequestError`` for
+    what cannot be placed or written, ``GroupLostError`` when no worker group starts.
     """
     groups = Groups(runner, TimeBudget(), plan, watcher.group)
     requests, known, lost = plan.requests, store.latest(), list[str]()
@@ -119,7 +120,9 @@ def run_sweep(
         try:
             outcome, at, _ = groups.run(request, partial(watcher.progress, request))
         except NoRoomError as error:
-            lost.append(str(error))
+            place = request.config
+            where = f"{devices_words(place.world_size)}, {placement_words(place.placement)}"
+            lost.append(f"{where} ({error})")
             continue
         record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
         store.append(record)

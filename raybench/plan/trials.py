@@ -225,7 +225,7 @@ class Plan:
         """
         requests = [
             self._visit(suggestion, size, placement, visit)
-            for size in self._target_first
+            for size in reversed(self.world_sizes)
             for placement in choice.placements(self.study, size)
             if size == 1 or suggestion.setting.strategy != "single"
         ]
@@ -305,11 +305,6 @@ class Plan:
         """Visits of default and winner at each world size: one in each start of the workers at least."""
         return max(self.study.measure.visits, self.study.measure.starts)
 
-    @property
-    def _target_first(self) -> list[int]:
-        """World sizes: the target, then the others, the largest first."""
-        return [*reversed(self.world_sizes)]
-
     def _shows(self, request: StepsRequest, is_default: bool) -> bool:
         """Whether the trial is the one of default or winner that is profiled, where a study wants that.
 
@@ -351,7 +346,7 @@ class Plan:
         for suggestion in self.suggestions():
             for request in self.curve(suggestion):
                 unique.setdefault(request.trial_id, Trial(request, suggestion.number))
-        trials, groups, sizes = [*unique.values()], self.environments(), self._target_first
+        trials, groups, sizes = [*unique.values()], self.environments(), [*reversed(self.world_sizes)]
 
         def order(trial: Trial[StepsRequest]) -> tuple[int, int]:
             config = trial.request.config

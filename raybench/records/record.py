@@ -7,8 +7,9 @@ the minor ones its own and all older; before it versions were whole numbers, non
 
 2.0. A sweep's trial is a world size and placement, with no parts. Of a training every epoch is evaluated, its
    rate is as set or linear after a warm-up, and no gradient noise is measured. Results of steps name no other
-   programs, and a crash has one `frame`. A study has no `search.half_width`, `scaling.target_world_size`,
-   `cost.price_per_node_hour`, `cost.runs`, `measure.memory_snapshot`, `image_folder` or files by name.
+   programs, and a crash has one `frame`; those of probes, trainings and sweeps have no times of set-up. A
+   study has no `search.half_width`, `scaling.target_world_size`, `cost.price_per_node_hour`, `cost.runs`,
+   `measure.memory_snapshot`, `image_folder` or files by name.
 1.2. Results of steps have `collective_bytes`, `pass_collectives`, `host_waits` and `numa_nodes`, blocks
    `clock_mhz` and rounds `temperature_c`; `ddp_logger`, `first_batch_s`, `peak_learning_rate`, `restarts` and
    `profile`, and of a sweep `busy_cores`, `host_busy`, `hosts` and `host_cores`, are read over.
@@ -92,7 +93,7 @@ class TrialRecord(Frozen):
     started_at: str
     #: time that the trial took altogether, in s
     wall_time_s: Duration
-    #: of a crash: the innermost line of the user's own code, as `model.py:31, in loss: ...`; else empty
+    #: of a crash: the innermost line of the user's own code, as `model.py:31, in loss: ...`, or of all code
     frame: str = ""
     #: what was measured, of the request's kind; null where the trial is not complete
     result: TrialResult | None = None

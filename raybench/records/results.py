@@ -280,8 +280,8 @@ class StepsResult(Frozen):
     numa_nodes: tuple[NUMANode | None, ...] = ()
     #: loss after the last round
     loss: float | None = None
-    #: losses and gradient against those of one device, in trials of the curve: does the strategy train what
-    #: one device trains?
+    #: losses and gradient against those of one device, in trials of the curve but for dp: does the strategy
+    #: train what one device trains?
     parity: LossParity | None = None
 
     @model_validator(mode="after")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
-MUCH_OFFSET = 0.03  # of a step: what the parts named are more than all that is lost
+MUCH_OFFSET = 0.1  # of what is lost: the parts named are more than that
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
@@ -164,11 +164,13 @@ def _why(results: StudyResults) -> list[str]:
     if not sure:
         among = ", communication among them" if communication is None else ""
         return [f"{lost}, to causes that the measurement does not separate{among}", *also]
-    if len(sure) == 1 and -MUCH_OFFSET < rest < LEAST_SHARE:
-        return [f"{lost}, all of it to {sure[0][0]}", *also]
-    if total - sum(share.value for _, share in named) <= -MUCH_OFFSET:
+    left = total - sum(share.value for _, share in named)
+    is_offset = left < -max(LEAST_SHARE, MUCH_OFFSET * total)
+    if len(sure) == 1 and rest < LEAST_SHARE and not is_offset:
+        return [f"{lost}, all of it to {IN_ANSWER.get(sure[0][0], sure[0][0])}", *also]
+    if is_offset:
         parts.append("partly offset by other parts")
-    elif len(sure) > MOST_PARTS:
+    elif len(sure) > MOST_PARTS and left >= LEAST_SHARE:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
         parts.append("the rest may be communication" if may_be_rest else "the rest unexplained")

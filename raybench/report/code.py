@@ -17,7 +17,7 @@ from raybench.report.format import percent, sentence
 from raybench.report.pages import template
 from raybench.report.table import NONE, Column, Table, make_table
 from raybench.spec.knobs import KnobValue, Setting, bucket_sizes_mb
-from raybench.spec.workloads import ScriptSpec
+from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
@@ -37,10 +37,6 @@ LOADER_KNOBS = {
     "persistent_workers": "persistent_workers",
     "pin_memory": "pin_memory",
 }
-REMARKS = (
-    "With transformers also ddp_find_unused_parameters=False, dataloader_pin_memory=False and "
-    "max_grad_norm=0, where the table has no other value. Lightning's devices are those of one node."
-)
 GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
 
@@ -157,8 +153,27 @@ def arguments_table(use: Recommendation) -> Table:
         Column[str]("knob", lambda knob: " = ".join(argument(knob, shown[knob]))),
         *(Column(name, cell(place)) for place, name in enumerate(FRAMEWORKS)),
     ]
-    caption = f"What is left out is at its default, as measured. {NONE}: no such argument. {REMARKS}"
+    caption = f"What is left out is at its default, as measured. {NONE}: no such argument.{_remarks(use)}"
     return make_table("As arguments", caption, columns, list(shown))
+
+
+def _remarks(use: Recommendation) -> str:
+    """What the frameworks do that the names of arguments do not say."""
+    config, setting = use.config, use.config.setting
+    words = ""
+    if use.nodes > 1:
+        words += f" On {use.nodes} nodes Lightning takes the devices of one, and num_nodes={use.nodes}."
+    if setting.static_graph and setting.gradient_accumulation > 1:
+        words += " static_graph fails where the first pass does not synchronise, as with accumulation there."
+    # what TrainingArguments do on their own, and the study did not
+    others = []
+    if _strategy(use) == "ddp" and not setting.find_unused_parameters:
+        others.append("ddp_find_unused_parameters=False")
+    if config.device == "cuda" and config.workload.input == "real" and not setting.pin_memory:
+        others.append("dataloader_pin_memory=False")
+    if not isinstance(config.workload, ScriptSpec | TrainerSpec):  # those clip as they do
+        others.append("max_grad_norm=0")
+    return f"{words} With transformers also {', '.join(others)}." if others else words
 
 
 def argument(knob: str, value: KnobValue) -> tuple[str, str]:

@@ -33,7 +33,7 @@ from raybench.report.sections.scaling import (
     seen_words,
     speedup_cell,
 )
-from raybench.report.sections.training import training_table
+from raybench.report.sections.training import draw_training, training_plot, training_table
 from raybench.report.sections.trials import failures_words
 from raybench.report.sections.waterfall import WaterfallPlot, draw_waterfall, waterfall_plot
 from raybench.report.table import (
@@ -209,7 +209,13 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
             (settings,),
         ),
         "training": Section(
-            "Training", tables=(training_table({side.name: side.results for side in sides}),)
+            "Training",
+            tuple(
+                plot
+                for place, side in enumerate(sides, start=1)
+                for plot in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
+            ),
+            (training_table({side.name: side.results for side in sides}),),
         ),
         "sides": Section(described.title, tables=(described,)),
     }

@@ -156,7 +156,7 @@ FIX: Mapping[FindingName | Reason, str] = {
         "look for what comes and goes, such as other programs, garbage collection or checkpoints"
     ),
     FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
-    FindingName.NOT_ALL_MEASURED: "use a smaller batch, which leaves more memory, if you need it",
+    FindingName.NOT_ALL_MEASURED: "use a smaller batch, if memory is the reason and you need it",
     Reason.CRASHED: "fix the error, then resume",
     Reason.TIMEOUT: "resume with more time, if it does not hang",
     Reason.OOM: "use a smaller batch, accumulation or activation_checkpointing",

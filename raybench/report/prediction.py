@@ -155,7 +155,7 @@ def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
         Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
         Column(batch_word(outlook.scaling), lambda row: f"{row.batch_size:,}", right=True),
         Column(f"step time, {unit}", step_time, right=True),
-        Column("naive", naive, right=True),
+        Column(f"naive, {unit}", naive, right=True),
         *(
             [Column[Expected]("speed-up by Amdahl's law", by_law, right=True)]
             if outlook.scaling == "strong" and outlook.laws

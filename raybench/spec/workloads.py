@@ -161,7 +161,7 @@ class TextSpec(_TextModelSpec):
         "label", description="whole numbers from 0; if there is no label, that of classes"
     )
     num_classes: Annotated[int, Field(ge=2, strict=True)] | None = Field(
-        None, description="classes; unset: as in the data set (synthetic input of files: 2)"
+        None, description="classes; unset: as in the data set (synthetic input of your own texts: 2)"
     )
 
     @property

@@ -82,7 +82,8 @@ def _split_files(place: Path, split: str) -> tuple[Path, ...]:
     for folder in (place / name for name in HUB_FOLDERS):
         if shards := sorted(folder.glob(f"{split}-*.parquet")):
             return tuple(shards)
-        if files := [*sorted(folder.glob(f"{split}*.parquet")), *sorted(folder.glob(f"{split}*.csv"))]:
+        names = (f"{split}{more}.{kind}" for kind in ("parquet", "csv") for more in ("", "[_-]*"))
+        if files := [file for name in names for file in sorted(folder.glob(name))]:
             return (files[0],)
     return ()
 

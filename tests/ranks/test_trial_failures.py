@@ -325,6 +325,7 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
     """As SyncBatchNorm and contrastive losses do; it waited for ranks that sleep, until the trial's limit."""
     found = complete(two.outcomes["communicates"])
     assert found.parity is None
+    assert found.missing["parity"] == "the forward pass communicates, on one device with nobody"
     assert found.phases
     assert found.pass_collectives == 1
     assert complete(two.outcomes["gathers by nn"]).pass_collectives == 2  # and one in its backward pass

@@ -31,7 +31,12 @@ HERE = Path(__file__).parent
 EMPTY = {"png": b"\x89PNG\r\n\x1a\n", "svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>'}
 # Elsewhere a pool takes its spreads as known, in one solution in place of hundreds: hardly anything asks how
 # wide an interval is.
-FITTED = {HERE / "analysis" / "stats", HERE / "analysis" / "findings" / "test_causes.py"}
+FITTED = {
+    HERE / "analysis" / "stats",
+    HERE / "analysis" / "findings" / "test_causes.py",
+    HERE / "analysis" / "test_selection.py",
+    HERE / "analysis" / "test_comparison.py",
+}
 RULE = "a unit test starts no process and does not sleep: see tests/processes"
 
 

@@ -74,6 +74,7 @@ class Rates:
 
     passes: float  # forward and backward pass, by the batch
     s_per_byte: float | None  # of another link; None: the model's own
+    casts: float  # that compressing makes, over copies of the gradients
 
 
 FIXED_SHARE = 0.2  # of computing, that may not grow with the batch where one batch was measured
@@ -130,6 +131,7 @@ def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, E
 # half an interval, relative: by how much one trial's simulated step over its measured one differs from that
 # of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
+CASTS = (2.0, 0.0, 4.0)  # copies of the gradients that compressing takes, and may take instead
 LINK_WITHIN = 0.05  # half the interval of the logarithm of a link's rate
 
 
@@ -285,8 +287,8 @@ class _Trial:
         changes, micro_batch = set(setting.differences(config.setting)), config.micro_batch(setting)
         # of each the value taken, then what else it may be
         passes = _passes_of_batch(self.record, micro_batch, first.compute.after_s, self.others)
-        links = self._link(change)
-        rates = Rates(passes[0], links[0])
+        links, casts = self._link(change), CASTS if "gradient_compression" in changes else CASTS[:1]
+        rates = Rates(passes[0], links[0], casts[0])
         best_s = first_s = self._step_s(first, setting, rates)
         of_model, missed = 0.0, 0.0
         if is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting):
@@ -295,6 +297,7 @@ class _Trial:
         else:
             may_be = [replace(rates, passes=each) for each in passes[1:]]
             may_be += [replace(rates, s_per_byte=each) for each in links[1:]]
+            may_be += [replace(rates, casts=each) for each in casts[1:]]
             ends = [self._step_s(model, setting, rates) for model in self.models[1:]]
             ends += [self._step_s(first, setting, each) for each in may_be]
             of_model = math.hypot(MODEL_ERROR, *(math.log(end / best_s) for end in ends))
@@ -383,7 +386,7 @@ class _Trial:
         own, compute = self.record.config.setting, model.compute
         more = setting.gradient_accumulation - own.gradient_accumulation
         is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
-        copies = 1 + 2 * (is_compressed - was)
+        copies = 1 + rates.casts * (is_compressed - was)
         wire = model.wire
         if rates.s_per_byte is not None:
             wire = replace(wire, s_per_byte=rates.s_per_byte)

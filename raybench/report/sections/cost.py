@@ -22,7 +22,9 @@ from raybench.report.table import Column, Table, known, make_table
 def cost_table(results: StudyResults) -> Table:
     """Device time, or money where there is a price, of a run on one device and on several; what runs save."""
     price, shown = results.study.cost.price_per_device_hour, _shown(results)
-    at = "No price is set (`--price-per-device-hour`)." if price is None else f"At {price:g} a device-hour."
+    at = (
+        "No price is set (`cost.price_per_device_hour`)." if price is None else f"At {price:g} a device-hour."
+    )
     made_of = (
         "By the epochs trained, or the mean step, slow ones included; without evaluation. Fewer than "
         "three seeds have no interval."
@@ -104,7 +106,7 @@ def when_to_use(results: StudyResults) -> str:
         return f"Use one {results.device_word}, as {many} {here} are slower{costs}."
     if found.mean_speedup.low <= 1:
         return f"{many} {here} are not measurably faster than one{costs}."
-    use_one = " Use one where cost counts." if advice.extra.low > 0 else ""
+    use_one = " Use one where cost counts." if advice.one_is_cheapest else ""
     where = " where time counts" if use_one else ""
     words = f"Use {many} {here}{where}{costs}.{use_one}{_no_faster_words(results, advice)}"
     use = results.recommendation

@@ -13,6 +13,7 @@ from raybench.analysis.settings import SettingPoint, ShownSetting
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.report.format import (
+    figures,
     interval,
     milliseconds,
     number_words,
@@ -39,7 +40,7 @@ from raybench.report.plot import (
 )
 from raybench.report.prediction import returns_words
 from raybench.report.sections.trials import mark
-from raybench.report.table import Column, Table, known, make_table
+from raybench.report.table import NONE, Column, Table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += f"; f: Amdahl's serial fraction (Karp and Flatt 1990). {_n_words(scaling_rows(results))}."
+    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), with one fixed total batch at most 1/f. "
+    caption += f"{_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
@@ -197,8 +199,14 @@ def overheads_table(results: StudyResults) -> Table:
         column("of it communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
         column("communication / T(n)", lambda each: each.communication_fraction, percent),
         column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words),
+        column("1/f", lambda each: each.serial_fraction, _limit),
     ]
     return make_table("Overhead by world size", caption, columns, rows)
+
+
+def _limit(f: Estimate) -> str:
+    """The most that Amdahl's law allows."""
+    return f"{figures(1 / f.value)}x" if 0 < f.value <= 1 else NONE
 
 
 Cell = Callable[[Estimate], str]

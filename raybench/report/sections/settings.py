@@ -38,7 +38,8 @@ def settings_table(results: StudyResults) -> Table:
         *_of_objectives(results),
         Column("visits", lambda record: str(len(results.visits(record))), right=True),
     ]
-    rows = _fastest_first(results) if len(results.rivals) > 1 else []
+    has_dp = any(each.config.setting.strategy == "dp" for each in results.rivals)  # the caption says more
+    rows = _fastest_first(results) if len(results.rivals) > 1 or has_dp else []
     return make_table("Settings against the default", _caption(results), columns, rows)
 
 
@@ -56,14 +57,22 @@ def _caption(results: StudyResults) -> str:
         )
     if len({record.config.global_batch_size for record in results.rivals}) > 1:
         words += " A batch is a choice about speed alone."
+    if _shows_memory(results) and any(r.steps and not r.steps.peak_memory_bytes for r in results.rivals):
+        words += " Memory is of the process."
     return " ".join(filter(None, (words, _data_parallel_words(results))))
 
 
+def _shows_memory(results: StudyResults) -> bool:
+    """Strategies differ in memory."""
+    objectives = results.study.search.objectives
+    return "peak_memory" in objectives or len(results.study.knobs.values("strategy")) > 1
+
+
 def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
-    """What a study calls best where that is not speed or efficiency alone; strategies differ in memory."""
+    """What a study calls best where that is not speed or efficiency alone."""
     objectives, front = results.study.search.objectives, {each.record.trial_id for each in results.chosen}
     columns = []
-    if "peak_memory" in objectives or len(results.study.knobs.values("strategy")) > 1:
+    if _shows_memory(results):
         columns.append(Column("peak memory, MiB", partial(_peak_memory, results), right=True))
     if len(objectives) > 1:
         columns.append(
@@ -103,10 +112,18 @@ DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gatherin
 
 def _data_parallel_words(results: StudyResults) -> str:
     """What DataParallel does in a step, and how long that takes next to DDP; empty without it."""
-    fastest = {record.config.setting.strategy: record for record in reversed(_fastest_first(results))}
-    dp, ddp = fastest.get("dp"), fastest.get("ddp")
+    every = _fastest_first(results)
+    dp = next((each for each in every if each.config.setting.strategy == "dp"), None)
     if dp is None:
         return ""
+    size = dp.config.world_size
+
+    def is_like_dp(record: TrialRecord) -> bool:
+        setting = record.config.setting
+        as_dp = setting.model_copy(update={"strategy": "dp"}).at(size)
+        return setting.strategy == "ddp" and as_dp == dp.config.setting
+
+    ddp = next(filter(is_like_dp, every), None)
     words = [
         "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
         "to every device, gathers the outputs on the first, and sums the gradients there."

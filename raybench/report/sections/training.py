@@ -241,10 +241,16 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
     words = [f"After {epochs}, n = {number_words(numbers, 'seed')}; an epoch's time is without evaluation."]
     if max(each.group.num_epochs for each in shown) > 1:
         words.append(f"As good, and converged: within {spec.tolerance_points:g} points.")
+    elif max(numbers) > 1:
+        words.append(f"As good: within {spec.tolerance_points:g} points.")
     if spec.target_accuracy is not None:
         words.append(f"Target: {spec.target_accuracy:.1%}, a mean over the seeds that reached it.")
     if any(each.group.stopped_by for each in shown):
         words.append("What was stopped early is compared after its last epoch.")
+    skipped = sum(epoch.skipped_steps for run in runs for epoch in run.epochs)
+    if skipped:
+        steps = sum(epoch.steps for run in runs for epoch in run.epochs)
+        words.append(f"The gradient scaler of fp16 left out {skipped:,} of {steps:,} steps.")
     notes = {f"{name}: {why}" for run in runs for name, why in run.result.missing.items()}
     words += [f"Note: {note}." for note in sorted(notes)]
     if left_out:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, affordable_steps, make_batches
-from raybench.worker.communicators import Team, default_group
+from raybench.worker.communicators import Team, collectives_alone, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
@@ -25,13 +25,6 @@ from raybench.worker.strategies.stepper import Stepper, gradients_of
 
 STEPS, LEAST_STEPS = 5, 2  # the first loss is before any update
 MAX_SHARE = 0.25  # of the trial's time, for the one device that takes all samples
-
-
-def differs_by_design(model: nn.Module, setting: Setting) -> bool:
-    """Whether losses differ from one device's: by statistics of all ranks, by masks of compiled code."""
-    modules = tuple(model.modules())
-    drops = any(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in modules)
-    return (drops and setting.compile) or any(isinstance(each, nn.SyncBatchNorm) for each in modules)
 
 
 def loss_parity(
@@ -46,7 +39,8 @@ def loss_parity(
 
     ``step_s`` is the step of one device at its own batch, None where the model does not fit on one;
     ``max_seconds`` the trial's time. The weights are those of a new model afterwards. A collective call:
-    raises ``InvalidTrialError`` on every rank where one device cannot take what all take.
+    raises ``InvalidTrialError`` on every rank where one device cannot take what all take, or has other losses
+    by design.
     """
     if step_s is None:
         raise InvalidTrialError("the model does not fit on one device")
@@ -55,6 +49,9 @@ def loss_parity(
     models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
     with models.device.fork_rng():
         initial = team.agreed(lambda: _new_model(config, models, cache))
+        kinds, collectives = set(team.gather(models.device.name())), collectives_alone()
+        if why := why_not_alike(initial, config.setting, kinds):
+            raise InvalidTrialError(why)
 
         def reference_run() -> ShortRun:
             if not team.leads:
@@ -65,6 +62,8 @@ def loss_parity(
         models.device.end_trial()  # that device has to have as much memory again as the others
         if failure or reference is None:
             raise InvalidTrialError(f"one device could not take the samples of all: {failure}")
+        if team.from_leader(collectives_alone() > collectives):
+            raise InvalidTrialError("the forward pass communicates, on one device with nobody")
         run = run_under_strategy(config, initial, models, team, steps)
     return LossParity(
         samples_per_step=config.global_batch_size,
@@ -72,6 +71,19 @@ def loss_parity(
         reference_losses=_finite(team.gather(reference.losses)[0]),
         gradient_difference=_relative_difference(run.gradient, reference.gradient),
     )
+
+
+def why_not_alike(model: nn.Module, setting: Setting, kinds: Collection[str]) -> str:
+    """What in the model makes losses differ by design; ``kinds`` of devices that the ranks have."""
+    modules = tuple(model.modules())
+    if any(isinstance(each, nn.SyncBatchNorm) for each in modules):
+        return "SyncBatchNorm takes its statistics over all devices"
+    drops = any(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in modules)
+    if drops and setting.compile:
+        return "compiled code draws its own dropout masks"
+    if drops and len(kinds) > 1:  # a GPU's masks depend on its number of multiprocessors
+        return "dropout masks are others on another kind of device"
+    return ""
 
 
 def _relative_difference(gradient: Sequence[torch.Tensor], reference: Sequence[torch.Tensor]) -> float | None:

@@ -139,6 +139,7 @@ def data_parallel_seconds(
 WAIT, WARM_UP, ACTIVE = 1, 1, 3  # steps: as they are, watched but thrown away, recorded
 TRACE_SHARE = 0.25  # of the trial's time
 MAX_BYTES = 20 * 2**20  # of one rank's file, compressed: some 300 MB as text, which Perfetto still opens
+MAX_OF_ALL = 256 * 2**20  # of all ranks' files, which are one message
 
 
 def traces(models: StrategyModels, team: Team, step_s: float, max_seconds: float) -> tuple[RankFile, ...]:
@@ -150,7 +151,7 @@ def traces(models: StrategyModels, team: Team, step_s: float, max_seconds: float
     num_steps = affordable_steps(TRACE_SHARE * max_seconds, step_s, ACTIVE, apart=WAIT + WARM_UP)
     profiler = None if stepper is None else _profiled(stepper, device, num_steps)
     team.barrier()  # the others work on: what follows is no part of anybody's step
-    return team.agreed(lambda: () if profiler is None else (_exported(profiler, team.ranks[team.rank]),))
+    return team.agreed(lambda: () if profiler is None else (_exported(profiler, team),))
 
 
 def _profiled(stepper: Stepper, device: Device, num_steps: int) -> torch.profiler.profile:
@@ -182,12 +183,13 @@ def _step_in_ranges(stepper: Stepper) -> None:
         stepper.step(begin_next)
 
 
-def _exported(profiler: torch.profiler.profile, rank: int) -> RankFile:
+def _exported(profiler: torch.profiler.profile, team: Team) -> RankFile:
     """The trace, named as TensorBoard looks for it. Raises ``InvalidTrialError`` where it is too large."""
     with TemporaryDirectory(prefix="raybench-") as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         content = gzip.compress(path.read_bytes(), compresslevel=6, mtime=0)
-    if len(content) > MAX_BYTES:
-        raise InvalidTrialError(f"a trace of {len(content):,} bytes: a rank may have {MAX_BYTES:,}")
-    return RankFile(f"rank{rank}.pt.trace.json.gz", content)
+    most = min(MAX_BYTES, MAX_OF_ALL // team.size)
+    if len(content) > most:
+        raise InvalidTrialError(f"a trace of {len(content):,} bytes: a rank may have {most:,}")
+    return RankFile(f"rank{team.ranks[team.rank]}.pt.trace.json.gz", content)

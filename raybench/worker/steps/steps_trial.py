@@ -31,7 +31,7 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
 from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.meters import use_of_trial
-from raybench.worker.steps.parity import differs_by_design, loss_parity
+from raybench.worker.steps.parity import loss_parity
 from raybench.worker.steps.profiling import data_parallel_seconds, phases_of_trial, traces
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
@@ -268,23 +268,16 @@ class StepsTrial:
         if request.measures_beside_rounds:
             has_plain = "plain" not in variants.missing
             parts["phases"] = partial(phases_of_trial, models, team, has_plain, slowest_s, seconds)
-            if models.setting.strategy == "dp":
+            is_dp = models.setting.strategy == "dp"  # which takes the samples of all at once
+            if is_dp:
                 parts["data_parallel"] = partial(data_parallel_seconds, models, team, slowest_s, seconds)
             parts["matrix_peak"] = self._matrix_peak
-            if self._has_parity(variants):
+            if models.wrapped is not None and team.size > 1 and not is_dp:
                 plain_s = step_s.get("plain")
                 parts["parity"] = partial(loss_parity, config, models, team, self._cache, plain_s, seconds)
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
             parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
-
-    def _has_parity(self, variants: Variants) -> bool:
-        """A forward pass that communicates has another loss on one device; dp takes all samples at once."""
-        models = self._models.measured
-        if models.wrapped is None or self._team.size == 1 or models.setting.strategy == "dp":
-            return False
-        differs = bool(variants.pass_collectives) or differs_by_design(models.copies.model, models.setting)
-        return not any(self._team.gather(differs))
 
     def _host_waits(self) -> dict[str, dict[str, int] | None]:
         """Of the leader's step, which all take."""
