@@ -1,7 +1,8 @@
-"""How many samples and tokens a batch has: what every rate is made of."""
+"""How many samples and tokens a batch has: what every rate is made of, so it is never taken on trust."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from raybench.workloads.protocol import Workload
 # A list or tuple of more elements than these, as many as the requested samples, is a list of samples; fewer
 # are parts of a batch (inputs, labels), and such a part has still fewer of its own.
 MOST_PARTS, MOST_PARTS_OF_A_PART = 8, 3
+MEAN_OVER_BATCH = 100  # times the elements of one batch; more tokens than that no mean over a data set has
 _SAYS = "a method samples(batch) of the workload says it"
 
 
@@ -43,34 +45,40 @@ class SamplesCheck:
 def samples_of(workload: Workload, batch: Any, requested: int, source: str = "the batch") -> int:
     """The samples of ``batch``: those that the workload counts, else those that were requested.
 
-    Raises ``InvalidBatchError`` where it does not hold ``requested`` samples. Nothing waits for a device.
+    Raises ``InvalidBatchError`` where it does not hold ``requested`` samples, or cannot hold what the
+    workload counts. Nothing waits for a device.
     """
     count = getattr(workload, "samples", None)
     if count is None:
         _refuse_other_size(batch, requested, source)
         return requested
-    reported = _number(count(batch), "samples(batch)")
-    if reported != int(reported) or reported < 1:
-        raise InvalidBatchError(f"samples(batch): a whole number from 1 on (received {reported!r:.60})")
-    return int(reported)
+    reported = _whole(count(batch), "samples(batch)")
+    most = max(_sizes(batch, requested) | {requested})
+    if not 1 <= reported <= most:
+        rule = f"from 1 to {most}, which the batch holds"
+        raise InvalidBatchError(f"samples(batch): {rule} (received {reported!r:.60})")
+    return reported
 
 
 def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
     """The tokens of ``samples`` samples on average, where the workload knows that, else of ``batch``.
 
-    None: the workload has none. Raises ``InvalidBatchError`` for what is no number of tokens above 0.
+    None: the workload has none. Raises ``InvalidBatchError`` for what is no number of tokens above 0, or more
+    than the batch has elements.
     """
     mean, count = getattr(workload, "tokens_per_sample", None), getattr(workload, "tokens", None)
     if mean is not None:
-        name = "tokens_per_sample()"
+        name, factor = "tokens_per_sample()", MEAN_OVER_BATCH
         reported = _number(mean(), name) * samples
     elif count is not None:
-        name = "tokens(batch)"
+        name, factor = "tokens(batch)", 1
         reported = _number(count(batch), name)
     else:
         return None
-    if reported <= 0:
-        raise InvalidBatchError(f"{name}: above 0 (received {reported!r:.60} for {samples} samples)")
+    most = factor * _elements(batch) or math.inf
+    if not 0 < reported <= most:
+        rule = f"at most {most:,}, what the batch has room for" if reported > 0 else "above 0"
+        raise InvalidBatchError(f"{name}: {rule} (received {reported!r:.60} for {samples} samples)")
     return reported
 
 
@@ -122,6 +130,22 @@ def _sizes(batch: Any, requested: int, most_parts: int = MOST_PARTS) -> set[int]
 
 def _union(parts: Iterable[Any], requested: int) -> set[int]:
     return set[int]().union(*(_sizes(part, requested, MOST_PARTS_OF_A_PART) for part in parts))
+
+
+def _elements(batch: Any) -> int:
+    """Of all tensors of a batch; 0 where there are none."""
+    if isinstance(batch, torch.Tensor):
+        return batch.numel()
+    if isinstance(batch, Mapping):
+        return sum(map(_elements, batch.values()))
+    return sum(map(_elements, batch)) if isinstance(batch, list | tuple) else 0
+
+
+def _whole(value: Any, name: str) -> int:
+    number = _number(value, name)
+    if number != int(number):
+        raise InvalidBatchError(f"{name}: a whole number (received {value!r:.60})")
+    return int(number)
 
 
 def _number(value: Any, name: str) -> float:

@@ -93,19 +93,21 @@ def test_samples_that_the_batch_holds(told: Any, expected: int) -> None:
     assert samples_of(counts, torch.zeros(64, 2), 32) == expected  # pairs of images: both may be samples
 
 
-@pytest.mark.parametrize("told", [0, -1, 10**30, math.nan, math.inf, "32", None, True, 1.5, torch.ones(2)])
+@pytest.mark.parametrize(
+    "told", [0, -1, 65, 10**30, math.nan, math.inf, "32", None, True, 1.5, torch.ones(2)]
+)
 def test_samples_that_cannot_be(told: Any) -> None:
     counts: Any = SimpleNamespace(samples=lambda batch: told)
     with pytest.raises(InvalidBatchError, match=r"samples\(batch\): .*received"):
         samples_of(counts, torch.zeros(64, 2), 32)
 
 
-@pytest.mark.parametrize("told", [0, -47_996, math.nan, -math.inf, 10**400, "8", None])
+@pytest.mark.parametrize("told", [0, -47_996, 129, math.nan, -math.inf, 10**400, "8", None])
 def test_tokens_that_cannot_be(told: Any) -> None:
     counts: Any = SimpleNamespace(tokens=lambda batch: told)
     with pytest.raises(InvalidBatchError, match=r"tokens\(batch\): .*received"):
         tokens_of(counts, torch.zeros(64, 2), 32)
-    means: Any = SimpleNamespace(tokens_per_sample=lambda: told)
+    means: Any = SimpleNamespace(tokens_per_sample=lambda: told if told != 129 else 1e9)
     with pytest.raises(InvalidBatchError, match=r"tokens_per_sample\(\): .*received"):
         tokens_of(means, torch.zeros(64, 2), 32)
 
