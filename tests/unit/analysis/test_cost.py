@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import (
     RUNS,
+    _saved,
     costs,
     run_of,
 )
 from raybench.analysis.scaling import scaling
-from raybench.analysis.stats.statistics import stdev
+from raybench.analysis.stats.statistics import NORMAL_95, Estimate, of_log, stdev
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, measured, metered, planted, slowed, study, trained
@@ -144,3 +147,19 @@ def test_costs_are_of_mean_steps_and_agree_with_what_is_saved() -> None:
     assert two.saved_s.value == pytest.approx(RUNS * (one_s - two_s))
     rows = [(row.step_time_s, row.mean_step_time_s) for row in found.summaries]
     assert rows == [pytest.approx((0.01, 0.01)), pytest.approx((0.0125, 0.0125 * 1.1))]
+
+
+def test_what_is_saved_varies_with_the_time_and_the_speed_up_together() -> None:
+    """Against draws: one device's level and that of several, which have a part in common."""
+    random = np.random.default_rng(1)
+    common, own, ones = random.standard_normal((3, 200_000)) * np.array([[0.03], [0.01], [0.02]])
+    many, one = 100 * np.exp(common + own), 160 * np.exp(common + ones)
+
+    def estimate(draws: NDArray[np.float64]) -> Estimate:
+        return of_log(float(np.log(draws).mean()), NORMAL_95 * float(np.log(draws).std()), 10, 1)
+
+    for price_ratio in (1.0, 2.0):
+        found = _saved(estimate(many), estimate(one / many), estimate(one), price_ratio)
+        truth = one - price_ratio * many
+        assert found.value == pytest.approx(float(truth.mean()), rel=0.02)
+        assert found.half_width == pytest.approx(NORMAL_95 * float(truth.std()), rel=0.03)
