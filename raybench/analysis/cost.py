@@ -21,6 +21,7 @@ from raybench.analysis.stats.statistics import (
     Estimate,
     inverse,
     sum_of,
+    unpaired_ratio,
 )
 from raybench.analysis.training import TrainedGroup, TrainingResults, over_seeds
 from raybench.records.record import TrialRecord
@@ -165,11 +166,10 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
         return sum_of(one_s.scaled(one_price), many_s.scaled(-price)).scaled(RUNS)
 
     cost = cost_of(run, time_s, point.world_size, prices)
-    speedup = comparison.epoch_speedup if comparison else None  # paired by seed
     return replace(
         point,
         cost=replace(cost, energy_joules=point.cost.energy_joules),
-        device_time_ratio=inverse(speedup).scaled(point.world_size) if speedup else None,
+        device_time_ratio=unpaired_ratio(many_s, one_s).scaled(point.world_size) if one_s else None,
         saved_s=saved(1.0, 1.0),
         saved_money=saved(prices.of_second(1), prices.of_second(point.world_size)),
         is_trained=True,

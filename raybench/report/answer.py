@@ -203,27 +203,29 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
-    chosen, one = _choice(results), one_device_words(results)
-    if one:
-        chosen = [f"on several {each}" for each in chosen]
-    return [*one, *chosen, *_proposal(results)]
+    one = one_device_words(results)
+    return [*one, *_choice(results, after_one=bool(one)), *_proposal(results)]
 
 
-def _choice(results: StudyResults) -> list[str]:
+def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
+    """``after_one``: it stands after the advice to use one device."""
     best, use = results.best, results.recommendation
     if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
         many = devices_of(use.config)
-        fast = f"use {use.label}: {1 + use.gain.gain.value:.2f} times the default's speed on {many}"
+        ratio = f"{1 + use.gain.gain.value:.2f} times"
+        fast = f"use {use.label}: {ratio} the default's speed on {many}"
+        if after_one:
+            fast = f"on {many} {use.label} is {ratio} the default's speed"
         return [fast + _less_accurate(results, use)]
     if best is None:
         return []
-    size = best.record.config.world_size
+    size, keep = best.record.config.world_size, f"{'on several ' if after_one else ''}keep the default"
     among = f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
     if size != results.target_world_size:
         among += f" on {devices_of(best.record.config)}"
     if best.is_default:
         alone = best.num_suggestions - best.num_failed == 1
-        return [f"keep the default: {'no other setting completed' if alone else f'it is the {among}'}"]
+        return [f"{keep}: {'no other setting completed' if alone else f'it is the {among}'}"]
     gain, objectives = results.gain(best.record), results.study.search.objectives
     if gain is None:
         rate = f"{figures(results.scaling(best.record).throughput_samples_per_s.value)} samples/s"
@@ -232,7 +234,7 @@ def _choice(results: StudyResults) -> list[str]:
         named = " and ".join(objectives).replace("_", " ")
         chosen = f"the {among} for {named} is {results.best_label}"
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
-    return [f"keep the default: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
+    return [f"{keep}: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
 
 
 def _less_accurate(results: StudyResults, use: Recommendation) -> str:

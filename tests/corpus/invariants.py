@@ -649,7 +649,7 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
 
 
 BEST = re.compile(
-    r"[Uu]se (?P<named>(?:[^.:*\n]|\.\d)*?): [\d.,]+ times the default's speed on \d+ \w+",
+    r"([Uu]se|On \d+ \w+) (?P<named>(?:[^.:*\n]|\.\d)*?)(:| is) [\d.,]+ times the default's speed",
     re.MULTILINE,
 )
 

@@ -170,7 +170,7 @@ def test_a_global_batch(tmp_path: Path) -> None:
         (["--world-sizes", "all"], '16,32,64 (received "all")'),
         (["--world-sizes", "1000000000"], 'at most 1,000,000, as 16,32,64 (received "1000000000")'),
         (["--world-sizes", "16,32", "--nodes", "4"], "--nodes: one number for each of --world-sizes, 2"),
-        (["--nodes", "4"], "--nodes: one number for each of --world-sizes, 3"),
+        (["--nodes", "4"], "--nodes: goes with --world-sizes, one number for each"),
         (["--world-sizes", "16", "--nodes", "4", "--devices-per-node", "4"], "--nodes: not together"),
         (["--devices-per-node", "0"], '--devices-per-node: a whole number above 0 (received "0")'),
         (["--devices-per-node", "four"], '--devices-per-node: a whole number above 0 (received "four")'),

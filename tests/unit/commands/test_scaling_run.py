@@ -97,7 +97,8 @@ def test_a_dry_run_names_trials_and_scaled_learning_rates() -> None:
         workload={"name": "vision", "input": "real"},
         training={"epochs": 1, "learning_rate_scaling": "linear"},
     ).splitlines()
-    assert "training: 2 trainings of 1 epoch, 1 seed" in trained
+    of_seeds = "1 seed (accuracies have an interval from training.seeds=3 on)"
+    assert f"training: 2 trainings of 1 epoch, {of_seeds}" in trained
     assert any(line.endswith("1 device, batch 32") for line in trained)
     assert any(line.endswith("2 devices, batch 32, 2 times the learning rate") for line in trained)
 

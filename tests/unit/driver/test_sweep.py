@@ -96,5 +96,7 @@ def test_what_is_left_of_lost_nodes_is_no_spread() -> None:
 
     plan = planned(num_devices=4, num_nodes=2, placement=("pack", "spread"), message_bytes=SIZES)
     store = MemoryStore()
-    assert run(plan, Lost(noise=STEADY, num_devices=4), store) == ["at most 2 workers fit"]
+    assert run(plan, Lost(noise=STEADY, num_devices=4), store) == [
+        "2 devices, spread (at most 2 workers fit)"
+    ]
     assert [record.request.config.placement for record in store.records] == ["pack"]

@@ -56,7 +56,7 @@ def test_a_whole_search() -> None:
         "% efficiency. This is at batch 512 per device, and they are slower at batch ",
         "% of each step is lost: ",
         " times the default's speed on 2 devices. ",
-        "By Gustafson's law 4 devices would train 3.",
+        "With the default, by Gustafson's law 4 devices would train 3.",
         " times as fast as one; what the network between more devices costs is not in it. To measure it ",
         "% efficiency in another run of the default.",
     ):
@@ -218,7 +218,7 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
     answer = answer_of(analyse(spec, grid(spec, [1, 2])[0]))
-    assert "and they are slower at 8 and 16." in answer
+    assert "and they are slower at 16 too." in answer
 
 
 def test_slower_with_one_batch() -> None:
@@ -478,7 +478,7 @@ def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() ->
     assert use.label == "batch 64"
     assert "Use one device with batch 64: " in answer_of(results)
     assert "2 are 0.80 times as fast" in answer_of(results)
-    assert "On several use batch 64: " in answer_of(results)
+    assert "On 2 devices batch 64 is " in answer_of(results)
     slower = planted({(32,): exactly(0.4)}, "batch_size")
     assert "Use one device." in answer_of(slower)
     faster = planted({(32,): exactly(0.8)}, "batch_size")
@@ -495,5 +495,6 @@ def test_the_little_that_ray_takes_is_no_cause_of_the_page(
     assert FindingName.OTHER_PROCESSES in [each.name for each in found.diagnosis]
     write_report(tmp_path, found, {})
     page = (tmp_path / "report" / "report.md").read_text().split("## What it costs")[0]
-    assert ("**Other processes**" in page) is is_cause
+    assert ("Other programs, on 0.6 of 2 cores, may be all of it" in page) is is_cause
+    assert "**Other processes**" not in page
     assert ("Other processes took " in page) is is_cause  # how far to trust it
