@@ -111,6 +111,7 @@ FAULTS: dict[str, StepsRequest] = {
     ),
     "nan": _request({"fault": "nan", "ranks": [1], "after": 20}),
 }
+UNLIKE = {"parity": "the forward pass communicates, on one device with nobody"}
 # the rounds are done: what fails then is missing, and costs nothing else
 LATE: dict[str, StepsRequest] = {
     name: _request({"fault": fault, "ranks": [rank], "wrapper": wrapper, "within": within}, role="scaling")
@@ -294,6 +295,7 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
     assert found.samples_per_step == found.global_batch_size == request.config.global_batch_size
     reasons = {
         "unused": {"local": "find_unused_parameters sends even where gradients stay"},
+        **dict.fromkeys(("communicates", "gathers by nn", "meets", "meets over data"), UNLIKE),
         "unused_unsent": {"local": "find_unused_parameters sends even where gradients stay"},
         "base_too_large": {
             "base": "batch 32 does not fit on one device: MemoryError: no memory for 32 samples"
@@ -325,7 +327,7 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
     """As SyncBatchNorm and contrastive losses do; it waited for ranks that sleep, until the trial's limit."""
     found = complete(two.outcomes["communicates"])
     assert found.parity is None
-    assert found.missing["parity"] == "the forward pass communicates, on one device with nobody"
+    assert found.missing == UNLIKE
     assert found.phases
     assert found.pass_collectives == 1
     assert complete(two.outcomes["gathers by nn"]).pass_collectives == 2  # and one in its backward pass
@@ -381,7 +383,7 @@ def test_teams_of_four_workers_one_after_the_other(four: Ranks) -> None:
     outcomes = _served(four, asked).outcomes
     failed = outcomes.pop("1 3 fails")  # rank 0, which answers, was no member
     assert (failed.state, failed.reason) == ("crashed", "rank 3: ValueError: planted on rank 3")
-    assert not complete(outcomes["1 3 communicate"]).missing
+    assert complete(outcomes["1 3 communicate"]).missing == UNLIKE
     for name, (ranks, variants) in TEAMS.items():
         found = complete(outcomes[name])
         assert found.samples_per_step == 8 * len(ranks)
