@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
-MUCH_OFFSET = 0.1  # of what is lost: the parts named are more than that
+MUCH_OFFSET = 0.03  # of a step, or a tenth of what is lost: the parts named are more than that
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
@@ -157,7 +157,8 @@ def _why(results: StudyResults) -> list[str]:
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
     more, unsure = _more_rounds(results, rest), None if COMMUNICATION in dict(sure) else communication
-    may_be_rest = unsure is not None and 0 < len(sure) <= MOST_PARTS and LEAST_SHARE <= rest <= unsure.high
+    # both about as large: else its own bound says more
+    may_be_rest = unsure is not None and 0 < len(sure) <= MOST_PARTS and rest <= unsure.high <= 1.5 * rest
     if COMMUNICATION not in dict(named) and not may_be_rest:
         more = [*_communication_words(communication), *more]
     also = [", and ".join(more)] if more else []
@@ -165,7 +166,7 @@ def _why(results: StudyResults) -> list[str]:
         among = ", communication among them" if communication is None else ""
         return [f"{lost}, to causes that the measurement does not separate{among}", *also]
     left = total - sum(share.value for _, share in named)
-    is_offset = left < -max(LEAST_SHARE, MUCH_OFFSET * total)
+    is_offset = left < -max(LEAST_SHARE, min(MUCH_OFFSET, total / 10))
     if len(sure) == 1 and rest < LEAST_SHARE and not is_offset:
         return [f"{lost}, all of it to {IN_ANSWER.get(sure[0][0], sure[0][0])}", *also]
     if is_offset:
@@ -373,13 +374,21 @@ def _more(results: StudyResults) -> list[str]:
 # --- what was trained
 
 
+def _untrained(results: StudyResults, training: TrainingResults) -> list[str]:
+    """That the setting to use was not trained."""
+    use = results.recommendation
+    if use is None or use.basis not in (Basis.BETTER, Basis.VERIFIED):
+        return []
+    if any(use.config.same_setting(each.config) for each in training.groups):
+        return []
+    return [f"accuracy with {use.label}, the setting to use, was not measured"]
+
+
 def _learned(results: StudyResults, training: TrainingResults, most: Comparison) -> list[str]:
     """What the setting to use learned; where the default is to be used, what the others did."""
     use = results.recommendation
     changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
     if use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
-        if not any(use.config.same_setting(each.config) for each in training.groups):
-            return [f"accuracy with {use.label}, the setting to use, was not measured"]
         changed = [each for each in changed if use.config.same_setting(each.group.config)]
     return [changed_words(each) for each in changed if each.group.stopped_by is None]
 
@@ -391,11 +400,13 @@ def _training(results: StudyResults) -> list[str]:
         return []
     grew = " and on ".join(named_group(each) for each in training.groups if each.diverged)
     diverged = [f"training diverged on {grew}: its loss grew"] if grew else []
+    first = [*diverged, *_untrained(results, training)]
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        return [*diverged, parity_words(most), *_learned(results, training, most)][:MOST_SENTENCES]
+        return [*first, parity_words(most), *_learned(results, training, most)][:MOST_SENTENCES]
     group = training.groups[0]
     accuracy = group.final_accuracy
     many = devices_of(group.config)
     words = f"{many} trained {plural(group.num_epochs, 'epoch')}"
-    return [*diverged, words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"]
+    trained = words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"
+    return [*first, trained][:MOST_SENTENCES]

@@ -232,7 +232,7 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
             f"{sentence(results.best_label)} is not shown to be faster than {use.label}, which is simpler."
         )
     if one_device_words(results):
-        alone = f"batch_size={use.config.global_batch_size}, and " if use.config.scaling == "strong" else ""
+        alone = f"batch_size={use.config.samples_per_pass}, and " if use.config.scaling == "strong" else ""
         said.append(f"One device is faster: on it this code needs {alone}neither torchrun nor the wrapper.")
     if use.default_global_batch_size is not None:
         said.append(

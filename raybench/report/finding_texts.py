@@ -155,7 +155,10 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.RARE_SLOW_STEPS: (
         "look for what comes and goes, such as other programs, garbage collection or checkpoints"
     ),
-    FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
+    FindingName.LOSSES_DISAGREE: (
+        "find what the strategy computes differently before you use its speed, unless the loss gathers from "
+        "other ranks"
+    ),
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, if memory is the reason and you need it",
     Reason.CRASHED: "fix the error, then resume",
     Reason.TIMEOUT: "resume with more time, if it does not hang",

@@ -80,9 +80,9 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
     """The files of ``split``: all shards of what is in shards, else the whole before a part of it."""
     for folder in (place / name for name in HUB_FOLDERS):
-        if shards := sorted(folder.glob(f"{split}-*.parquet")):
+        if shards := sorted(folder.glob(f"{split}-*-of-*.parquet")):
             return tuple(shards)
-        names = (f"{split}{more}.{kind}" for kind in ("parquet", "csv") for more in ("", "[_-]*"))
+        names = (f"{split}{more}.{kind}" for more in ("", "[_-]*") for kind in ("parquet", "csv"))
         if files := [file for name in names for file in sorted(folder.glob(name))]:
             return (files[0],)
     return ()

@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6525, 48),
+    "analysis": (6526, 48),
     "commands": (2513, 20),
     "driver": (799, 6),
     "launch": (1678, 15),
     "machine": (936, 7),
     "plan": (1067, 9),
     "records": (1387, 11),
-    "report": (3895, 26),
+    "report": (3906, 26),
     "spec": (1588, 13),
-    "worker": (5194, 40),
+    "worker": (5201, 40),
     "workloads": (1946, 21),
 }
 ALONE = 14  # modules below 120 lines with one importer

@@ -369,7 +369,9 @@ def losses_disagree(case: Case) -> Finding | None:
 
 def not_all_measured(case: Case) -> Finding | None:
     """What failed when the rounds were done: they stand, and what belongs to them is missing."""
-    missing = {name: case.steps.missing[name] for name in get_args(Beside) if name in case.steps.missing}
+    found = case.steps.missing
+    # losses are compared where they can be; that they are not is nothing to act on
+    missing = {name: found[name] for name in get_args(Beside) if name in found and name != "parity"}
     if not missing:
         return None
     named = {"missing": ", ".join(f"{name.replace('_', ' ')}: {why}" for name, why in missing.items())}

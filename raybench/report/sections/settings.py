@@ -121,7 +121,8 @@ def _data_parallel_words(results: StudyResults) -> str:
     def is_like_dp(record: TrialRecord) -> bool:
         setting = record.config.setting
         as_dp = setting.model_copy(update={"strategy": "dp"}).at(size)
-        return setting.strategy == "ddp" and as_dp == dp.config.setting
+        same_place = record.config.environment == dp.config.environment
+        return setting.strategy == "ddp" and same_place and as_dp == dp.config.setting
 
     ddp = next(filter(is_like_dp, every), None)
     words = [

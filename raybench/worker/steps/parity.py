@@ -16,7 +16,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import Batches, affordable_steps, make_batches
+from raybench.worker.batches import affordable_steps, make_batches
 from raybench.worker.communicators import Team, collectives_alone, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
@@ -49,7 +49,7 @@ def loss_parity(
     models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
     with models.device.fork_rng():
         initial = team.agreed(lambda: _new_model(config, models, cache))
-        kinds, collectives = set(team.gather(models.device.name())), collectives_alone()
+        kinds = set(team.gather(models.device.name() if config.device == "cuda" else ""))
         if why := why_not_alike(initial, config.setting, kinds):
             raise InvalidTrialError(why)
 
@@ -62,7 +62,7 @@ def loss_parity(
         models.device.end_trial()  # that device has to have as much memory again as the others
         if failure or reference is None:
             raise InvalidTrialError(f"one device could not take the samples of all: {failure}")
-        if team.from_leader(collectives_alone() > collectives):
+        if team.from_leader(reference.collectives > 0):
             raise InvalidTrialError("the forward pass communicates, on one device with nobody")
         run = run_under_strategy(config, initial, models, team, steps)
     return LossParity(
@@ -115,6 +115,7 @@ class ShortRun:
     losses: list[float]  # the mean of each step
     # of the first step, by parameter, on the CPU; empty where it is not kept, or fp16 skipped the step
     gradient: list[torch.Tensor]
+    collectives: int = 0  # within the steps, where one device runs alone; those of its batches are not
 
 
 def run_on_one_device(
@@ -158,7 +159,7 @@ def _run(
     config: Configuration,
     models: StrategyModels,
     module: nn.Module,
-    pieces: Batches,
+    pieces: SeededPieces,
     setting: Setting,
     steps: int,
     *,
@@ -185,12 +186,14 @@ def _run(
                 gradient.append(whole.to("cpu", copy=True))
 
     stepper.weigh_loss = record
+    before = collectives_alone() - pieces.collectives
     hook = optimizer.register_step_pre_hook(copy_gradient)
     stepper.step()
     hook.remove()
     for _ in range(steps - 1):
         stepper.step()
-    return ShortRun(torch.stack(losses).view(steps, -1).mean(dim=1).tolist(), gradient)
+    means = torch.stack(losses).view(steps, -1).mean(dim=1).tolist()
+    return ShortRun(means, gradient, collectives_alone() - pieces.collectives - before)
 
 
 _SEEDS = 2**31 - 1
@@ -214,10 +217,14 @@ class SeededPieces:
             for rank in ranks
         }
         self._pieces = self._in_turn(ranks)
+        self.collectives = 0  # of what reads them, where one device runs alone
 
     def next(self) -> Any:
         """The next piece."""
-        return next(self._pieces)
+        before = collectives_alone()
+        piece = next(self._pieces)
+        self.collectives += collectives_alone() - before
+        return piece
 
     def _in_turn(self, ranks: Sequence[int]) -> Iterator[Any]:
         for step in itertools.count():
