@@ -12,13 +12,14 @@ from rich.live import Live
 from rich.text import Text
 
 from raybench.analysis.collectives import Message, messages
-from raybench.analysis.labels import devices_of, label, short_trial_words, trial_words
+from raybench.analysis.labels import label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.commands.console import is_read, say
 from raybench.commands.notes import stage_words
+from raybench.driver.sweep import place_words
 from raybench.launch import metrics
 from raybench.launch import signals as interrupt
 from raybench.launch.metrics import Metric, RayMetrics
@@ -27,7 +28,6 @@ from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.report.format import clock, exact_clock, factor, percent, share
-from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 
@@ -159,7 +159,7 @@ class StudyProgress:
 
     def _names(self, request: TrialRequest) -> Sequence[str]:
         if self._study is None or request.kind == "collectives":
-            return [f"{devices_of(request.config)}, {placement_words(request.config.placement)}"]
+            return [place_words(request.config)]
         return trial_words(self._study, request), short_trial_words(self._study, request)
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:

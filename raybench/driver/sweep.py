@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
-from raybench.analysis.labels import devices_words
+from raybench.analysis.labels import devices_of, devices_words
 from raybench.driver.groups import Groups
 from raybench.driver.session import Store, Watcher
 from raybench.driver.time_budget import TimeBudget
@@ -102,6 +102,11 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
 
 
+def place_words(place: Place) -> str:
+    """Where a trial of a sweep runs."""
+    return f"{devices_of(place)}, {placement_words(place.placement)}"
+
+
 def run_sweep(
     plan: SweepPlan, runner: TrialRunner, store: Store, watcher: Watcher, retry: Collection[State] = ()
 ) -> list[str]:
@@ -120,9 +125,7 @@ def run_sweep(
         try:
             outcome, at, _ = groups.run(request, partial(watcher.progress, request))
         except NoRoomError as error:
-            place = request.config
-            where = f"{devices_words(place.world_size)}, {placement_words(place.placement)}"
-            lost.append(f"{where} ({error})")
+            lost.append(f"{place_words(request.config)} ({error})")
             continue
         record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
         store.append(record)

@@ -16,6 +16,7 @@ from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
+from raybench.report.sections.cost import slower_than_one
 from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.waterfall import PART_WORDS, lost_parts, shares_of_step
@@ -208,10 +209,16 @@ def _to_change(results: StudyResults) -> list[str]:
     return [*one, *_choice(results, after_one=bool(one)), *_proposal(results)]
 
 
+def _shown_faster(results: StudyResults) -> Recommendation | None:
+    """The setting to use, where it was measured to be faster than the default."""
+    use = results.recommendation
+    return use if use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED) else None
+
+
 def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
     """``after_one``: it stands after the advice to use one device."""
-    best, use = results.best, results.recommendation
-    if use is not None and use.gain is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
+    best, use = results.best, _shown_faster(results)
+    if use is not None and use.gain is not None:
         many = devices_of(use.config)
         ratio = f"{1 + use.gain.gain.value:.2f} times"
         fast = f"use {use.label}: {ratio} the default's speed on {many}"
@@ -249,9 +256,7 @@ def _less_accurate(results: StudyResults, use: Recommendation) -> str:
 def one_device_words(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
-    found = results.scaling(advice.record) if advice else None
-    each = (found.speedup, found.mean_speedup) if found else ()  # of the typical step, as in the table, first
-    speedup = next((one for one in each if one is not None and one.high < 1), None)
+    speedup = slower_than_one(results.scaling(advice.record)) if advice else None
     if advice is None or speedup is None:
         return []
     under_load = speedup.value > 1 - _shorter_share(results)
@@ -274,23 +279,21 @@ def _no_gain_words(gain: Gain) -> str:
 
 def _proposal(results: StudyResults) -> list[str]:
     """What the first cause proposes that is neither ruled out nor part of the setting to use."""
-    headline, use = results.headline, results.recommendation
+    headline, use = results.headline, _shown_faster(results)
     every = [each for each in results.diagnosis if each.explains is not None]
     sure = [each for each in every if each.explains is not None and each.explains.low > 0]
-    gained = use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED)
-    tests = [
-        (each, verification_of(each, results.verifications)) for each in sure or (not gained and every) or ()
-    ]
+    among = sure or (every if use is None else [])
+    tests = [(each, verification_of(each, results.verifications)) for each in among]
     left = [(each, test) for each, test in tests if not (test and test.ruled_out)]
-    if gained and use is not None and headline is not None:
+    if use is not None and headline is not None:
         changed = use.config.setting.differences(headline.config.setting).keys()
         left = [(each, test) for each, test in left if changed.isdisjoint(each.change or ())]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
-    changing = [one for one in left if one[0].change is not None] or ([] if gained else left)
+    changing = [one for one in left if one[0].change is not None] or (left if use is None else [])
     if changing:
         finding, test = changing[0]
         return [f"to try: {next_step(finding)}{_tested(test)}"]
-    if gained or results.best is not None or headline is None or headline.config.world_size == 1:
+    if use is not None or results.best is not None or headline is None or headline.config.world_size == 1:
         return []
     if results.headline_scaling is None or results.headline_scaling.efficiency is None:
         return []
@@ -364,8 +367,7 @@ def _more(results: StudyResults) -> list[str]:
     found, use, headline = more_sentences(results.more_devices), results.recommendation, results.headline
     if not found or headline is None:
         return []
-    is_other = use is not None and not use.is_default
-    of = f"with {difference_words(results.study, headline.config)}" if is_other else ""
+    of = "" if use is None or use.is_default else f"with {difference_words(results.study, headline.config)}"
     load = "under this load" if _load_of_headline(results) else ""
     where = " ".join(filter(None, (of, load)))
     return [f"{where}, {found[0]}", *found[1:]] if where else found
@@ -376,19 +378,17 @@ def _more(results: StudyResults) -> list[str]:
 
 def _untrained(results: StudyResults, training: TrainingResults) -> list[str]:
     """That the setting to use was not trained."""
-    use = results.recommendation
-    if use is None or use.basis not in (Basis.BETTER, Basis.VERIFIED):
-        return []
-    if any(use.config.same_setting(each.config) for each in training.groups):
+    use = _shown_faster(results)
+    if use is None or any(use.config.same_setting(each.config) for each in training.groups):
         return []
     return [f"accuracy with {use.label}, the setting to use, was not measured"]
 
 
 def _learned(results: StudyResults, training: TrainingResults, most: Comparison) -> list[str]:
     """What the setting to use learned; where the default is to be used, what the others did."""
-    use = results.recommendation
+    use = _shown_faster(results)
     changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
-    if use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED):
+    if use is not None:
         changed = [each for each in changed if use.config.same_setting(each.group.config)]
     return [changed_words(each) for each in changed if each.group.stopped_by is None]
 

@@ -8,6 +8,7 @@ from raybench.analysis.cost import RUNS, CostPoint
 from raybench.analysis.labels import devices_of
 from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     figures,
@@ -22,9 +23,7 @@ from raybench.report.table import Column, Table, known, make_table
 def cost_table(results: StudyResults) -> Table:
     """Device time, or money where there is a price, of a run on one device and on several; what runs save."""
     price, shown = results.study.cost.price_per_device_hour, _shown(results)
-    at = (
-        "No price is set (`cost.price_per_device_hour`)." if price is None else f"At {price:g} a device-hour."
-    )
+    at = f"At {price:g} a device-hour." if price else "No price is set (`cost.price_per_device_hour`)."
     made_of = (
         "By the epochs trained, or the mean step, slow ones included; without evaluation. Fewer than "
         "three seeds have no interval."
@@ -87,6 +86,13 @@ def _shown(results: StudyResults) -> list[CostPoint]:
     return [each for each in results.costs if each.record.trial_id in shown]
 
 
+def slower_than_one(found: Scaling) -> Estimate | None:
+    """The speed-up, certainly below 1: of the typical step, as in the curve's table, else of the mean one."""
+    return next(
+        (one for one in (found.speedup, found.mean_speedup) if one is not None and one.high < 1), None
+    )
+
+
 def when_to_use(results: StudyResults) -> str:
     """Which number of devices to use, as a sentence with what it costs; empty without a choice.
 
@@ -102,7 +108,7 @@ def when_to_use(results: StudyResults) -> str:
     costs = f": a sample takes {times(advice.extra.plus(1))} the device time of one"
     if any(each.is_trained and each.record is record for each in results.costs):
         costs = ""  # the table has the figures of the epochs
-    if min(found.speedup.high, found.mean_speedup.high) < 1:  # as the answer has it
+    if slower_than_one(found) is not None:
         return f"Use one {results.device_word}, as {many} {here} are slower{costs}."
     if found.mean_speedup.low <= 1:
         return f"{many} {here} are not measurably faster than one{costs}."

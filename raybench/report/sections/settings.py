@@ -116,11 +116,10 @@ def _data_parallel_words(results: StudyResults) -> str:
     dp = next((each for each in every if each.config.setting.strategy == "dp"), None)
     if dp is None:
         return ""
-    size = dp.config.world_size
 
     def is_like_dp(record: TrialRecord) -> bool:
         setting = record.config.setting
-        as_dp = setting.model_copy(update={"strategy": "dp"}).at(size)
+        as_dp = setting.model_copy(update={"strategy": "dp"}).at(dp.config.world_size)
         same_place = record.config.environment == dp.config.environment
         return setting.strategy == "ddp" and same_place and as_dp == dp.config.setting
 
