@@ -1,14 +1,14 @@
-"""How well one measured trial predicts the others: buckets and batches over links of a known rate.
+"""How well one measured trial predicts others: buckets, batches, compression, over links of a known rate.
 
     python -m benchmarks.what_if --output results/what_if                # as root, half an hour
     python -m benchmarks.what_if --output results/what_if --cases waits  # on busy cores: nothing computes
     python -m benchmarks.what_if --output results/what_if --read         # the table again
 
 Each case is a Ray cluster of two nodes of one core each (network namespaces, links shaped by tc), on which
-a sweep of all-reduces and a grid of every bucket and batch are measured by the commands that everyone uses.
-Then everything is predicted from one trial, the default at the first batch: with the sweep, and with the
-trial's own replay alone. Trials of one case are minutes apart, so what the machine drifts meanwhile is part
-of the error.
+a sweep of all-reduces, a grid of every bucket and batch, and one of compressed gradients are measured by the
+commands that everyone uses. Then everything is predicted from one trial, the default at the first batch: with
+the sweep, and with the trial's own replay alone. Trials of one case are minutes apart, so what the machine
+drifts meanwhile is part of the error.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ STUDY = """name = "what_if"
 [workload]
 {workload}
 [knobs]
-batch_size = [{batches}]
-bucket_cap_mb = ["default", 1, 5, 25, 100]
+{knobs}
 [scaling]
 world_sizes = [2]
 placement = ["spread"]
@@ -86,9 +85,6 @@ def measure(name: str, folder: Path, seconds: float) -> None:
     """The sweep and the study of a case, into ``folder``."""
     case = CASES[name]
     folder.mkdir(parents=True)
-    study = folder / "what_if.toml"
-    batches = ", ".join(map(str, case.batches))
-    study.write_text(STUDY.format(workload=case.workload, batches=batches, seconds=seconds))
     sweep = ["communication", "--collectives", "all_reduce", "--sizes", "64KiB,256KiB,...,64MiB"]
     sweep += [
         "--placement",
@@ -99,9 +95,18 @@ def measure(name: str, folder: Path, seconds: float) -> None:
         str(folder / "sweep"),
         "--quiet",
     ]
-    scaling = ["scaling", str(study), "--output", str(folder / "study"), "--quiet"]
+    commands = [sweep]
+    knobs = {
+        "study": f'batch_size = {list(case.batches)}\nbucket_cap_mb = ["default", 1, 5, 25, 100]',
+        "compression": f'batch_size = {case.batches[0]}\nbucket_cap_mb = ["default", 5]\n'
+        'gradient_compression = ["none", "fp16"]',
+    }
+    for each, lines in knobs.items():
+        study = folder / f"{each}.toml"
+        study.write_text(STUDY.format(workload=case.workload, knobs=lines, seconds=seconds))
+        commands.append(["scaling", str(study), "--output", str(folder / each), "--quiet"])
     with LocalNodes(2, cpus=1, rate=case.rate) as nodes:
-        for command in (sweep, scaling):
+        for command in commands:
             program = nodes.popen(
                 [sys.executable, "-m", "raybench.study", *command], stdin=subprocess.DEVNULL
             )
@@ -123,6 +128,23 @@ def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
         found = what_if(record, changes, links=links, fit=Measured(results.measured))
         assert found is not None
         yield source, found
+
+
+def compressed(name: str, folder: Path) -> WhatIf:
+    """Compressed gradients, and buckets of 5 MiB with and without, from the default without."""
+    with ResultsDirectory.open_readonly(folder / "compression") as store:
+        results = resolve(store.study(), list(store.latest().values()))
+    with ResultsDirectory.open_readonly(folder / "sweep") as store:
+        swept = link(store.latest().values())
+    record = next(each for each in results.measured if _is_base(each, CASES[name].batches[0]))
+    changes = [
+        Change(bucket_cap_mb=cap, gradient_compression=way)
+        for cap in ("default", 5.0)
+        for way in ("none", "fp16")
+    ]
+    found = what_if(record, changes, links=swept, fit=Measured(results.measured))
+    assert found is not None
+    return found
 
 
 def own_errors(name: str, folder: Path) -> tuple[float, list[float]]:
@@ -150,7 +172,8 @@ def own_errors(name: str, folder: Path) -> tuple[float, list[float]]:
 
 def _is_base(record: TrialRecord, batch: int) -> bool:
     setting = record.config.setting
-    return setting.bucket_cap_mb == "default" and setting.batch_size == batch and can_be_asked(record)
+    is_default = setting.bucket_cap_mb == "default" and setting.gradient_compression == "none"
+    return is_default and setting.batch_size == batch and can_be_asked(record)
 
 
 def row(name: str, source: str, found: WhatIf) -> str:
@@ -230,6 +253,20 @@ def main(
             print(row(name, source, found))
             if source == "sweep":
                 errors += [abs(each.error) for each in found.points if each.error]
+    print("\n| model | change | measured, ms | predicted, ms | error | in the interval |\n|" + " --- |" * 6)
+    for name in names:
+        if not (output / name / "compression").is_dir():
+            continue
+        for each in compressed(name, output / name).points:
+            if each.measured_s is None or each.error is None or not each.error:
+                continue
+            cells = [
+                name,
+                each.words,
+                f"{each.measured_s.value * 1e3:.0f}",
+                f"{each.step_time_s.value * 1e3:.0f}",
+            ]
+            print("| " + " | ".join([*cells, f"{each.error:+.1%}", "yes" if _overlap(each) else "no"]) + " |")
     print(f"\nmedian error of all {len(errors)} predictions with a sweep: {median(errors):.1%}")
     differences = list[float]()
     for name in names:

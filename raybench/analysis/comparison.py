@@ -8,13 +8,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.reference import one_of_each
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import (
-    Estimate,
-    of_log,
-    ratio_of_runs,
-    student,
-    unpaired_ratio,
-)
+from raybench.analysis.stats.statistics import Estimate, of_log, ratio_of_runs, student, unpaired_ratio
 from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values_to_tell
 from raybench.machine.environment import Environment, comparable
 from raybench.records.record import TrialRecord

@@ -8,13 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from raybench.commands.measuring import (
-    measure_and_report,
-    needs_of,
-    open_results,
-    resources_there,
-    workers,
-)
+from raybench.commands.measuring import measure_and_report, needs_of, open_results, resources_there, workers
 from raybench.commands.options import Options
 from raybench.commands.progress import Display, StudyProgress
 from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep

@@ -36,14 +36,7 @@ from raybench.commands.compare import CompareOptions
 from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_there
 from raybench.commands.options import parse_assignment
-from raybench.commands.process import (
-    DONE,
-    INTERRUPTED,
-    NOT_KNOWN,
-    NOTHING_COMPLETED,
-    SLOWER,
-    WRONG_REQUEST,
-)
+from raybench.commands.process import DONE, INTERRUPTED, NOT_KNOWN, NOTHING_COMPLETED, SLOWER, WRONG_REQUEST
 from raybench.commands.scaling import ScalingOptions
 from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError
 from raybench.launch import signals

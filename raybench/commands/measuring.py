@@ -21,14 +21,7 @@ from raybench.commands.progress import NOT_READ, Display
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling import Runner, ScalingOptions, study_file
 from raybench.driver.groups import GroupPlan
-from raybench.errors import (
-    GroupLostError,
-    Interrupted,
-    NoRoomError,
-    RayDiedError,
-    RequestError,
-    StoreError,
-)
+from raybench.errors import GroupLostError, Interrupted, NoRoomError, RayDiedError, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner

@@ -17,11 +17,7 @@ from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
-from raybench.analysis.simulate.sources import (
-    devices_of_node,
-    group_of_study,
-    groups_of_table,
-)
+from raybench.analysis.simulate.sources import devices_of_node, group_of_study, groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.commands.console import say, say_to_copy, shown_path

@@ -85,6 +85,7 @@ OF_A_LOCAL_CLUSTER = {
     "RAY_prestart_worker_first_driver": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "3600",
 }
+TOO_LATE = "timed out during startup"  # what Ray says of a node that busy cores kept from starting in 30 s
 NAME = "raybench"  # what is measured without a study's name
 CLIENT = "ray://"  # Ray Client's addresses
 
@@ -275,7 +276,7 @@ class Cluster:
         if self._connected:
             tell(self._dashboard)
 
-    def connect(self) -> None:
+    def connect(self, tries: int = 2) -> None:
         """Start or join Ray. Raises ``RequestError`` where the address does not answer."""
         if self._connected:
             return
@@ -308,8 +309,12 @@ class Cluster:
         except Interrupted:
             raise
         except Exception as error:  # a node that does not start in time is nothing more to Ray
-            self._connected = False
+            self.abandon()
             words = " ".join(str(error).split())[:LONGEST_ERROR]
+            if TOO_LATE in words and tries > 1:  # by now its programs are in memory
+                self._tell("Ray did not start within 30 s: once more")
+                self.connect(tries - 1)
+                return
             if self.is_local:
                 raise RequestError(f"Ray did not start here: {words}") from error
             raise RequestError(
@@ -376,10 +381,8 @@ class Cluster:
         started = [child for child in psutil.Process().children() if child.pid not in self._not_rays]
         children = [*started, *(below for child in started for below in _below(child))]
         for child in children:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 child.kill()
-            except psutil.NoSuchProcess:
-                pass
         psutil.wait_procs(children, timeout=KILLED_S)
 
     def _where(self) -> dict[str, Any]:

@@ -132,8 +132,5 @@ class PostedTrial:
         reasons = dict.fromkeys(kept.open, f"{outcome.state} afterwards: {outcome.reason}")
         result = result.model_copy(update={"missing": {**result.missing, **reasons}})
         return replace(
-            kept.outcome,
-            result=result,
-            wall_time_s=outcome.wall_time_s,
-            ends_group=outcome.ends_group,
+            kept.outcome, result=result, wall_time_s=outcome.wall_time_s, ends_group=outcome.ends_group
         )

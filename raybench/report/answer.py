@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raybench.analysis.choice import is_default
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
@@ -265,8 +266,11 @@ def one_device_words(results: StudyResults) -> list[str]:
         return [f"{use_one}, and measure again without it" if under_load else use_one]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
-    many = advice.record.config.world_size
-    return [f"{use_one} with {use.label}: {many:,} are {speedup.value:.2f} times as fast"]
+    alone, many = use.config.model_copy(update={"world_size": 1}), advice.record.config.world_size
+    of_one = difference_words(results.study, alone)  # without what has no effect there
+    having = "" if is_default(results.study, alone) else f" with {of_one}"
+    of_many = "" if of_one == use.label else f"with {use.label} "
+    return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast"]
 
 
 def _no_gain_words(gain: Gain) -> str:

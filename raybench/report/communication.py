@@ -8,12 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raybench.analysis.collectives import (
-    Link,
-    Message,
-    SweepResults,
-    SweptPlace,
-)
+from raybench.analysis.collectives import Link, Message, SweepResults, SweptPlace
 from raybench.analysis.labels import devices_words
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report import render
@@ -43,14 +38,7 @@ from raybench.report.plot import (
     write_title,
 )
 from raybench.report.sections.trials import failures_words
-from raybench.report.table import (
-    NONE,
-    Column,
-    Table,
-    known,
-    make_table,
-    print_table,
-)
+from raybench.report.table import NONE, Column, Table, known, make_table, print_table
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Collective, Sweep

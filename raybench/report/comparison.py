@@ -6,13 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raybench.analysis.comparison import (
-    SameTrial,
-    Side,
-    differences,
-    headline_in_common,
-    same_trials,
-)
+from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, same_trials
 from raybench.analysis.labels import devices_words
 from raybench.analysis.load import load_of
 from raybench.analysis.results import StudyResults

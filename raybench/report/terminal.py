@@ -13,13 +13,7 @@ from raybench.report.format import factor, figures, relative_words
 from raybench.report.sections.scaling import Row, efficiency_cell, more_settings, scaling_rows, speedup_cell
 from raybench.report.sections.settings import largest_table
 from raybench.report.sections.verification import verification_table
-from raybench.report.table import (
-    Column,
-    make_table,
-    print_table,
-    rich_table,
-    width_on,
-)
+from raybench.report.table import Column, make_table, print_table, rich_table, width_on
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:

@@ -15,12 +15,7 @@ from raybench.analysis.stats.stopping import LEAST_MEASURED, decide_sweep
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import CollectivesRequest
-from raybench.records.results import (
-    CollectivesResult,
-    MessageBlock,
-    MessageRound,
-    StopReason,
-)
+from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
 from raybench.spec.sweep import ELEMENT_BYTES, Collective, message_in_shares
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Stopwatch

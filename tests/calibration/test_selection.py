@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.resolve import Facts
-from tests.unit.analysis.test_selection import (
-    called,
-    equal_studies,
-    wrong_of_the_best,
-)
+from tests.unit.analysis.test_selection import called, equal_studies, wrong_of_the_best
 
 pytestmark = pytest.mark.long
 STUDIES = 50

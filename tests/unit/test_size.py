@@ -11,16 +11,16 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6526, 48),
-    "commands": (2513, 20),
+    "analysis": (6515, 48),
+    "commands": (2489, 20),
     "driver": (799, 6),
     "launch": (1678, 15),
     "machine": (936, 7),
     "plan": (1067, 9),
     "records": (1387, 11),
-    "report": (3905, 26),
+    "report": (3845, 26),
     "spec": (1588, 13),
-    "worker": (5201, 40),
+    "worker": (5191, 40),
     "workloads": (1946, 21),
 }
 ALONE = 14  # modules below 120 lines with one importer

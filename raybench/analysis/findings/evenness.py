@@ -16,12 +16,7 @@ from scipy.special import stdtrit
 
 from raybench.analysis.findings.case import LEAST_SHARE, MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
-from raybench.analysis.stats.statistics import (
-    Estimate,
-    of_log,
-    simultaneous,
-    trimmed_mean,
-)
+from raybench.analysis.stats.statistics import Estimate, of_log, simultaneous, trimmed_mean
 from raybench.records.record import TrialRecord
 from raybench.records.results import Beside, StepsResult
 from raybench.spec.workloads import OwnCodeSpec, TextSpec

@@ -129,7 +129,8 @@ def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, E
 
 
 # half an interval, relative: by how much one trial's simulated step over its measured one differs from that
-# of another; 95% of 27 differences were below 2.8% (benchmarks/what_if.py, benchmarks/README.md)
+# of another; 95% of 27 differences were below 2.8%, of 30 others half; with it 22 of 23 intervals hold
+# (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
 CASTS = (2.0, 0.0, 4.0)  # copies of the gradients that compressing takes, and may take instead
 LINK_WITHIN = 0.05  # half the interval of the logarithm of a link's rate

@@ -10,13 +10,7 @@ from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.format import (
-    figures,
-    interval,
-    plain_lasting,
-    sentence,
-    times,
-)
+from raybench.report.format import figures, interval, plain_lasting, sentence, times
 from raybench.report.table import Column, Table, known, make_table
 
 

@@ -9,11 +9,7 @@ from raybench.analysis.labels import devices_of, knob_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
-from raybench.report.format import (
-    figures,
-    milliseconds,
-    percent,
-)
+from raybench.report.format import figures, milliseconds, percent
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.plural import plural
 

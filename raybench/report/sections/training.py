@@ -10,20 +10,8 @@ from raybench.analysis.labels import devices_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
 from raybench.analysis.stats.verdict import Verdict
-from raybench.analysis.training import (
-    Comparison,
-    EpochMeans,
-    TrainedGroup,
-    TrainingResults,
-)
-from raybench.report.format import (
-    figures,
-    interval,
-    number_words,
-    percent,
-    plain_lasting,
-    times,
-)
+from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainingResults
+from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times
 from raybench.report.plot import (
     CHARACTERS_AN_INCH,
     GREY,

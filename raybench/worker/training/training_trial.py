@@ -23,12 +23,7 @@ from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
 from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
 from raybench.worker.training.epoch_batches import MOST_SEEDS, PRIME, state_preserved
-from raybench.worker.training.passes import (
-    LearningRates,
-    Passes,
-    correct_predictions,
-    mean_loss,
-)
+from raybench.worker.training.passes import LearningRates, Passes, correct_predictions, mean_loss
 from raybench.workloads import build
 from raybench.workloads.protocol import metric_of
 from raybench.workloads.schedule import schedule_of

@@ -15,13 +15,7 @@ import numpy as np
 from raybench.machine.host import DeviceKind, Resources
 from raybench.records.messages import BlockStepTimes, GroupInfo, Member, OnProgress, Outcome, Progress
 from raybench.records.record import State, TrialRecord, TrialResult
-from raybench.records.requests import (
-    Configuration,
-    ProbeRequest,
-    StepsRequest,
-    TrainingRequest,
-    TrialRequest,
-)
+from raybench.records.requests import Configuration, ProbeRequest, StepsRequest, TrainingRequest, TrialRequest
 from raybench.records.results import ProbeResult
 from tests.support.planted.hardware import CostModel, FakeHardware, truth
 from tests.support.planted.learning import FakeLearning

@@ -7,14 +7,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
-from tests.support.planted import (
-    QUIET,
-    FakeRunner,
-    Noise,
-    StepCosts,
-    run_all,
-    truth,
-)
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all, truth
 from tests.unit.studies import asked, failed, measured, request, study
 
 

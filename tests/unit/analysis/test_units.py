@@ -10,13 +10,7 @@ import pytest
 from raybench.analysis.reference import KnownBuckets, known_buckets
 from raybench.analysis.scaling import Measured, scaling
 from raybench.analysis.stats.rounds import device_effects
-from raybench.analysis.units import (
-    baseline_unit,
-    level_unit,
-    one_device,
-    step_unit,
-    visits,
-)
+from raybench.analysis.units import baseline_unit, level_unit, one_device, step_unit, visits
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all

@@ -479,6 +479,8 @@ def test_where_one_device_is_faster_even_with_the_setting_to_use_it_says_so() ->
     assert "Use one device with batch 64: " in answer_of(results)
     assert "2 are 0.80 times as fast" in answer_of(results)
     assert "On 2 devices batch 64 is " in answer_of(results)
+    sent = planted({("none",): exactly(0.2), ("fp16",): exactly(0.4)}, "gradient_compression")
+    assert "Use one device: with fp16 compression 2 are 0.80 times as fast." in answer_of(sent)
     slower = planted({(32,): exactly(0.4)}, "batch_size")
     assert "Use one device." in answer_of(slower)
     faster = planted({(32,): exactly(0.8)}, "batch_size")

@@ -15,15 +15,7 @@ from raybench.analysis.results import with_left_out
 from raybench.report.document import diagnosis_markdown, write_report
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
-from tests.unit.studies import (
-    SIXTEEN_TENTHS,
-    asked,
-    exactly,
-    failed,
-    measured,
-    planted,
-    study,
-)
+from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, measured, planted, study
 
 FOUR = {
     (8, "fp32"): exactly(0.3),

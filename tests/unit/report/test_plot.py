@@ -9,15 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.plot import (
-    Line,
-    Point,
-    draw_lines,
-    legend_below,
-    make_figure,
-    to_png,
-    write_title,
-)
+from raybench.report.plot import Line, Point, draw_lines, legend_below, make_figure, to_png, write_title
 from raybench.report.sections.scaling import draw_scaling, scaling_plot
 from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
 from raybench.spec import Setting

@@ -12,14 +12,7 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.document import make_sections
-from raybench.report.render import (
-    markdown_code,
-    markdown_text,
-    summary_csv,
-    tex_escape,
-    to_markdown,
-    to_tex,
-)
+from raybench.report.render import markdown_code, markdown_text, summary_csv, tex_escape, to_markdown, to_tex
 from raybench.report.table import Heading, Table
 from tests.unit.studies import grid, study
 

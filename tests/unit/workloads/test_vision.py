@@ -10,12 +10,7 @@ from torchvision.transforms import v2
 
 from raybench.spec.workloads import VisionSpec
 from raybench.workloads import check
-from raybench.workloads.vision import (
-    ArrayImages,
-    Preparation,
-    Vision,
-    random_crop,
-)
+from raybench.workloads.vision import ArrayImages, Preparation, Vision, random_crop
 from tests.unit.workloads.refusals import refusal
 
 

@@ -8,11 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around
-from raybench.analysis.findings.communication import (
-    communication_bound,
-    latency_share_of,
-    unattributed_loss,
-)
+from raybench.analysis.findings.communication import communication_bound, latency_share_of, unattributed_loss
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Reason
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord

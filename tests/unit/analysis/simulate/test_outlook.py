@@ -13,13 +13,7 @@ from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
 from raybench.analysis.objectives import Prices, on_front
 from raybench.analysis.published import load_figures
-from raybench.analysis.simulate.outlook import (
-    Outlook,
-    cost_of_run,
-    doublings,
-    outlook,
-    shapes_of,
-)
+from raybench.analysis.simulate.outlook import Outlook, cost_of_run, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
