@@ -156,7 +156,7 @@ class PCIeLink(Frozen):
     generation: Count
     #: lanes in use
     lanes: Count
-    #: highest generation of the GPU
+    #: highest generation of GPU and slot together
     most_generation: Count
     #: most lanes of GPU and slot
     most_lanes: Count

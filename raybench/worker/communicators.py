@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as differentiable
 
-from raybench.errors import CODE_FAILS
+from raybench.errors import CODE_FAILS, InvalidTrialError
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, RankFailure, describe, drop_frames
 
@@ -52,6 +52,24 @@ def default_group(group: dist.ProcessGroup | None) -> Iterator[None]:
 def collectives_alone() -> int:
     """How many collectives were called in this rank's group of its own."""
     return _num_called(_OF_ONE[0]) if _OF_ONE else 0
+
+
+def _refuse_groups_alone() -> None:
+    """Let no group be made where this rank is alone: it would be a group of one under DDP as well.
+
+    The ranks number their groups, and no longer alike once one of them has made another.
+    """
+    make = dist.distributed_c10d._new_group_with_tag
+
+    def new_group(*arguments: Any, **named: Any) -> Any:
+        if dist.group.WORLD in _OF_ONE:
+            raise InvalidTrialError(
+                "the model makes a process group of its own, where it is made and first runs on one device "
+                "alone: let it ask torch.distributed for the default one in each pass"
+            )
+        return make(*arguments, **named)
+
+    dist.distributed_c10d._new_group_with_tag = new_group
 
 
 def _num_called(group: dist.ProcessGroup) -> int:
@@ -189,6 +207,8 @@ class Communicators:
         self.control = control
         _OF_ONE[:] = [dist.new_group([self.rank], backend=data_backend, use_local_synchronization=True)]
         _take_the_default_of_now()
+        if self.size > 1:
+            _refuse_groups_alone()
         self._ranks: tuple[int, ...] | None = None
         self._team: Team | None = None
 

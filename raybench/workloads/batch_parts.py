@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -25,11 +25,14 @@ def on_device(batch: Any, device: torch.device, channels_last: bool = False) -> 
     if isinstance(batch, torch.Tensor):
         layout = torch.channels_last if channels_last and batch.dim() == 4 else torch.preserve_format
         return batch.to(device, non_blocking=True, memory_format=layout)
-    if isinstance(batch, Mapping) and not hasattr(type(batch), "device"):
+    if isinstance(batch, Mapping) and not (hasattr(type(batch), "device") and hasattr(batch, "to")):
         found = {key: moved(part) for key, part in batch.items()}
         return found if type(batch) is dict else _of_its_type(batch, found)
     if is_dataclass(batch) and not isinstance(batch, type):
-        return replace(batch, **{each.name: moved(getattr(batch, each.name)) for each in fields(batch)})
+        alike = copy(batch)
+        for each in fields(batch):  # as it stands, whatever its constructor takes, frozen or not
+            object.__setattr__(alike, each.name, moved(getattr(batch, each.name)))
+        return alike
     if hasattr(batch, "to"):
         return batch.to(device)
     if isinstance(batch, list | tuple):

@@ -28,9 +28,7 @@ from tests.unit.worker.fake_cuda import GIB, FakeMemory
 
 WRAPPED_W, BARE_W, IDLE_W = 300.0, 100.0, 10.0
 SAMPLE_PERIOD_S, ENERGY_EVERY_S = 1 / 6, 0.1  # of the share of busy time, and of the counter of energy
-PCIE = [
-    f"nvmlDeviceGet{what}" for what in ("CurrPcieLinkWidth", "GpuMaxPcieLinkGeneration", "MaxPcieLinkWidth")
-]
+PCIE = [f"nvmlDeviceGet{what}" for what in ("CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth")]
 IDLE_MHZ, FAST_MHZ, HOT_MHZ = 345.0, 1980.0, 1500.0
 HOT_AFTER_S = 0.05  # of work without a pause
 HOTTER_EVERY_S = 1.0  # by 10 degrees

@@ -274,7 +274,8 @@ class Faulty:
         kind: str = "linear",
         largest_batch: float = math.inf,
         within: str = "",  # the function of raybench in which alone it fails
-        # its loss those of all ranks' outputs, as contrastive ones do: by torch.distributed, or by its "nn"
+        # its loss those of all ranks' outputs, as contrastive ones do: by torch.distributed, by its "nn", or
+        # only where there are "several"
         gathers: str = "",
     ) -> None:
         self._gathers = gathers
@@ -299,7 +300,7 @@ class Faulty:
         self._calls += self._wrapper in ("any", wrapper)
         outputs = model(inputs)
         loss = nn.functional.mse_loss(outputs, targets)
-        if self._gathers:
+        if self._gathers and (self._gathers != "several" or dist.get_world_size() > 1):
             if self._gathers == "nn":
                 with warnings.catch_warnings():  # torch has newer ones
                     warnings.simplefilter("ignore", FutureWarning)
@@ -401,10 +402,28 @@ def _value(future: Any) -> torch.Tensor:
 
 
 class _Synchronized(nn.SyncBatchNorm):
-    """Torch's takes tensors of GPUs alone; with one rank it normalizes a batch, as this one always does."""
+    """Torch's takes tensors of GPUs alone; with one rank it normalizes a batch, and calls nobody."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
+        if dist.get_world_size() > 1:  # and once more in the backward pass
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)
+                values = values + 0 * differentiable.all_reduce(values.mean(dim=0))
         return nn.functional.batch_norm(values, None, None, self.weight, self.bias, training=True)
+
+
+class _Keeps(nn.Module):
+    """Sends in a group that it found, or ``makes``, where it was made."""
+
+    def __init__(self, makes: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 4)
+        self.group: Any = dist.new_group(range(dist.get_world_size())) if makes else dist.group.WORLD
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.linear(values)
+        dist.all_reduce(result.detach().sum(), group=self.group)
+        return result
 
 
 class _WithUnused(nn.Module):
@@ -440,6 +459,8 @@ _MODELS: dict[str, Callable[[], nn.Module]] = {
     "unused": _WithUnused,
     "synchronized": _synchronized,
     "uncopyable": _uncopyable,
+    "keeps": lambda: _Keeps(makes=False),
+    "makes": lambda: _Keeps(makes=True),
 }
 
 

@@ -110,7 +110,18 @@ FAULTS: dict[str, StepsRequest] = {
         {"fault": "error", "ranks": [1], "after": 4 + 4 + 1, "wrapper": "ddp"}, variants=("local", "ddp")
     ),
     "nan": _request({"fault": "nan", "ranks": [1], "after": 20}),
+    "keeps": _request({"kind": "keeps"}),
+    "makes": _request({"kind": "makes"}),
 }
+KEPT_GROUP = (
+    "the forward pass communicates in a group that was found where the model was made, on one device alone: "
+    "let it ask torch.distributed in each pass"
+)
+MADE_GROUP = (
+    "the model makes a process group of its own, where it is made and first runs on one device alone: let it "
+    "ask torch.distributed for the default one in each pass"
+)
+GATHER = ("communicates", "gathers by nn", "gathers of several")
 UNLIKE = {"parity": "the forward pass communicates, on one device with nobody"}
 # the rounds are done: what fails then is missing, and costs nothing else
 LATE: dict[str, StepsRequest] = {
@@ -143,6 +154,7 @@ SETTINGS: dict[str, StepsRequest] = {
     "threads": _request(setting=Setting(batch_size=8, num_threads=2)),
     "communicates": _request({"gathers": "torch.distributed"}, role="scaling"),
     "gathers by nn": _request({"gathers": "nn"}, role="scaling"),
+    "gathers of several": _request({"gathers": "several"}, role="scaling"),
     "encoded": _request({"factory": "tests.ranks.planted:encoded"}, role="scaling"),
     "meets": _request({"factory": "tests.ranks.planted:meeting"}, role="scaling"),
     "meets over data": _request({"factory": "tests.ranks.planted:meeting", "input": "real"}, role="scaling"),
@@ -219,6 +231,8 @@ def two(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Served:
         ("error_concurrent", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("error_local", "crashed", "rank 1: ValueError: planted on rank 1"),
         ("nan", "invalid", "the loss is not finite"),
+        ("keeps", "invalid", KEPT_GROUP),
+        ("makes", "invalid", MADE_GROUP),
     ],
 )
 def test_a_failure_costs_its_own_trial_only(name: str, state: str, reason: str, faults: Served) -> None:
@@ -295,7 +309,7 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
     assert found.samples_per_step == found.global_batch_size == request.config.global_batch_size
     reasons = {
         "unused": {"local": "find_unused_parameters sends even where gradients stay"},
-        **dict.fromkeys(("communicates", "gathers by nn", "meets", "meets over data"), UNLIKE),
+        **dict.fromkeys((*GATHER, "meets", "meets over data"), UNLIKE),
         "unused_unsent": {"local": "find_unused_parameters sends even where gradients stay"},
         "base_too_large": {
             "base": "batch 32 does not fit on one device: MemoryError: no memory for 32 samples"
@@ -330,7 +344,9 @@ def test_a_loss_gathers_with_its_team_and_with_nobody_where_one_device_runs_alon
     assert found.missing == UNLIKE
     assert found.phases
     assert found.pass_collectives == 1
-    assert complete(two.outcomes["gathers by nn"]).pass_collectives == 2  # and one in its backward pass
+    # and in its backward pass, over gloo, one of each rank
+    assert complete(two.outcomes["gathers by nn"]).pass_collectives == 3
+    assert complete(two.outcomes["gathers of several"]).pass_collectives == 1
     for inside in two.insides:  # under DDP both with the other rank, and in `local`, which sends nothing
         assert inside["teams"]["seen"] == [("bare", 1), ("ddp", 1), ("ddp", 2)]
 

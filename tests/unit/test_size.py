@@ -20,8 +20,8 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1387, 11),
     "report": (3845, 26),
     "spec": (1588, 13),
-    "worker": (5191, 40),
-    "workloads": (1946, 21),
+    "worker": (5222, 40),
+    "workloads": (1949, 21),
 }
 ALONE = 14  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

@@ -187,8 +187,8 @@ class CUDADevice(Device):
         return None if reasons is None else bool(reasons & (0x8 | 0x20 | 0x40 | 0x80))
 
     def pcie_link(self) -> PCIeLink | None:
-        """As NVML reports it; "Max" is of GPU and slot together, "GpuMax" of the GPU alone."""
-        names = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "GpuMaxPcieLinkGeneration")
+        """As NVML reports it; "Max" is of GPU and slot together."""
+        names = ("CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration")
         told = [self._read(f"nvmlDeviceGet{name}") for name in (*names, "MaxPcieLinkWidth")]
         return PCIeLink(**dict(zip(PCIeLink.model_fields, told, strict=True))) if all(told) else None
 

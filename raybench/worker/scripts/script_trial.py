@@ -61,6 +61,10 @@ STILL_SENDS = (
     "the script sends in every step, alongside its DDP: SyncBatchNorm, a loss or a count that it gathers (of "
     "transformers' Trainer, --average_tokens_across_devices False)"
 )
+SENDS_OFTEN = (
+    "the script gathers in most of its rounds, as to log or to evaluate: it may do so less often (of "
+    "transformers' Trainer, --logging_steps)"
+)
 SENDS_NOTHING = (
     "the steps call no collective, so each rank trains alone: the model is in no DistributedDataParallel (on "
     "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
@@ -316,8 +320,9 @@ class ScriptTrial:
         if is_asked and abs(of_one / (max(1, round(of_one / batch)) * batch) - 1) >= ALIKE:
             raise InvalidTrialError(
                 f"samples of a step: torch's DataLoaders gave {of_one:,g} for each device, which is not a "
-                f"multiple of {{batch_size}} in --args, {batch:,}: --samples-per-step N counts those of one "
-                "device, and a script that divides its batch among the devices takes {global_batch_size}"
+                f"multiple of {{batch_size}} in --args, {batch:,}: a script that divides its batch among the "
+                "devices takes {global_batch_size}, one whose epochs are short drop_last=True, and "
+                "--samples-per-step N counts those of one device"
             )
         return sum(counted)
 
@@ -372,7 +377,7 @@ class ScriptTrial:
     def _measure(self, variants: Sequence[ScriptVariant], step_s: float, on_progress: OnProgress) -> _Rounds:
         """Rounds until the interval is narrow enough, the time is spent or the script is over."""
         measure, load, cores = self._request.measure, self._load, CoreMeter(has_children=True)
-        rounds, began, skipped = _Rounds(), perf_counter(), 0
+        rounds, began, skipped, skips = _Rounds(), perf_counter(), 0, True
         while True:
             at_s = perf_counter() - began
             cores.start()
@@ -391,10 +396,12 @@ class ScriptTrial:
                     return rounds
                 done[variant] = reports
                 self._steps_ahead = max(self._steps_ahead, *(report.steps_ahead for report in reports))
-            if "local" in done and self._gathers(done):
+            if skips and self._gathers(done):
                 skipped += 1
-                if skipped > max(LOCAL_TRIES, len(rounds.rounds)):
-                    self._missing["local"], variants = STILL_SENDS, ["ddp"]
+                if skipped > max(LOCAL_TRIES, len(rounds.rounds)):  # then it is a part of most steps
+                    rounds, skips = _Rounds(), False  # those that were kept are the ones without it
+                    if "local" in done:
+                        self._missing["local"], variants = SENDS_OFTEN, ["ddp"]
                 continue
             rounds.add(self._team.ranks, at_s, done, load.of_round(self._team.gather(cores.used())))
             decision = self._team.from_leader(
@@ -415,10 +422,13 @@ class ScriptTrial:
     def _gathers(self, done: Mapping[Variant, Sequence[BlockDone]]) -> bool:
         """Whether something that the script gathers now and then, as to evaluate, fell into the round.
 
-        A block of ``local`` would show skew that is none, one of ``ddp`` its time as communication.
+        A block of ``local`` would show skew that is none, one of ``ddp`` its time as communication, and one
+        of ``plain`` a base that is slower than what is compared with it.
         """
-        self._collectives.append(_most_collectives(done["ddp"]))
-        return _most_collectives(done["local"]) > 0 or self._collectives[-1] > median(self._collectives)
+        real = done["plain"] if "plain" in done else done["ddp"]
+        self._collectives.append(_most_collectives(real))
+        is_more = self._collectives[-1] > median(self._collectives)
+        return is_more or ("local" in done and _most_collectives(done["local"]) > 0)
 
     def _of_ranks(self, about: Sequence[About], samples: float) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""

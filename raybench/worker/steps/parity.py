@@ -17,7 +17,7 @@ from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import affordable_steps, make_batches
-from raybench.worker.communicators import Team, collectives_alone, default_group
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
@@ -34,6 +34,8 @@ def loss_parity(
     cache: GroupCache,
     step_s: float | None,
     max_seconds: float,
+    *,
+    communicates: bool,
 ) -> LossParity:
     """Train from scratch, on all ranks under the strategy and on the leader alone.
 
@@ -44,6 +46,8 @@ def loss_parity(
     """
     if step_s is None:
         raise InvalidTrialError("the model does not fit on one device")
+    if communicates:
+        raise InvalidTrialError("the forward pass communicates, on one device with nobody")
     pieces = team.size * config.setting.gradient_accumulation
     steps = affordable_steps(MAX_SHARE * max_seconds, pieces * step_s, STEPS, least=LEAST_STEPS)
     models.renew_optimizers()  # the weights will be new, and these runs are to find the memory of a step
@@ -62,8 +66,6 @@ def loss_parity(
         models.device.end_trial()  # that device has to have as much memory again as the others
         if failure or reference is None:
             raise InvalidTrialError(f"one device could not take the samples of all: {failure}")
-        if team.from_leader(reference.collectives > 0):
-            raise InvalidTrialError("the forward pass communicates, on one device with nobody")
         run = run_under_strategy(config, initial, models, team, steps)
     return LossParity(
         samples_per_step=config.global_batch_size,
@@ -115,7 +117,6 @@ class ShortRun:
     losses: list[float]  # the mean of each step
     # of the first step, by parameter, on the CPU; empty where it is not kept, or fp16 skipped the step
     gradient: list[torch.Tensor]
-    collectives: int = 0  # within the steps, where one device runs alone; those of its batches are not
 
 
 def run_on_one_device(
@@ -186,14 +187,13 @@ def _run(
                 gradient.append(whole.to("cpu", copy=True))
 
     stepper.weigh_loss = record
-    before = collectives_alone() - pieces.collectives
     hook = optimizer.register_step_pre_hook(copy_gradient)
     stepper.step()
     hook.remove()
     for _ in range(steps - 1):
         stepper.step()
     means = torch.stack(losses).view(steps, -1).mean(dim=1).tolist()
-    return ShortRun(means, gradient, collectives_alone() - pieces.collectives - before)
+    return ShortRun(means, gradient)
 
 
 _SEEDS = 2**31 - 1
@@ -217,14 +217,10 @@ class SeededPieces:
             for rank in ranks
         }
         self._pieces = self._in_turn(ranks)
-        self.collectives = 0  # of what reads them, where one device runs alone
 
     def next(self) -> Any:
         """The next piece."""
-        before = collectives_alone()
-        piece = next(self._pieces)
-        self.collectives += collectives_alone() - before
-        return piece
+        return next(self._pieces)
 
     def _in_turn(self, ranks: Sequence[int]) -> Iterator[Any]:
         for step in itertools.count():

@@ -273,8 +273,9 @@ class StepsTrial:
                 parts["data_parallel"] = partial(data_parallel_seconds, models, team, slowest_s, seconds)
             parts["matrix_peak"] = self._matrix_peak
             if models.wrapped is not None and team.size > 1 and not is_dp:
-                plain_s = step_s.get("plain")
-                parts["parity"] = partial(loss_parity, config, models, team, self._cache, plain_s, seconds)
+                plain_s, communicates = step_s.get("plain"), bool(variants.pass_collectives)
+                given = config, models, team, self._cache, plain_s, seconds
+                parts["parity"] = partial(loss_parity, *given, communicates=communicates)
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
             parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import nn
 
+from raybench.errors import InvalidTrialError
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
 from raybench.worker.batches import Batches, make_batches
@@ -152,7 +152,7 @@ class Variants:
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
         self.collective_bytes: tuple[int, ...] = ()  # of FSDP's collectives in a step
-        # of the passes in a step, beside those of DDP or FSDP; None: no steps without transfers
+        # of the passes in a step, beside those of DDP or FSDP; None: neither of them
         self.pass_collectives: int | None = None
         self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
@@ -175,6 +175,7 @@ class Variants:
 
     def add_others(self) -> None:
         """What else is requested and can be had: of the bare model, then what has models of its own."""
+        self._count_pass_collectives()
         if self._team.size > 1:
             self.add(*self._bare_variants())
         self._add_twin()
@@ -182,6 +183,30 @@ class Variants:
         self._add_bucket_replay()
         self._add_sharded_replay()
         self._add_anchor()
+
+    def _count_pass_collectives(self) -> None:
+        """What a step calls with the team as torch's default group, less what it calls with this rank alone.
+
+        That is the strategy's. Raises ``InvalidTrialError`` on every rank where a model has kept the group
+        that it found when it was made, in which there is nobody but this rank.
+        """
+        wrapped, team = self._models.wrapped, self._team
+        if wrapped is None or self._models.setting.strategy == "dp":
+            return
+        self._models.activate()
+        kept, sent = collectives_alone(), [team.num_sent()]
+        wrapped.step()
+        sent.append(team.num_sent())
+        if any(team.gather(collectives_alone() - kept)):
+            raise InvalidTrialError(
+                "the forward pass communicates in a group that was found where the model was made, on one "
+                "device alone: let it ask torch.distributed in each pass"
+            )
+        wrapped.group = None
+        wrapped.step()
+        wrapped.group = team.data
+        sent.append(team.num_sent())
+        self.pass_collectives = team.from_leader(sent[1] - sent[0] - (sent[2] - sent[1]))
 
     def _add_twin(self) -> None:
         """The same without transfers."""
@@ -213,18 +238,10 @@ class Variants:
         second step it allocates when it has agreed on the order of its buckets.
         """
         failure, twin = self._tried(lambda: self._models.make_twin(self._team))
-        before = collectives_alone()
         for _ in range(STEPS_UNTIL_REBUILT):
             if failure or twin is None:
                 return None
             failure, _ = self._tried(lambda: self._step_alone(twin))
-        models = self._models
-        layers = [each for each in models.copies.model.modules() if isinstance(each, nn.SyncBatchNorm)]
-        # alone it calls none; with others it gathers its statistics, in a pass done again too, and adds up
-        # their gradients
-        calls = 3 if models.setting.activation_checkpointing else 2
-        of_layers = calls * sum(each.training for each in layers) * models.setting.gradient_accumulation
-        self.pass_collectives = (collectives_alone() - before) // STEPS_UNTIL_REBUILT + of_layers
         return None if failure else twin
 
     def _switched(self, run: VariantRun, collectives: Collectives) -> VariantRun:

@@ -20,7 +20,7 @@ from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.failures import LateTrialError
 from raybench.worker.scripts import script_trial
-from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds
+from raybench.worker.scripts.script_trial import SENDS_OFTEN, ScriptTrial, _Rounds
 from raybench.worker.scripts.stopwatch import About, BlockDone, Launch, Order, Stopwatch
 from tests.unit.studies import request
 
@@ -245,6 +245,41 @@ def test_gathers_in_most_rounds_leave_the_steps_as_they_are(trial: Callable[...,
     found = measured(asked)
     assert "local" in asked._missing
     assert {each.variant for one in found.rounds for each in one.blocks} == {"ddp"}
+
+
+def test_rounds_before_it_was_known_that_most_gather_do_not_count(trial: Callable[..., ScriptTrial]) -> None:
+    """Two rounds of 12 ms without an evaluation were kept, and the rest was called communication."""
+    orders = list[Order]()
+
+    def blocks(order: Order) -> BlockDone:
+        orders.append(order)
+        is_early = len(orders) <= 4
+        if order.variant == "ddp":
+            return block(0.012 if is_early else 0.05, QUIET)
+        return block(0.010, 0.0 if is_early else 0.1)
+
+    asked = trial(blocks)
+    found = measured(asked)
+    assert asked._missing["local"] == SENDS_OFTEN
+    assert len(found.rounds) == 4
+    found_s = {(each.variant, round(each.slowest_s, 6)) for one in found.rounds for each in one.blocks}
+    assert found_s == {("ddp", 0.05)}
+
+
+def test_the_same_rounds_are_left_out_on_one_device(trial: Callable[..., ScriptTrial]) -> None:
+    """Else the base is slower by evaluations that several devices are not charged with."""
+    orders = list[Order]()
+
+    def blocks(order: Order) -> BlockDone:
+        orders.append(order)
+        is_evaluated = len(orders) in (2, 4)
+        return block(0.05 if is_evaluated else 0.01, 1.1 if is_evaluated else 1.0)
+
+    asked = trial(blocks)
+    asked._collectives = [1.0]
+    found = asked._measure(["plain"], 0.01, lambda progress: None)
+    assert {each.slowest_s for one in found.rounds for each in one.blocks} == {0.01}
+    assert len(orders) == 6
 
 
 def raised_after(rounds: int) -> Callable[[Order], BlockDone]:

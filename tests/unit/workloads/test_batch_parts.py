@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -96,9 +96,33 @@ class Record:
     name: str
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Its constructor takes less than it holds, and more."""
+
+    inputs: torch.Tensor
+    scale: InitVar[float]
+    number: int = field(init=False, default=3)
+
+
 class Attributes(dict):  # type: ignore[type-arg]
     def __getattr__(self, name: str) -> torch.Tensor:
         return self[name]
+
+
+def test_a_dataclass_moves_whatever_its_constructor_takes() -> None:
+    batch = Counted(torch.ones(2), 2.0)
+    moved = on_device(batch, META)
+    assert (moved.inputs.device, moved.number, batch.inputs.device.type) == (META, 3, "cpu")
+
+
+def test_a_mapping_that_knows_its_device_and_cannot_move_is_moved_part_by_part() -> None:
+    class Located(dict):  # type: ignore[type-arg]
+        @property
+        def device(self) -> torch.device:
+            return next(iter(self.values())).device  # type: ignore[no-any-return]
+
+    assert on_device(Located(inputs=torch.ones(2)), META).device == META
 
 
 def test_a_batch_stays_what_it_is_where_it_moves() -> None:

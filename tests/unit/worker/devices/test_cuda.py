@@ -51,7 +51,7 @@ class FakeNVML:
     def nvmlDeviceGetCurrPcieLinkWidth(self, handle: str) -> int:
         return self.lanes
 
-    def nvmlDeviceGetGpuMaxPcieLinkGeneration(self, handle: str) -> int:
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: str) -> int:
         return 5
 
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
