@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1387, 11),
     "report": (3845, 26),
     "spec": (1588, 13),
-    "worker": (5222, 40),
+    "worker": (5224, 40),
     "workloads": (1949, 21),
 }
 ALONE = 14  # modules below 120 lines with one importer

@@ -399,9 +399,9 @@ class ScriptTrial:
             if skips and self._gathers(done):
                 skipped += 1
                 if skipped > max(LOCAL_TRIES, len(rounds.rounds)):  # then it is a part of most steps
-                    rounds, skips = _Rounds(), False  # those that were kept are the ones without it
-                    if "local" in done:
-                        self._missing["local"], variants = SENDS_OFTEN, ["ddp"]
+                    skips = False
+                    if "local" in done:  # what was kept has none of it, and would stand against what has
+                        self._missing["local"], variants, rounds = SENDS_OFTEN, ["ddp"], _Rounds()
                 continue
             rounds.add(self._team.ranks, at_s, done, load.of_round(self._team.gather(cores.used())))
             decision = self._team.from_leader(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
@@ -185,28 +186,31 @@ class Variants:
         self._add_anchor()
 
     def _count_pass_collectives(self) -> None:
-        """What a step calls with the team as torch's default group, less what it calls with this rank alone.
+        """Those of a step with the team as torch's default group, less those of one with this rank alone.
 
-        That is the strategy's. Raises ``InvalidTrialError`` on every rank where a model has kept the group
-        that it found when it was made, in which there is nobody but this rank.
+        The latter are of DDP or FSDP, which name their group. Raises ``InvalidTrialError`` on every rank
+        where a model has kept the group that it found when it was made: there is nobody in it but this rank.
         """
         wrapped, team = self._models.wrapped, self._team
         if wrapped is None or self._models.setting.strategy == "dp":
             return
         self._models.activate()
-        kept, sent = collectives_alone(), [team.num_sent()]
-        wrapped.step()
-        sent.append(team.num_sent())
-        if any(team.gather(collectives_alone() - kept)):
-            raise InvalidTrialError(
-                "the forward pass communicates in a group that was found where the model was made, on one "
-                "device alone: let it ask torch.distributed in each pass"
-            )
-        wrapped.group = None
-        wrapped.step()
-        wrapped.group = team.data
-        sent.append(team.num_sent())
-        self.pass_collectives = team.from_leader(sent[1] - sent[0] - (sent[2] - sent[1]))
+        # compiled code has the group of its compilation, and would be compiled again for another
+        with torch.compiler.set_stance("force_eager") if self._models.setting.compile else nullcontext():
+            kept, sent = collectives_alone(), [team.num_sent()]
+            wrapped.step()
+            sent.append(team.num_sent())
+            if any(team.gather(collectives_alone() - kept)):
+                raise InvalidTrialError(
+                    "the forward pass communicates in a group that was found where the model was made, on "
+                    "one device alone: let it ask torch.distributed in each pass"
+                )
+            wrapped.group = None
+            wrapped.step()
+            wrapped.group = team.data
+            sent.append(team.num_sent())
+        # below 0 where a hook sends more from now on
+        self.pass_collectives = team.from_leader(max(sent[1] - sent[0] - (sent[2] - sent[1]), 0))
 
     def _add_twin(self) -> None:
         """The same without transfers."""
