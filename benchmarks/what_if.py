@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -26,7 +26,7 @@ import numpy as np
 import typer
 
 from raybench.analysis.collectives import Link, LinkKey, link
-from raybench.analysis.resolve import resolve
+from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.scaling import Measured
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, what_if
@@ -114,16 +114,21 @@ def measure(name: str, folder: Path, seconds: float) -> None:
                 raise RuntimeError(f"{name}: raybench {command[0]} ended with {program.returncode}")
 
 
-def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
-    """Everything from the default at the first batch: with the sweep, and with its own replay alone."""
-    with ResultsDirectory.open_readonly(folder / "study") as store:
+def _read(folder: Path, study: str) -> tuple[Facts, Mapping[LinkKey, Link]]:
+    """One of a case's studies, and its sweep."""
+    with ResultsDirectory.open_readonly(folder / study) as store:
         results = resolve(store.study(), list(store.latest().values()))
     with ResultsDirectory.open_readonly(folder / "sweep") as store:
-        swept = link(store.latest().values())
+        return results, link(store.latest().values())
+
+
+def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
+    """Everything from the default at the first batch: with the sweep, and with its own replay alone."""
+    results, swept = _read(folder, "study")
     first = CASES[name].batches[0]
     record = next(each for each in results.measured if _is_base(each, first))
     changes = [Change(bucket_cap_mb=cap, batch_size=batch) for batch in CASES[name].batches for cap in CAPS]
-    sources: dict[str, dict[LinkKey, Link] | None] = {"sweep": swept, "its replay": None}
+    sources: dict[str, Mapping[LinkKey, Link] | None] = {"sweep": swept, "its replay": None}
     for source, links in sources.items():
         found = what_if(record, changes, links=links, fit=Measured(results.measured))
         assert found is not None
@@ -132,10 +137,7 @@ def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
 
 def compressed(name: str, folder: Path) -> WhatIf:
     """Compressed gradients, and buckets of 5 MiB with and without, from the default without."""
-    with ResultsDirectory.open_readonly(folder / "compression") as store:
-        results = resolve(store.study(), list(store.latest().values()))
-    with ResultsDirectory.open_readonly(folder / "sweep") as store:
-        swept = link(store.latest().values())
+    results, swept = _read(folder, "compression")
     record = next(each for each in results.measured if _is_base(each, CASES[name].batches[0]))
     changes = [
         Change(bucket_cap_mb=cap, gradient_compression=way)
@@ -153,10 +155,7 @@ def own_errors(name: str, folder: Path) -> tuple[float, list[float]]:
     Each trial by its own computing and its own replay. A prediction from the base is no better than these
     differences, whatever the base knows, so their 95th percentile is ``MODEL_ERROR``.
     """
-    with ResultsDirectory.open_readonly(folder / "study") as store:
-        results = resolve(store.study(), list(store.latest().values()))
-    with ResultsDirectory.open_readonly(folder / "sweep") as store:
-        swept = link(store.latest().values())
+    results, swept = _read(folder, "study")
     logs, base = dict[str, float](), ""
     for record in results.measured:
         if record.config.world_size < 2 or not can_be_asked(record):

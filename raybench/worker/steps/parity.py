@@ -16,7 +16,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import affordable_steps, make_batches
+from raybench.worker.batches import Batches, affordable_steps, make_batches
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
@@ -160,7 +160,7 @@ def _run(
     config: Configuration,
     models: StrategyModels,
     module: nn.Module,
-    pieces: SeededPieces,
+    pieces: Batches,
     setting: Setting,
     steps: int,
     *,
@@ -192,8 +192,7 @@ def _run(
     hook.remove()
     for _ in range(steps - 1):
         stepper.step()
-    means = torch.stack(losses).view(steps, -1).mean(dim=1).tolist()
-    return ShortRun(means, gradient)
+    return ShortRun(torch.stack(losses).view(steps, -1).mean(dim=1).tolist(), gradient)
 
 
 _SEEDS = 2**31 - 1

@@ -194,23 +194,24 @@ class Variants:
         wrapped, team = self._models.wrapped, self._team
         if wrapped is None or self._models.setting.strategy == "dp":
             return
+
+        def sent_with(group: Any) -> int:
+            wrapped.group, before = group, team.num_sent()
+            wrapped.step()
+            return team.num_sent() - before
+
         self._models.activate()
         # compiled code has the group of its compilation, and would be compiled again for another
         with torch.compiler.set_stance("force_eager") if self._models.setting.compile else nullcontext():
-            kept, sent = collectives_alone(), [team.num_sent()]
-            wrapped.step()
-            sent.append(team.num_sent())
+            kept, sent = collectives_alone(), sent_with(team.data)
             if any(team.gather(collectives_alone() - kept)):
                 raise InvalidTrialError(
                     "the forward pass communicates in a group that was found where the model was made, on "
                     "one device alone: let it ask torch.distributed in each pass"
                 )
-            wrapped.group = None
-            wrapped.step()
+            sent -= sent_with(None)
             wrapped.group = team.data
-            sent.append(team.num_sent())
-        # below 0 where a hook sends more from now on
-        self.pass_collectives = team.from_leader(max(sent[1] - sent[0] - (sent[2] - sent[1]), 0))
+        self.pass_collectives = team.from_leader(max(sent, 0))  # below 0 where a hook sends more from now on
 
     def _add_twin(self) -> None:
         """The same without transfers."""
