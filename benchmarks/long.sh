@@ -9,7 +9,7 @@ set -u
 cd "$(dirname "$0")/.."
 export PYTHONUNBUFFERED=1
 
-ALL="calibration long slurm faults soak flakes pythons"
+ALL="calibration cluster long slurm faults soak flakes pythons"
 LAYERS="unit processes ranks studies ray cluster"
 FAULT_REPEATS=${FAULT_REPEATS:-10} # of each failure that ends a group
 SOAK_TRIALS=${SOAK_TRIALS:-60}     # with a fault of each kind some ten minutes on two cores
@@ -39,8 +39,14 @@ calibration() { step calibration tests -m long tests/calibration; }
 
 slurm() { step slurm tests -m long tests/ray/test_slurm.py; }
 
+# Also what of them belongs to every change: .ci/run leaves it out until something that it is about has changed.
+cluster() { step cluster tests -m "not gpu" tests/cluster; }
+
 # Everything else that is marked so.
-long() { step long tests -m long tests --ignore=tests/calibration --ignore=tests/ray/test_slurm.py; }
+long() {
+    local others="--ignore=tests/calibration --ignore=tests/cluster --ignore=tests/ray/test_slurm.py"
+    step long tests -m long tests $others
+}
 
 # Failures that end a group, many times each: none may lose or invent a trial.
 faults() {

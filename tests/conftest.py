@@ -82,6 +82,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As ``--dist=loadfile``, a file to a session; all files that start Ray to one and the same.
+
+    Two clusters that start at once on two cores take more time than one after the other, and Ray gives a node
+    30 s.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneClusterAtATime(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            starts_ray = nodeid.startswith(("tests/ray/", "tests/cluster/"))
+            return "clusters" if starts_ray else super()._split_scope(nodeid)
+
+    return OneClusterAtATime(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """The starts of one of several sessions that ran at once."""
     budget.add(getattr(node, "workeroutput", {}).get("starts", {}))

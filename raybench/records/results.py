@@ -35,9 +35,8 @@ Beside = Literal[
     "phases",
     "gradient_timeline",
     "matrix_peak",
+    "optimizer",
     "parity",
-    "compression_error",
-    "restarts",  # of older records
     "profile",
 ]
 
@@ -112,8 +111,8 @@ class GradientTimeline(Frozen):
 
     #: size of each parameter's gradient, in the order in which they are ready, in which DDP fills its buckets
     parameter_bytes: tuple[Bytes, ...]
-    #: bytes of one element of a gradient; null: an older record
-    element_bytes: Count | None = None
+    #: bytes of one element of a gradient
+    element_bytes: Count
     #: time of each since the last backward pass of the step began, its copy into the bucket included, in s
     ready_s: tuple[Difference, ...]
     #: from the step's begin to that of its last backward pass, in s
@@ -247,6 +246,10 @@ class StepsResult(Frozen):
     flops_per_step: float | None = None
     #: measured peak of one device, in FLOP/s
     matrix_peak_flops_per_s: float | None = None
+    #: the optimizer's update alone, on all ranks at once, in s; null: fused, cannot be so, or an older record
+    update_s: Seconds | None = None
+    #: the same with a fused optimizer, in s
+    fused_update_s: Seconds | None = None
     #: memory of each rank, as torch counts it
     peak_memory_bytes: tuple[Bytes, ...] | None = None
     #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;

@@ -62,6 +62,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.BATCHES: f"{WAITS_FOR_SLOWEST}, as batches may differ in length",
     FindingName.DATA_BOUND: "the step waits for its batch",
     Reason.FEW_WORKERS: "the step waits for its batch, from {workers} a rank",
+    FindingName.UNFUSED_OPTIMIZER: "the optimizer takes {optimizer_s}, and a fused one {fused_s}",
     FindingName.BATCH_TOO_SMALL: "this time stays whatever the batch",
     Reason.STRONG_SCALING: "a device's part of the global batch takes this much longer than its share",
     FindingName.UNATTRIBUTED_LOSS: "this loss was not divided into parts{of_communication}",
@@ -72,7 +73,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.NARROW_PCIE: "{narrow} has PCIe {link}, and could have {most_link}",
     FindingName.FAR_CORES: f"{NO_CORE}, at a cost that was not measured",
     Reason.SLOW_TOO: f"{NO_CORE}, and is the slow rank",
-    FindingName.STILL_WARMING: "{rank} grew {warmer_c} degrees warmer in the rounds, to {temperature_c}",
+    FindingName.STILL_WARMING: "{rank} was still growing warmer at the end, {warming}",
     FindingName.HOST_SYNCHRONIZATION: "a step waits for its GPU {waits}, at {lines}",
     FindingName.LITTLE_MEMORY: "a GPU was full {retries} in the rounds, and torch emptied its cache",
     FindingName.RARE_SLOW_STEPS: "the mean step, which sets the cost, is {share_ratio} above the typical one",
@@ -133,6 +134,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.FEW_WORKERS: "set workers to {new_workers}",
     Reason.LOADER: "prepare batches ahead, as more loader processes do not help",
     Reason.SCRIPT: "set the num_workers of the script's loaders higher, or make batches ahead",
+    FindingName.UNFUSED_OPTIMIZER: "set optimizer_kernels to fused, which updates all in one pass",
     FindingName.BATCH_TOO_SMALL: "use a larger batch",
     Reason.LARGER_IS_NO_BETTER: (
         "set compile or optimizer_kernels fused, as no larger batch was measured to be faster"
@@ -155,10 +157,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.RARE_SLOW_STEPS: (
         "look for what comes and goes, such as other programs, garbage collection or checkpoints"
     ),
-    FindingName.LOSSES_DISAGREE: (
-        "find what the strategy computes differently before you use its speed, unless the loss gathers from "
-        "other ranks"
-    ),
+    FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, if memory is the reason and you need it",
     Reason.CRASHED: "fix the error, then resume",
     Reason.TIMEOUT: "resume with more time, if it does not hang",
@@ -246,6 +245,10 @@ def _shown(finding: Finding) -> dict[str, str]:
     shown["as_far"] = f", and {plural(others, 'other rank')} none near theirs" if others else ""
     ends = [shown[name] for name in ("least_communication_s", "most_communication_s") if name in shown]
     shown["of_communication"] = f", of which communication is {' to '.join(ends)}" if ends else ""
+    if "before_c" in values:
+        shown["warming"] = "from {before_c:.0f} to {after_c:.0f} degrees".format(**values)
+    if {"before_mhz", "after_mhz"} <= values.keys():
+        shown["warming"] += ", at {before_mhz:.0f} and {after_mhz:.0f} MHz".format(**values)
     if finding.name is FindingName.FAILED:
         more = round(values["num_trials"]) - 1
         shown["which"] = finding.named["first"] + (f" and {plural(more, 'more trial')}" if more else "")

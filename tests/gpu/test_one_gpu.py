@@ -37,7 +37,7 @@ Found = tuple[dict[str, Outcome], dict[str, int]]
 
 @pytest.fixture(scope="module")
 def one() -> Found:
-    ((found, left),) = run_ranks(run_all, 1, REQUESTS, timeout_s=300)
+    ((found, left),) = run_ranks(run_all, 1, REQUESTS, timeout_s=280)
     for name, result in found.items():
         print(name, result.state, result.reason)
     return found, left
@@ -48,7 +48,7 @@ def test_steps_are_measured_with_what_the_device_tells(name, one):
     found = complete(one[0][name])
     assert len(found.rounds) >= 6
     steps_s = [block.mean_s for each in found.rounds for block in each.blocks]
-    assert 1e-5 < min(steps_s) <= max(steps_s) < 1.0
+    assert max(steps_s) < 3 * statistics.median(steps_s)
     assert all(each.clock_mhz[0] is None or each.clock_mhz[0] > 100 for each in found.rounds)
     assert found.peak_memory_bytes is not None
     assert found.device_memory_bytes is not None
@@ -62,6 +62,11 @@ def test_steps_are_measured_with_what_the_device_tells(name, one):
         assert found.phases
         assert found.matrix_peak_flops_per_s is not None
         assert found.matrix_peak_flops_per_s > 1e12
+        assert found.flops_per_step is not None
+        assert 0 < found.flops_per_step / min(steps_s) < found.matrix_peak_flops_per_s
+        assert found.update_s is not None
+        assert found.fused_update_s is not None
+        assert 0 < found.fused_update_s < 1.2 * found.update_s
 
 
 def test_nothing_of_a_trial_stays_allocated(one):

@@ -8,7 +8,17 @@ import pytest
 
 from raybench.records.messages import Outcome
 from tests.ranks.own_scripts import served_in_turn
-from tests.ranks.ranks import Ranks
+from tests.ranks.ranks import BLOCK_S, Ranks
+from tests.support.ranks_runner import BRIEF_BLOCK_S
+
+
+@pytest.fixture(scope="module", autouse=True)
+def brief_blocks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Blocks of steps are as long as they are only where a module measures exactly, and so runs alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("alone") is None:
+            patch.setenv(BLOCK_S, str(BRIEF_BLOCK_S))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ ASKED = {
         script={"ddp_knobs": ["bucket_cap_mb"]},
     ),
     "without ddp": request("planted.py", "--by-hand --base-ms 5"),
+    "sharded": request("sharded.py", ""),
     "unused": request("planted.py", "--unused --base-ms 5"),
     "gathers now and then": request(
         "planted.py", "--gathers-every 90 --gather-ms 1000 --base-ms 5", measure={"min_rounds": 8}
@@ -60,6 +61,14 @@ def test_what_a_script_cannot_tell_is_missing_with_the_reason(of_scripts: dict[s
     assert "DistributedDataParallel" in bare.missing["local"]
     assert "find_unused_parameters" in complete(of_scripts["unused"]).missing["local"]
     assert "local" not in complete(of_scripts["gathers now and then"]).missing
+
+
+def test_of_one_that_shards_its_model_there_are_steps_and_samples(of_scripts: dict[str, Outcome]) -> None:
+    """Each waits 20 ms; FSDP's gathers and scatters are in it, and their time is missing with the reason."""
+    found = complete(of_scripts["sharded"])
+    assert min(block.slowest_s for each in found.rounds for block in each.blocks) > 0.020
+    assert found.samples_per_step == 16.0
+    assert "DistributedDataParallel" in found.missing["local"]
 
 
 def test_what_is_gathered_now_and_then_is_no_communication(of_scripts: dict[str, Outcome]) -> None:

@@ -1,7 +1,4 @@
-"""A cluster that runs already: joined, left as it was, or refused in a line. One head serves all of it.
-
-It has two cores, takes jobs, and asks for a token.
-"""
+"""A cluster that runs already: joined, left as it was, or refused in a line."""
 
 from __future__ import annotations
 
@@ -21,33 +18,16 @@ import ray
 
 from raybench.commands.process import INTERRUPTED, WRONG_REQUEST
 from tests.conftest import ROOT
+from tests.ray.conftest import Head
 from tests.ray.contract_on_ray import ADDRESS
 from tests.ray.of_another_version import VERSIONS
 from tests.support import budget
 from tests.support.commands import Command
 from tests.support.faulty_study import assert_report, read_records, write_study
 from tests.support.planted.faults import until
-from tests.support.ray_head import free_port, running_head, wait_for_port
 
 pytestmark = pytest.mark.timeout(900)
-TOKEN = "a" * 32
-ASKS = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 ENDS_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def dashboard_port() -> int:
-    return free_port()
-
-
-@pytest.fixture(scope="module")
-def address(dashboard_port: int) -> Iterator[str]:
-    agent = free_port()
-    ports = ("--dashboard-port", str(dashboard_port), "--dashboard-agent-listen-port", str(agent))
-    with running_head("--include-dashboard", "true", *ports, variables=ASKS) as (address, head):
-        for port in (dashboard_port, agent):
-            wait_for_port(head, port)
-        yield address
 
 
 class OfAnotherVersion(Command):
@@ -69,13 +49,13 @@ def refusal(kind: type[Command], folder: Path, address: str, **variables: str) -
 
 
 @pytest.mark.promise("token")
-def test_without_its_token_it_is_not_joined(tmp_path: Path, address: str) -> None:
-    another = {**ASKS, "RAY_AUTH_TOKEN": "b" * 32}
-    assert "InvalidAuthToken" in refusal(Command, tmp_path, address, HOME=str(tmp_path), **another)
+def test_without_its_token_it_is_not_joined(tmp_path: Path, head: Head) -> None:
+    another = {**head.variables, "RAY_AUTH_TOKEN": "b" * 32}
+    assert "InvalidAuthToken" in refusal(Command, tmp_path, head.address, HOME=str(tmp_path), **another)
 
 
-def test_with_another_version_it_is_not_joined(tmp_path: Path, address: str) -> None:
-    words = refusal(OfAnotherVersion, tmp_path, address, **ASKS)
+def test_with_another_version_it_is_not_joined(tmp_path: Path, head: Head) -> None:
+    words = refusal(OfAnotherVersion, tmp_path, head.address, **head.variables)
     here = (ray.__version__, platform.python_version())
     assert all(each in words for each in (*VERSIONS, *here))
 
@@ -103,11 +83,11 @@ Look = Callable[[], dict[str, Any]]
 
 
 @pytest.fixture
-def look(address: str) -> Iterator[Look]:
+def look(head: Head) -> Iterator[Look]:
     """What is on the cluster."""
     driver = subprocess.Popen(
-        [sys.executable, "-c", LOOKS, address, *OF_RAY_TRAIN],
-        env={**os.environ, **ASKS},
+        [sys.executable, "-c", LOOKS, head.address, *OF_RAY_TRAIN],
+        env={**os.environ, **head.variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -126,21 +106,27 @@ def look(address: str) -> Iterator[Look]:
         driver.kill()
 
 
+class SlowReport(Command):
+    program = ("-m", "tests.ray.slow_report")
+
+
 @pytest.mark.promise("address")
-def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, address: str, look: Look) -> None:
+@pytest.mark.promise("sigterm")
+def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, head: Head, look: Look) -> None:
     """Its nodes live, and nothing of the study's is on them when its command is over.
 
-    How a study goes on that was interrupted is shown over ranks: tests/studies/test_endings.py.
+    A second signal comes while the report is drawn: Ray's core answers with an alarm that aborts the process,
+    unless it is kept from that. How a study goes on is shown over ranks: tests/studies/test_endings.py.
     """
     before = look()
     assert before == {"nodes": 1, "actors": [], "groups": 0, "free": 2.0}
     # long enough to be looked at
     batches = [8, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20]
     write_study(tmp_path, batches, "[1]", workload="seconds = 0.05")
-    command = Command(
-        *("scaling", "faulty.toml", "--output", "out", "--address", address),
+    command = SlowReport(
+        *("scaling", "faulty.toml", "--output", "out", "--address", head.address),
         folder=tmp_path,
-        variables=ASKS,
+        variables=head.variables,
     )
     command.wait_for("samples/s")
     during = look()
@@ -148,10 +134,12 @@ def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, address: str,
     assert "RayTrainWorker" in during["actors"]
     command.send(signal.SIGINT)
     command.wait_for("SIGINT: the workers are gone", timeout_s=ENDS_S)
-    command.send(signal.SIGINT)  # an impatient second one, while the report is written, changes nothing
+    log = tmp_path / "out" / "ray.log"
+    assert until(lambda: "drawing" in log.read_text(errors="replace"), ENDS_S), command.output
+    command.send(signal.SIGTERM)
     assert command.wait(ENDS_S) == INTERRUPTED, command.output
     assert command.survivors(ENDS_S) == []
-    assert f"scaling --address {address} --resume --output out" in " ".join(command.output.split())
+    assert f"scaling --address {head.address} --resume --output out" in " ".join(command.output.split())
     assert "Traceback" not in command.output
     assert_report(tmp_path)
     kept = read_records(tmp_path)
@@ -186,11 +174,11 @@ print(" ".join(caught), flush=True)
 """
 
 
-def test_ten_signals_under_calls_of_ray_are_ten_interrupts_and_no_alarm(address: str) -> None:
+def test_ten_signals_under_calls_of_ray_are_ten_interrupts_and_no_alarm(head: Head) -> None:
     budget.took(budget.PROCESSES)
     done = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, address],
-        env={**os.environ, **ASKS},
+        [sys.executable, "-c", SIGNALLED, head.address],
+        env={**os.environ, **head.variables},
         capture_output=True,
         text=True,
         timeout=300,
@@ -200,35 +188,13 @@ def test_ten_signals_under_calls_of_ray_are_ten_interrupts_and_no_alarm(address:
     assert done.stdout.split()[-10:] == ["SIGTERM", "SIGINT"] * 5
 
 
-class SlowReport(Command):
-    program = ("-m", "tests.ray.slow_report")
-
-
-@pytest.mark.promise("sigterm")
-def test_sigterm_while_the_report_is_drawn(tmp_path: Path, address: str) -> None:
-    """Ray's core answers it with an alarm that aborts the process, unless it is kept from that."""
-    write_study(tmp_path, [8], "[1]")
-    command = SlowReport(
-        *("scaling", "faulty.toml", "--output", "out", "--address", address),
-        folder=tmp_path,
-        variables=ASKS,
-    )
-    log = tmp_path / "out" / "ray.log"
-    assert until(lambda: log.exists() and "drawing" in log.read_text(errors="replace"), 240), command.output
-    command.send(signal.SIGTERM)
-    assert command.wait(ENDS_S) == INTERRUPTED, command.output
-    assert "Traceback" not in command.output
-    assert_report(tmp_path)
-    assert command.survivors(ENDS_S) == []
-
-
 class Contract(Command):
     program = ("-m", "pytest", "-q", "-W", "default", str(ROOT / "tests" / "ray" / "contract_on_ray.py"))
 
 
-def test_a_worker_group_of_rays_does_what_a_runner_does(tmp_path: Path, address: str) -> None:
+def test_a_worker_group_of_rays_does_what_a_runner_does(tmp_path: Path, head: Head) -> None:
     budget.took(budget.GROUPS)
-    command = Contract(folder=tmp_path, variables={**ASKS, ADDRESS: address})
+    command = Contract(folder=tmp_path, variables={**head.variables, ADDRESS: head.address})
     assert command.wait(300) == 0, command.output
     assert re.search(r"\b9 passed", command.output), command.output
 
@@ -238,16 +204,21 @@ class Job(Command):
 
 
 @pytest.mark.promise("job")
-def test_a_study_that_is_submitted_as_a_job_runs_to_its_report(
-    tmp_path: Path, address: str, dashboard_port: int
-) -> None:
+def test_a_study_that_is_submitted_as_a_job_runs_to_its_report(tmp_path: Path, head: Head) -> None:
     """Its driver runs on the head, and takes the cluster around it without being told the address."""
     write_study(tmp_path, [8], "[1]")
     study = [sys.executable, "-m", "raybench.study", "scaling", str(tmp_path / "faulty.toml")]
     command = Job(
-        *("--address", f"http://127.0.0.1:{dashboard_port}", "--", *study, "--output", str(tmp_path / "out")),
+        *(
+            "--address",
+            f"http://127.0.0.1:{head.dashboard_port}",
+            "--",
+            *study,
+            "--output",
+            str(tmp_path / "out"),
+        ),
         folder=tmp_path,
-        variables=ASKS,
+        variables=head.variables,
     )
     assert command.wait(400) == 0, command.output
     assert "1 node with 2 places for workers of 1 core" in command.output

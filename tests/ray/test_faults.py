@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from raybench.commands.process import RAY_DIED
+from tests.ray.conftest import Head
 from tests.ray.short_patience import HUNG_S
 from tests.support import faulty
 from tests.support.commands import Command
@@ -26,9 +27,12 @@ class ShortPatience(Command):
 
 
 @pytest.mark.promise("isolation")
-def test_a_fault_costs_its_trial_and_no_other(tmp_path: Path) -> None:
+def test_a_fault_costs_its_trial_and_no_other(tmp_path: Path, head: Head) -> None:
     write_study(tmp_path, [faulty.FINE, faulty.OUT_OF_MEMORY, faulty.KILLED, faulty.HUNG])
-    command = ShortPatience("scaling", "faulty.toml", "--output", "out", folder=tmp_path)
+    join = ("--address", head.address)
+    command = ShortPatience(
+        "scaling", "faulty.toml", "--output", "out", *join, folder=tmp_path, variables=head.variables
+    )
     assert command.wait(600) == 0, command.output
     curve = [record for record in read_records(tmp_path) if record["request"]["role"] == "scaling"]
     found = {

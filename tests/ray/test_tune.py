@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from raybench.commands.process import INTERRUPTED
+from tests.conftest import ROOT
+from tests.ray.conftest import Head
 from tests.support import budget, faulty
 from tests.support.commands import Command
 from tests.support.faulty_study import read_records, write_study
@@ -20,9 +22,11 @@ ENDS_S = 60.0
 
 
 @pytest.mark.promise("tune")
-def test_each_trial_has_its_own_processes_and_a_crash_costs_one(tmp_path: Path) -> None:
+def test_each_trial_has_its_own_processes_and_a_crash_costs_one(tmp_path: Path, head: Head) -> None:
     write_study(tmp_path, [faulty.FINE, faulty.KILLED])
-    command = Command(*SCALING, "faulty.toml", folder=tmp_path)
+    command = Command(
+        *SCALING, "faulty.toml", "--address", head.address, folder=tmp_path, variables=head.variables
+    )
     budget.took(budget.GROUPS, 2)
     assert command.wait(600) == 0, command.output
     assert command.survivors(ENDS_S) == []
@@ -36,6 +40,24 @@ def test_each_trial_has_its_own_processes_and_a_crash_costs_one(tmp_path: Path) 
         rows = {row["trial_id"]: row for row in csv.DictReader(file)}
     assert float(rows[records[0]["trial_id"]]["efficiency"]) > 0
     assert "2 devices" in command.output
+
+
+@pytest.mark.long
+def test_a_script_runs_unchanged_in_processes_of_its_own(tmp_path: Path) -> None:
+    script = ROOT / "tests" / "support" / "scripts" / "planted.py"
+    words = ("--script", str(script), "--args", "--base-ms 20 --send-ms 10", "--set", "measure.visits=1")
+    command = Command(*SCALING, *words, folder=tmp_path)
+    assert command.wait(600) == 0, command.output
+    assert command.survivors(ENDS_S) == []
+    records = read_records(tmp_path)
+    assert {(each["request"]["config"]["world_size"], each["state"]) for each in records} == {
+        (1, "complete"),
+        (2, "complete"),
+    }
+    assert len({each["group"] for each in records}) == len(records)
+    with (tmp_path / "out" / "report" / "summary.csv").open() as file:
+        (two,) = [row for row in csv.DictReader(file) if row["world_size"] == "2"]
+    assert float(two["efficiency"]) == pytest.approx(20 / 30, abs=0.1)
 
 
 @pytest.mark.long

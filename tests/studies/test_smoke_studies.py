@@ -28,6 +28,8 @@ STUDIES = [
 ]
 # a step of a user's smoke size takes long enough to measure, which nothing here needs
 SMALLER = {
+    "mlp_scaling": {"knobs.batch_size": [64, 16]},
+    "resnet18_fashion_mnist": {"knobs.batch_size": [2, 4], "workload.samples": 256},
     "transformer_ag_news_tuned": {"knobs.batch_size": [2, 8]},
     "transformer_imdb": {"knobs.batch_size": 8},
 }

@@ -35,6 +35,7 @@ from tests.support.forkserver import FORKSERVER, SERVER_OF_ALL
 
 PIDS = "RAYBENCH_TEST_PIDS"  # a file in which the ranks' process ids are noted, where it is set
 START_S = 60.0
+BRIEF_BLOCK_S = 0.02  # of steps, where nobody asks how exact a figure is
 ENDS_S = 5.0
 
 
@@ -170,6 +171,7 @@ def _serve(
     vars(script_trial)["Child"] = ForkedChild
     mailbox = SimpleNamespace(tell=SimpleNamespace(remote=end.send))
     device = open_device(torch.device("cpu"))
+    device.block_seconds = BRIEF_BLOCK_S
     communicators, cache = Communicators(device.data_backend), GroupCache()
     serve._first_optimizer_step(device.torch_device)
     member = Member(rank, "node", socket.gethostname(), os.getpid(), device.name())

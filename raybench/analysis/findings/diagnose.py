@@ -22,6 +22,7 @@ from raybench.analysis.findings.evenness import (
     straggler,
     throttling,
     too_few_cores,
+    unfused_optimizer,
 )
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
 from raybench.analysis.findings.of_study import failed
@@ -52,6 +53,7 @@ RULES: Mapping[FindingName, Rule] = {
     FindingName.COSTLY_WRAPPER: costly_wrapper,
     FindingName.JITTER: jitter,
     FindingName.DATA_BOUND: data_bound,
+    FindingName.UNFUSED_OPTIMIZER: unfused_optimizer,
     FindingName.BATCH_TOO_SMALL: batch_too_small,
     FindingName.UNATTRIBUTED_LOSS: unattributed_loss,
     FindingName.RARE_SLOW_STEPS: rare_slow_steps,

@@ -32,6 +32,8 @@ class FindingName(StrEnum):
     JITTER = "jitter"
     #: the phase in which the step waits for its batch
     DATA_BOUND = "data-bound"
+    #: the optimizer's update, timed alone, takes longer than a fused one
+    UNFUSED_OPTIMIZER = "unfused optimizer"
     #: 10% of the step stays whatever the batch, by the smaller batch of strong scaling or by the line through
     #: two batches
     BATCH_TOO_SMALL = "batch too small"
@@ -51,7 +53,8 @@ class FindingName(StrEnum):
     NARROW_PCIE = "narrow PCIe link"
     #: a rank may use no core of its GPU's NUMA node; a warning where it is the slow rank too
     FAR_CORES = "cores far from the GPU"
-    #: a GPU was 5 degrees warmer after the rounds than in the first: the clocks of hours may be lower
+    #: a GPU was 5 degrees warmer at the end of a setting's last visit than at that of the one before, or, of
+    #: a single visit, than in its first round: the clocks of hours may be lower
     STILL_WARMING = "still warming up"
     #: lines of code at which a step waits for its GPU, so that the host cannot give it work ahead
     HOST_SYNCHRONIZATION = "host synchronization"

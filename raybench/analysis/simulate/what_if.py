@@ -36,8 +36,6 @@ from raybench.records.results import GradientTimeline
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.study import Study
 
-USUAL_BYTES = 4  # of an element of a gradient, where an older record does not say
-
 
 @dataclass(frozen=True)
 class Change:
@@ -440,7 +438,7 @@ class _Trial:
 
 def _share(setting: Setting, timeline: GradientTimeline) -> float:
     """Of the gradients' bytes, that travel."""
-    return compressed_share(setting.gradient_compression, timeline.element_bytes or USUAL_BYTES)
+    return compressed_share(setting.gradient_compression, timeline.element_bytes)
 
 
 def _within(value: float, half: float, n: int) -> Estimate:

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -37,14 +38,14 @@ from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
 from raybench.worker.strategies.ddp import bucket_bytes, gradient_bytes
-from raybench.worker.strategies.models import StrategyModels
+from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.stepper import AUTOCAST
 from raybench.workloads.batch_counts import samples_of, tokens_of
 from raybench.workloads.protocol import left_out_of
 
 # measures on every rank: the field of a StepsResult that has the part's name, or a dict of several
 Part = Callable[[], Any]
-PEAK_REPEATS = 7  # at least, of matrix products
+PEAK_REPEATS = 7  # at least, of matrix products and updates
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,8 @@ class StepsTrial:
                 plain_s, communicates = step_s.get("plain"), bool(variants.pass_collectives)
                 given = config, models, team, self._cache, plain_s, seconds
                 parts["parity"] = partial(loss_parity, *given, communicates=communicates)
+            if not is_dp and models.setting.optimizer_kernels != "fused":
+                parts["optimizer"] = self._updates
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
             parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
@@ -299,6 +302,24 @@ class StepsTrial:
 
         return {"matrix_peak_flops_per_s": self._team.agreed(measure)}
 
+    def _updates(self) -> dict[str, float]:
+        """The optimizer's update as it is and fused; nothing where it cannot be, or memory is short."""
+        models, team, of_study = self._models.measured, self._team, self._request.config.optimizer
+        stepper = models.measured_stepper(team)
+        assert stepper is not None
+
+        def seconds(kernels: str) -> float:
+            optimizer = make_optimizer(models.workload, of_study, stepper.module, kernels, stepper.group)
+            for each in filter(lambda each: each.requires_grad, stepper.module.parameters()):
+                each.grad = torch.zeros_like(each)
+            times = repeated(optimizer.step, self._device)
+            optimizer.zero_grad(set_to_none=True)
+            return median(times)
+
+        own = models.setting.optimizer_kernels
+        why, found = team.tried(lambda: {"fused_update_s": seconds("fused"), "update_s": seconds(own)})
+        return {} if why or not found else found
+
     def _profile(self, step_s: float, max_seconds: float) -> dict[str, Any]:
         self._files += traces(self._models.measured, self._team, step_s, max_seconds)
         return {}
@@ -318,14 +339,18 @@ def matrix_peak_flops_per_s(device: Device, precision: str) -> float:
     dtype = AUTOCAST.get(precision, torch.float32)
     left = torch.randn(side, side, device=device.torch_device).to(dtype)
     right = torch.randn(side, side, device=device.torch_device).to(dtype)
+    return 2 * side**3 / min(repeated(lambda: torch.matmul(left, right), device))
+
+
+def repeated(call: Callable[[], Any], device: Device) -> list[float]:
+    """Times of a call, in s, for as long as a block: the first ones only bring the clock up."""
     device.synchronize()
     marks = [perf_counter()]
-    # as long as a block: the first products only bring the clock up
     while len(marks) <= PEAK_REPEATS or marks[-1] - marks[0] < device.block_seconds:
-        torch.matmul(left, right)
+        call()
         device.synchronize()
         marks.append(perf_counter())
-    return 2 * side**3 / min(after - before for before, after in pairwise(marks))
+    return [after - before for before, after in pairwise(marks)]
 
 
 WARMUP_STEPS = 1  # of a probe, before a window of steps whose memory counts: it does not grow later

@@ -24,6 +24,7 @@ from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.errors import RequestError
 from raybench.machine.environment import capture
+from raybench.records.record import SCHEMA_VERSION
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
 from tests.support.answers import answer_of, at_most
@@ -127,11 +128,11 @@ HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn line": (lambda p: append(p, '{"schema_version": "2.0", "stu'), "was cut off while it was written"),
     "no line is one": (lambda p: (p / "trials.jsonl").write_text("a\nb\n"), "no whole record"),
     "another schema": (
-        lambda p: replace(p, '"schema_version":"2.0"', '"schema_version":"9.0"'),
+        lambda p: replace(p, f'"schema_version":"{SCHEMA_VERSION}"', '"schema_version":"9.0"'),
         'schema_version "9.0"',
     ),
     "an older schema": (
-        lambda p: replace(p, '"schema_version":"2.0"', '"schema_version":5'),
+        lambda p: replace(p, f'"schema_version":"{SCHEMA_VERSION}"', '"schema_version":5'),
         "this raybench reads",
     ),
     "no study": (lambda p: (p / "study.toml").unlink(), "it has no study.toml"),

@@ -8,7 +8,7 @@ from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.machine.environment import Environment
-from raybench.report.finding_texts import next_step
+from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured, study
@@ -46,6 +46,25 @@ def test_no_more_of_them_are_proposed_where_there_are_none(workers: int, cores: 
     finding = waiting(workers, cores)
     assert finding.change is finding.predicted is None
     assert finding.reason is Reason.LOADER
+
+
+@pytest.mark.parametrize(
+    ("fused_ms", "is_found"),
+    [(1.0, True), (8.0, False), (12.0, False)],  # of 10 ms: saved are 7%, 2% and less than none of the step
+)
+def test_an_optimizer_that_a_fused_one_would_beat_is_to_be_fused(fused_ms: float, is_found: bool) -> None:
+    record = measured(StepCosts(plain_s=0.120), QUIET)
+    assert record.steps is not None
+    told = {"update_s": 0.010, "fused_update_s": fused_ms * 1e-3}
+    record = record.model_copy(update={"result": record.steps.model_copy(update=told)})
+    every = {each.name: each for each in analyse(study(), [record]).diagnosis}
+    assert (FindingName.UNFUSED_OPTIMIZER in every) is is_found
+    if is_found:
+        finding = every[FindingName.UNFUSED_OPTIMIZER]
+        assert finding.change == {"optimizer_kernels": "fused"}
+        assert finding.explains is not None
+        assert finding.explains.value == pytest.approx(0.08 * 0.120 * 0.9, rel=0.05)
+        assert evidence(finding) == "the optimizer takes 9.60 ms, and a fused one 960 µs"
 
 
 @pytest.mark.parametrize(

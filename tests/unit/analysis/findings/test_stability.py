@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from raybench.analysis import analyse
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.records.record import TrialRecord
 from raybench.records.results import NUMANode, PCIeLink
@@ -11,7 +12,7 @@ from raybench.report.finding_texts import evidence
 from raybench.spec.study import MeasureSpec
 from tests.support.alone import findings
 from tests.support.planted import QUIET, Noise, StepCosts
-from tests.unit.studies import SHORT, measured, slowed
+from tests.unit.studies import SHORT, measured, slowed, study
 
 COSTS = StepCosts(plain_s=0.01, exposed_s=0.002)
 STEADY = Noise(block=0.004, step=0.0)
@@ -210,9 +211,29 @@ def test_a_gpu_that_grows_warmer_in_the_rounds_is_still_warming_up(warmer: float
     named = found(with_rounds(record, temperature_c=temperatures))
     assert (FindingName.STILL_WARMING in named) is is_found
     if is_found:
-        assert "rank 1 grew 8 degrees warmer" in evidence(named[FindingName.STILL_WARMING])
+        words = "rank 1 was still growing warmer at the end, from 50 to 58 degrees"
+        assert evidence(named[FindingName.STILL_WARMING]) == words
     unknown = with_rounds(record, temperature_c=[(None, None)])
     assert FindingName.STILL_WARMING not in found(unknown)
+
+
+@pytest.mark.parametrize(("later", "is_found"), [(70.0, True), (62.0, False)])
+def test_of_several_visits_the_last_two_say_whether_a_gpu_is_still_warming_up(
+    later: float, is_found: bool
+) -> None:
+    """It grows warmer in each, as it idles before: what counts is whether the second's end was warmer."""
+    first = measured(COSTS, STEADY, device="cuda")
+    last = first.model_copy(update={"trial_id": "later"})
+    visits = [
+        with_rounds(first, temperature_c=[(40.0, 40.0), (50.0, 60.0)], clock_mhz=[(1980.0, 1980.0)]),
+        with_rounds(last, temperature_c=[(40.0, 40.0), (50.0, later)], clock_mhz=[(1980.0, 1755.0)]),
+    ]
+    assert all(each.steps is not None and len(each.steps.rounds) % 2 == 0 for each in visits)
+    named = {each.name: each for each in analyse(study(), visits).diagnosis}
+    assert (FindingName.STILL_WARMING in named) is is_found
+    if is_found:
+        words = "rank 1 was still growing warmer at the end, from 60 to 70 degrees, at 1980 and 1755 MHz"
+        assert evidence(named[FindingName.STILL_WARMING]) == words
 
 
 def test_lines_at_which_a_step_waits_for_its_gpu_are_named_but_for_fp16s_own() -> None:
