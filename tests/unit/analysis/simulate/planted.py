@@ -54,6 +54,7 @@ def trial(
     sizes = [sum(BYTES[index] for index in each) for each in assign(BYTES, cap)]
     timeline = GradientTimeline(
         parameter_bytes=BYTES,
+        element_bytes=4,
         ready_s=tuple(timeline_factor * each for each in ready_s),
         before_s=timeline_factor * factor * BEFORE_S,
         backward_s=timeline_factor * (ready_s[-1] + TAIL_S),
@@ -89,6 +90,7 @@ def trial_in_bursts(cap: BucketCap = "default", **fields: Any) -> TrialRecord:
     assert record.steps is not None
     timeline = GradientTimeline(
         parameter_bytes=order,
+        element_bytes=4,
         ready_s=compute.ready_s,
         before_s=compute.before_s,
         backward_s=compute.ready_s[-1],
