@@ -40,7 +40,7 @@ calibration() { step calibration tests -m long tests/calibration; }
 slurm() { step slurm tests -m long tests/ray/test_slurm.py; }
 
 # Also what of them belongs to every change: .ci/run leaves it out until something that it is about has changed.
-cluster() { step cluster tests -m "not gpu" tests/cluster; }
+cluster() { RAYBENCH_CI=1 step cluster tests -m "not gpu" tests/cluster; }
 
 # Everything else that is marked so.
 long() {

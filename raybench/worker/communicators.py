@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as differentiable
 
-from raybench.errors import CODE_FAILS, InvalidTrialError
+from raybench.errors import CODE_FAILS, InvalidBatchError
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import AgreedFailure, RankFailure, describe, drop_frames
 
@@ -63,7 +63,7 @@ def _refuse_groups_alone() -> None:
 
     def new_group(*arguments: Any, **named: Any) -> Any:
         if dist.group.WORLD in _OF_ONE:
-            raise InvalidTrialError(
+            raise InvalidBatchError(  # on this rank alone, it may be
                 "the model makes a process group of its own, where it is made and first runs on one device "
                 "alone: let it ask torch.distributed for the default one in each pass"
             )

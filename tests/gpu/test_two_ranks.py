@@ -50,7 +50,8 @@ OVER_NCCL: dict[str, TrialRequest] = {
 PROFILED: dict[str, TrialRequest] = {  # CUPTI stays in a process that has had it
     "ddp profiled": steps(2, role="search", variants=SHORT, measure=MeasureSpec(min_rounds=3, profile=True)),
 }
-MAY_MISS = {"ddp unused": {"local"}}  # gradients that cannot be left out
+# gradients that cannot be left out; losses that differ by design
+MAY_MISS = {"ddp unused": {"local"}, "ddp synchronized": {"parity"}}
 Answers = list[dict[str, Outcome]]
 
 

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6537, 48),
+    "analysis": (6540, 48),
     "commands": (2489, 20),
     "driver": (799, 6),
     "launch": (1678, 15),
@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1388, 11),
     "report": (3848, 26),
     "spec": (1588, 13),
-    "worker": (5242, 40),
+    "worker": (5260, 40),
     "workloads": (1949, 21),
 }
 ALONE = 14  # modules below 120 lines with one importer

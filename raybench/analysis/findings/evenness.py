@@ -239,9 +239,13 @@ def still_warming(case: Case) -> Finding | None:
 
     Before is the setting's visit before the last: the load was the same. Of one visit it is its first round.
     """
-    ends = [each.steps.rounds[-1] for each in case.fit.visits(case.record) if each.steps]
-    *_, before, after = (case.steps.rounds[0], *ends)
-    told = zip(case.record.ranks, before.temperature_c, after.temperature_c, strict=False)
+    every = case.fit.visits(case.record)
+    last = every[-1]
+    assert last.steps is not None
+    # in another group a rank may have another GPU
+    earlier = [each.steps.rounds[-1] for each in every[:-1] if each.steps and each.group == last.group]
+    before, after = earlier[-1] if earlier else last.steps.rounds[0], last.steps.rounds[-1]
+    told = zip(last.ranks, before.temperature_c, after.temperature_c, strict=False)
     rank, then, now = max(
         ((rank, then, now) for rank, then, now in told if then is not None and now is not None),
         key=lambda each: each[2] - each[1],
@@ -251,7 +255,7 @@ def still_warming(case: Case) -> Finding | None:
         return None
     values = {"rank": rank, "before_c": then, "after_c": now}
     for name, round_ in (("before_mhz", before), ("after_mhz", after)):
-        clock = dict(zip(case.record.ranks, round_.clock_mhz, strict=False)).get(rank)
+        clock = dict(zip(last.ranks, round_.clock_mhz, strict=False)).get(rank)
         values |= {} if clock is None else {name: clock}
     named = node_of(case.record, rank)
     return case.found(FindingName.STILL_WARMING, Severity.NOTE, values, named=named)
@@ -391,7 +395,8 @@ def unfused_optimizer(case: Case) -> Finding | None:
     took, own_s, fused_s = case.phases().get("optimizer"), case.steps.update_s, case.steps.fused_update_s
     if took is None or own_s is None or fused_s is None:
         return None
-    saved = took.scaled(1 - fused_s / own_s)
+    # the phase has more in it than the update, as clipping
+    saved = took.scaled(min(1 - fused_s / own_s, (own_s - fused_s) / took.value))
     if not case.is_notable(saved):
         return None
     values = {

@@ -70,7 +70,7 @@ class BlockMeters:
 
 STEPS_AHEAD = 2  # given to the device, of those that nobody times: it must not idle, nor have many left to do
 # Energy counters move every 0.1 s, and what was used before it is in the share of busy time for up to 1 s.
-STRETCH_S, LEAD_S = 2.0, 0.2
+STRETCH_S, LEAD_S = 2.0, 1.0
 MAX_SHARE = 0.25  # of the trial's time
 
 
@@ -115,7 +115,7 @@ def _use(step: Callable[[], None], step_s: float, device: Device, seconds: float
 
     So both readings lag behind equal work.
     """
-    meter, given = device.utilization_meter(1), deque[Moment]()
+    meter, given = None, deque[Moment]()
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -123,9 +123,11 @@ def _use(step: Callable[[], None], step_s: float, device: Device, seconds: float
             given.append(device.moment())
             if len(given) > STEPS_AHEAD:
                 given.popleft().wait()
-            meter.after_step()
+            if meter is not None:
+                meter.after_step()
 
     run(STEPS_AHEAD + math.ceil(LEAD_S / step_s))
+    meter = device.utilization_meter(1)
     before, steps = device.energy_joules(), math.ceil(seconds / step_s)
     run(steps)
     after = device.energy_joules()

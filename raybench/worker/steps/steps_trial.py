@@ -25,7 +25,7 @@ from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
 from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult
-from raybench.worker.communicators import Team
+from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.group_cache import GroupCache
@@ -45,7 +45,8 @@ from raybench.workloads.protocol import left_out_of
 
 # measures on every rank: the field of a StepsResult that has the part's name, or a dict of several
 Part = Callable[[], Any]
-PEAK_REPEATS = 7  # at least, of matrix products and updates
+PEAK_REPEATS = 7  # at least, of matrix products
+UPDATES, AHEAD_S = 7, 0.05  # of an optimizer, and for how long its device waits for them
 
 
 @dataclass(frozen=True)
@@ -273,12 +274,12 @@ class StepsTrial:
             if is_dp:
                 parts["data_parallel"] = partial(data_parallel_seconds, models, team, slowest_s, seconds)
             parts["matrix_peak"] = self._matrix_peak
+            if not is_dp and models.setting.optimizer_kernels != "fused":
+                parts["optimizer"] = self._updates
             if models.wrapped is not None and team.size > 1 and not is_dp:
                 plain_s, communicates = step_s.get("plain"), bool(variants.pass_collectives)
                 given = config, models, team, self._cache, plain_s, seconds
                 parts["parity"] = partial(loss_parity, *given, communicates=communicates)
-            if not is_dp and models.setting.optimizer_kernels != "fused":
-                parts["optimizer"] = self._updates
         if request.measure.profile:  # the last: on a GPU the profiler stays, and slows what follows
             parts["profile"] = partial(self._profile, slowest_s, seconds)
         return parts
@@ -303,18 +304,36 @@ class StepsTrial:
         return {"matrix_peak_flops_per_s": self._team.agreed(measure)}
 
     def _updates(self) -> dict[str, float]:
-        """The optimizer's update as it is and fused; nothing where it cannot be, or memory is short."""
+        """The optimizer's update as it is and fused; nothing where it cannot be, or memory is short.
+
+        As many on every rank, as one that shards its state communicates; behind a pause, so that a
+        GPU has its work ahead, as in a step.
+        """
         models, team, of_study = self._models.measured, self._team, self._request.config.optimizer
-        stepper = models.measured_stepper(team)
-        assert stepper is not None
+        stepper, device = models.measured_stepper(team), self._device
+        if stepper is None or any(getattr(each, "sparse", False) for each in stepper.module.modules()):
+            return {}  # no fused update takes sparse gradients
+        models.renew_optimizers()  # what those have kept of their steps makes room
 
         def seconds(kernels: str) -> float:
             optimizer = make_optimizer(models.workload, of_study, stepper.module, kernels, stepper.group)
-            for each in filter(lambda each: each.requires_grad, stepper.module.parameters()):
-                each.grad = torch.zeros_like(each)
-            times = repeated(optimizer.step, self._device)
-            optimizer.zero_grad(set_to_none=True)
-            return median(times)
+            trained = [each for each in stepper.module.parameters() if each.requires_grad]
+            try:
+                for each in trained:
+                    each.grad = torch.zeros_like(each)
+                with default_group(stepper.group):
+                    optimizer.step()  # which makes its state
+                    device.tune_pause()
+                    device.pause(AHEAD_S)
+                    stopwatch = device.stopwatch()
+                    stopwatch.start()
+                    for _ in range(UPDATES):
+                        optimizer.step()
+                        stopwatch.lap()
+                return float(median(stopwatch.read()))
+            finally:
+                for each in trained:
+                    each.grad = None
 
         own = models.setting.optimizer_kernels
         why, found = team.tried(lambda: {"fused_update_s": seconds("fused"), "update_s": seconds(own)})
@@ -339,18 +358,14 @@ def matrix_peak_flops_per_s(device: Device, precision: str) -> float:
     dtype = AUTOCAST.get(precision, torch.float32)
     left = torch.randn(side, side, device=device.torch_device).to(dtype)
     right = torch.randn(side, side, device=device.torch_device).to(dtype)
-    return 2 * side**3 / min(repeated(lambda: torch.matmul(left, right), device))
-
-
-def repeated(call: Callable[[], Any], device: Device) -> list[float]:
-    """Times of a call, in s, for as long as a block: the first ones only bring the clock up."""
     device.synchronize()
     marks = [perf_counter()]
+    # as long as a block: the first products only bring the clock up
     while len(marks) <= PEAK_REPEATS or marks[-1] - marks[0] < device.block_seconds:
-        call()
+        torch.matmul(left, right)
         device.synchronize()
         marks.append(perf_counter())
-    return [after - before for before, after in pairwise(marks)]
+    return 2 * side**3 / min(after - before for before, after in pairwise(marks))
 
 
 WARMUP_STEPS = 1  # of a probe, before a window of steps whose memory counts: it does not grow later

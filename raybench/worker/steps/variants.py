@@ -369,7 +369,12 @@ class Variants:
             why = "the workload's hook does not run without DDP" if is_own else "no memory for what is sent"
             self.missing["replay"] = f"{why}: {failure}"
             return
-        self.add(VariantRun("replay", replay.step, replay.activate, replay.release))
+
+        def activate() -> None:
+            self._models.activate()  # of whom the setting of the process is
+            replay.activate()
+
+        self.add(VariantRun("replay", replay.step, activate, replay.release))
 
     def _add_anchor(self) -> None:
         """The other setting. What fails here is its own failure: the trial goes on without it."""

@@ -138,6 +138,12 @@ def test_an_error_that_is_kept_keeps_nothing_of_the_step_that_failed():
 
 def test_an_echo_only_says_that_another_rank_is_gone():
     assert is_echo("RuntimeError: [pair.cc:547] Connection closed by peer [::1]:44")
+    assert is_echo(
+        "DistBackendError: NCCL error: ncclRemoteError: A call failed possibly due to a network error"
+    )
+    assert is_echo("DistBackendError: NCCL error: remote process exited or there was a network error")
+    assert is_echo("DistBackendError: NCCL error: ncclSystemError: System call failed")
+    assert is_echo("DistNetworkError: Socket Timeout")
     assert not is_echo("ValueError: bad label")
 
 
