@@ -14,12 +14,20 @@ from typing import Any
 import pytest
 import torch
 
+from raybench.errors import InvalidTrialError
 from raybench.machine import gpus
 from raybench.records.results import NUMANode, PCIeLink
 from raybench.spec.knobs import Setting
+from raybench.worker.devices import open_device
 from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import MemoryPeak
 from tests.unit.worker.fake_cuda import GIB, FakeMemory
+
+
+def test_amds_gpus_are_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "7.1")
+    with pytest.raises(InvalidTrialError, match=r"AMD.*ROCm 7\.1"):
+        open_device(torch.device("cuda:0"))
 
 
 class FakeNVML:
