@@ -257,7 +257,7 @@ def still_warming(case: Case) -> Finding | None:
     for name, round_ in (("before_mhz", before), ("after_mhz", after)):
         clock = dict(zip(last.ranks, round_.clock_mhz, strict=False)).get(rank)
         values |= {} if clock is None else {name: clock}
-    named = node_of(case.record, rank)
+    named = node_of(last, rank)
     return case.found(FindingName.STILL_WARMING, Severity.NOTE, values, named=named)
 
 

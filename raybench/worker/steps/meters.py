@@ -115,21 +115,20 @@ def _use(step: Callable[[], None], step_s: float, device: Device, seconds: float
 
     So both readings lag behind equal work.
     """
-    meter, given = None, deque[Moment]()
+    given = deque[Moment]()
 
-    def run(count: int) -> None:
+    def run(count: int, after_step: Callable[[], None] = lambda: None) -> None:
         for _ in range(count):
             step()
             given.append(device.moment())
             if len(given) > STEPS_AHEAD:
                 given.popleft().wait()
-            if meter is not None:
-                meter.after_step()
+            after_step()
 
     run(STEPS_AHEAD + math.ceil(LEAD_S / step_s))
     meter = device.utilization_meter(1)
     before, steps = device.energy_joules(), math.ceil(seconds / step_s)
-    run(steps)
+    run(steps, meter.after_step)
     after = device.energy_joules()
     device.synchronize()
     joules = None if before is None or after is None else (after - before) / steps
