@@ -368,15 +368,24 @@ def _of_parts(divided: Waterfall | None) -> Values:
 # Peaks of one GPU in TFLOP/s by NVIDIA's data sheets: in fp32 without tensor cores, in tf32, in bf16 and
 # fp16; None: it has none. Dense: the sheets from A100 on print twice as much, "with sparsity".
 _DATASHEETS: Sequence[tuple[str, float, float | None, float]] = (
+    # images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf
     (r"Tesla V100-SXM2-\d+GB", 15.7, None, 125.0),
     (r"Tesla V100-PCIE-\d+GB", 14.0, None, 112.0),
+    # www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf
     (r"Tesla T4", 8.1, None, 65.0),
+    # www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a10/pdf/a10-datasheet.pdf
     (r"NVIDIA A10", 31.2, 62.5, 125.0),
+    # www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/
+    # nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf
     (r"(NVIDIA )?A100(-(SXM4|PCIE)-\d+GB| 80GB PCIe)", 19.5, 156.0, 312.0),
+    # resources.nvidia.com/en-us-gpu-resources/l4-tensor-datasheet
     (r"NVIDIA L4", 30.3, 60.0, 121.0),
+    # resources.nvidia.com/en-us-l40s/l40s-datasheet-28413
     (r"NVIDIA L40S", 91.6, 183.0, 362.0),
+    # resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet
     (r"NVIDIA H100 PCIe", 51.0, 378.0, 756.5),
     (r"NVIDIA H100 80GB HBM3", 67.0, 494.5, 989.0),
+    # nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446
     (r"NVIDIA H200", 67.0, 494.5, 989.0),
 )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from raybench.records.messages import Outcome
 from raybench.spec.knobs import Setting
 from tests.ranks.own_scripts import request
@@ -22,6 +24,7 @@ ASKED = {
         setting=Setting(batch_size=8, bucket_cap_mb="1e-05/5e-05"),  # 10 and 52 bytes
         script={"ddp_knobs": ["bucket_cap_mb"]},
     ),
+    "short epochs": request("planted.py", "--bs {batch_size} --epoch 20 --base-ms 5"),
     "without ddp": request("planted.py", "--by-hand --base-ms 5"),
     "sharded": request("sharded.py", ""),
     "unused": request("planted.py", "--unused --base-ms 5"),
@@ -46,6 +49,9 @@ def test_samples_are_what_the_loaders_gave(of_scripts: dict[str, Outcome]) -> No
     assert accumulated.samples_per_step == 2 * 3 * 8
     assert accumulated.epoch_samples == 100_000 * 8 * 3
     assert complete(of_scripts["samples"]).samples_per_step == 16.0
+    short = complete(of_scripts["short epochs"])  # steps of 8, 8 and 4 on each rank
+    assert short.samples_per_step == pytest.approx(2 * 20 / 3, rel=0.05)
+    assert short.global_batch_size == 16
 
 
 def test_the_study_s_knobs_replace_the_arguments_of_ddp(of_scripts: dict[str, Outcome]) -> None:

@@ -164,11 +164,11 @@ class ScriptTrial:
         warmed_up, num_warm_up = perf_counter(), self._num_steps
         rounds = self._measure(variants, step_s, on_progress)
         about = [report.about for report in rounds.last]
-        samples = self._samples(about)
+        samples, full = self._samples(about)
         if not self._team.leads:
             return Outcome("complete")
         result = StepsResult(
-            **self._of_ranks(about, samples),
+            **self._of_ranks(about, samples, full),
             rounds=tuple(rounds.rounds),
             stopped_by=rounds.stopped_by,
             warmup_steps=num_warm_up,
@@ -302,29 +302,29 @@ class ScriptTrial:
                 "torch.distributed.init_process_group, as under torchrun"
             )
 
-    def _samples(self, about: Sequence[About]) -> float:
-        """Of all ranks in a step: as typed, as counted, or as asked for."""
+    def _samples(self, about: Sequence[About]) -> tuple[float, int]:
+        """Of all ranks in the mean step and in a full one: as typed, as counted, or as asked for."""
         config, script, size = self._request.config, self._script, self._team.size
         if script.samples_per_step is not None:
-            return float(script.samples_per_step * size)
+            return float(script.samples_per_step * size), script.samples_per_step * size
         counted, batch = [each.samples_per_step for each in about], config.batch_size
         is_asked = "batch_size" in script.placeholders
         if not all(counted):
             if is_asked:
-                return float(config.global_batch_size)
+                return float(config.global_batch_size), config.global_batch_size
             raise InvalidTrialError(
                 "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
                 "--samples-per-step does, for one device"
             )
-        of_one = sum(counted) / size
+        full = sum(each.full_step for each in about)
+        of_one = full / size
         if is_asked and abs(of_one / (max(1, round(of_one / batch)) * batch) - 1) >= ALIKE:
             raise InvalidTrialError(
                 f"samples of a step: torch's DataLoaders gave {of_one:,g} for each device, which is not a "
                 f"multiple of {{batch_size}} in --args, {batch:,}: a script that divides its batch among the "
-                "devices takes {global_batch_size}, one whose epochs are short drop_last=True, and "
-                "--samples-per-step N counts those of one device"
+                "devices takes {global_batch_size}, and --samples-per-step N counts those of one device"
             )
-        return sum(counted)
+        return sum(counted), full
 
     # --- rounds
 
@@ -430,12 +430,12 @@ class ScriptTrial:
         is_more = self._collectives[-1] > median(self._collectives)
         return is_more or ("local" in done and _most_collectives(done["local"]) > 0)
 
-    def _of_ranks(self, about: Sequence[About], samples: float) -> dict[str, Any]:
+    def _of_ranks(self, about: Sequence[About], samples: float, full: int) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
         accumulation, first = self._request.config.setting.gradient_accumulation, about[0]
         return {
-            "batch_size": max(1, round(samples / self._team.size / accumulation)),
-            "global_batch_size": max(1, round(samples)),
+            "batch_size": max(1, round(full / self._team.size / accumulation)),
+            "global_batch_size": max(1, full),
             "samples_per_step": samples,
             "epoch_samples": first.epoch_samples,
             "num_parameters": first.num_parameters or None,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import median, mode
+from statistics import median, median_high, mode
 from time import perf_counter
 from typing import Any, Literal
 
@@ -91,7 +91,8 @@ class About:
     world_size: int | None  # of its process group; None: it has made none
     unswitched: str | None  # why its DDP cannot keep gradients where they are
     finds_unused: bool  # parameters, by an all-reduce of DDP's own in every step
-    samples_per_step: float  # that its DataLoaders gave; 0: none of torch's
+    samples_per_step: float  # that its DataLoaders gave, in the mean; 0: none of torch's
+    full_step: int  # samples of the usual step, which an epoch's last one may fall short of
     epoch_samples: int | None
     num_parameters: int
     overridden: Mapping[str, str]  # arguments of DDP that the study's knobs have replaced, as they were
@@ -412,18 +413,18 @@ class Stopwatch:
         )
 
     def _about(self) -> About:
-        samples = self._samples  # of all steps: the last batches of epochs are smaller
+        samples = self._samples
         modules = [each.ddp for each in self._switches if each.ddp is not None]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
-        drawn, of_first = median(each for each, _ in samples), samples[0][0]
-        is_drawn_once = not any(each for each, _ in samples[1:])  # and used in every step
+        samples_per_step, full_step = _of_a_step([drawn for drawn, _ in samples])
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
             unswitched=self._unswitched(modules),
             finds_unused=any(ddp.find_unused_parameters for ddp in modules),
-            samples_per_step=float(drawn or (of_first if is_drawn_once else 0)),
+            samples_per_step=samples_per_step,
+            full_step=full_step,
             epoch_samples=mode(data_set for _, data_set in samples) or None,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
@@ -447,6 +448,22 @@ def _num_collectives() -> int:
         return 0
     groups: list[Any] = list(dist.distributed_c10d._world.pg_map)
     return sum(int(group._get_sequence_number_for_group()) for group in groups)
+
+
+def _of_a_step(drawn: Sequence[int]) -> tuple[float, int]:
+    """Samples of the mean step and of a full one, by what was drawn in each.
+
+    The last batch of an epoch is smaller, and loaders read a step ahead. What is more than that was drawn for
+    something else, as for an evaluation.
+    """
+    if not any(drawn[1:]):  # once, and used in every step
+        return float(drawn[0]), drawn[0]
+    full, there, used = median_high(drawn), 0, 0
+    for each in drawn:
+        there = min(there + each, 2 * full)
+        used += min(there, full)
+        there -= min(there, full)
+    return used / len(drawn), full
 
 
 def _length(batch: Any) -> int:

@@ -1,6 +1,7 @@
 """A plain DDP script whose steps take what its arguments say."""
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ parser.add_argument("--send-ms", type=float, default=0.0)  # of each all-reduce
 parser.add_argument("--data-ms", type=float, default=0.0)
 parser.add_argument("--accumulation", type=int, default=1)
 parser.add_argument("--steps", type=int, default=100_000)
+parser.add_argument("--epoch", type=int, default=0)  # samples, and epochs without an end
 parser.add_argument("--bare", action="store_true")
 parser.add_argument("--by-hand", action="store_true")  # in the place of DDP
 parser.add_argument("--unused", action="store_true")
@@ -29,7 +31,7 @@ arguments = parser.parse_args()
 
 class Samples(Dataset):
     def __len__(self):
-        return arguments.steps * arguments.bs * arguments.accumulation
+        return arguments.epoch or arguments.steps * arguments.bs * arguments.accumulation
 
     def __getitem__(self, index):
         if index % arguments.bs == 0:
@@ -63,7 +65,8 @@ model = (
 if arguments.send_ms and not is_bare and dist.get_world_size() > 1:
     model.register_comm_hook(None, sending)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for number, batch in enumerate(DataLoader(Samples(), arguments.bs)):
+epochs = itertools.repeat(DataLoader(Samples(), arguments.bs), arguments.steps if arguments.epoch else 1)
+for number, batch in enumerate(itertools.chain.from_iterable(epochs)):
     model(batch).sum().backward()
     if arguments.by_hand:
         for parameter in model.parameters():

@@ -154,25 +154,36 @@ def test_what_an_evaluation_draws_is_of_no_step(drawn: Callable[..., int]) -> No
 
 
 @pytest.mark.parametrize(
-    ("drawn_in", "samples"),
-    [((8, 8, 8, 8), 8), ((8, 0, 0, 0), 8), ((0, 0, 0, 1000), 0), ((0, 0, 0, 0), 0)],
-    ids=["in every step", "once, and used in all", "by an evaluation", "nowhere"],
+    ("drawn_in", "samples", "full"),
+    [
+        ((8, 8, 8, 8), 8, 8),
+        ((8, 0, 0, 0), 8, 8),  # once, and used in all
+        ((8, 8, 1008, 8), 8, 8),  # an evaluation
+        ((0, 0, 0, 1000), 0, 0),
+        ((0, 0, 0, 0), 0, 0),
+        ((8, 8, 4, 8, 8, 4), 20 / 3, 8),  # epochs of 20
+        ((16, 4, 16, 4), 10, 16),
+        ((16, 8, 0, 16, 8, 0), 8, 8),  # read ahead
+        ((16, 8, 8, 4, 0, 16, 8, 8, 4, 0), 36 / 5, 8),
+    ],
 )
-def test_samples_of_a_step(drawn_in: tuple[int, ...], samples: int) -> None:
+def test_samples_of_a_step(drawn_in: tuple[int, ...], samples: float, full: int) -> None:
     watch, _ = stopwatch()
     one = sgd()
-    for each in (*drawn_in, 0):
+    for each in drawn_in:
         watch._drawn = each
         step(watch, one)
-    assert watch._about().samples_per_step == samples
+    about = watch._about()
+    assert (about.samples_per_step, about.full_step) == (pytest.approx(samples), full)
 
 
 # --- trials
 
 
 ABOUT = About(
-    world_size=2, unswitched=None, finds_unused=False, samples_per_step=8.0, epoch_samples=None,
-    num_parameters=1, overridden={}, gradient_bytes=4, bucket_bytes=(), torch_bytes=None, device_bytes=None,
+    world_size=2, unswitched=None, finds_unused=False, samples_per_step=8.0, full_step=8,
+    epoch_samples=None, num_parameters=1, overridden={}, gradient_bytes=4, bucket_bytes=(), torch_bytes=None,
+    device_bytes=None,
 )  # fmt: skip
 QUIET = 2.0  # collectives of a step: DDP's
 
@@ -328,10 +339,10 @@ def test_steps_that_the_loaders_have_read_ahead_are_discarded(trial: Callable[..
 def test_counted_samples_are_whole_micro_batches_of_the_typed_size(
     trial: Callable[..., ScriptTrial], counted: float, args: str, samples: float | str
 ) -> None:
-    about = [replace(ABOUT, samples_per_step=counted)] * 2
+    about = [replace(ABOUT, samples_per_step=counted, full_step=int(counted))] * 2
     if isinstance(samples, float):
-        assert trial(args=args)._samples(about) == samples
+        assert trial(args=args)._samples(about) == (samples, samples)
         return
     with pytest.raises(InvalidTrialError, match=re.escape(samples)):
         trial(args=args)._samples(about)
-    assert trial(args=args, samples_per_step=8)._samples(about) == 16.0
+    assert trial(args=args, samples_per_step=8)._samples(about) == (16.0, 16)
