@@ -23,8 +23,7 @@ def batch_too_small(case: Case) -> Finding | None:
     rate, larger = case.scaling.throughput_samples_per_s.value, case.larger_batches
     if larger and max(larger) <= rate:
         reason = Reason.LARGER_IS_NO_BETTER
-    values = {"fixed_s": part_s.value, "fixed_share": case.share(part_s)}
-    return case.part(FindingName.BATCH_TOO_SMALL, part_s, values, reason=reason)
+    return case.part(FindingName.BATCH_TOO_SMALL, part_s, "fixed", reason=reason)
 
 
 def fixed_by_batches(case: Case) -> Estimate | None:

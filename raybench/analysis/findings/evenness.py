@@ -164,11 +164,8 @@ def jitter(case: Case) -> Finding | None:
     if skew is None:
         return None
     rest = skew.plus(-slow.explains.value) if slow and slow.explains else skew
-    if not case.is_notable(rest):
-        return None
-    values = {"waited_s": rest.value, "waited_share": case.share(rest)}
     reason = Reason.BATCHES if _may_vary(case) else None
-    return case.part(FindingName.JITTER, rest, values, reason=reason)
+    return case.part(FindingName.JITTER, rest, "waited", reason=reason)
 
 
 def _may_vary(case: Case) -> bool:
@@ -397,11 +394,8 @@ def unfused_optimizer(case: Case) -> Finding | None:
         return None
     # the phase has more in it than the update, as clipping
     saved = took.scaled(min(1 - fused_s / own_s, (own_s - fused_s) / took.value))
-    if not case.is_notable(saved):
-        return None
-    values = {
-        "optimizer_s": took.value,
-        "fused_s": took.value - saved.value,
-        "saved_share": case.share(saved),
-    }
-    return case.part(FindingName.UNFUSED_OPTIMIZER, saved, values, fix={"optimizer_kernels": "fused"})
+    values, fix = (
+        {"optimizer_s": took.value, "fused_s": took.value - saved.value},
+        {"optimizer_kernels": "fused"},
+    )
+    return case.part(FindingName.UNFUSED_OPTIMIZER, saved, "saved", values, fix=fix)
