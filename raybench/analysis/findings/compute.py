@@ -9,7 +9,9 @@ from statistics import median
 from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.load import Load, load_of, loads_of
+from raybench.analysis.stats.rounds import blocks_of
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
+from raybench.records.requests import Variant
 from raybench.spec.workloads import ScriptSpec
 
 MOST_WORKERS = 16
@@ -143,9 +145,10 @@ def contention(case: Case) -> Finding | None:
 def _clocks_ratio(case: Case) -> float | None:
     """The clock of GPUs that are all at work over that of one alone; None where not known."""
     medians = []
-    for variant in ("concurrent", "plain"):
-        blocks = [each.block(variant) for visit in case.visits for each in visit.rounds]
-        clocks = [clock for block in blocks if block is not None for clock in block.clock_mhz if clock]
+    variants: tuple[Variant, ...] = ("concurrent", "plain")
+    for variant in variants:
+        blocks = (block for visit in case.visits for block in blocks_of(visit.rounds, variant))
+        clocks = [clock for block in blocks for clock in block.clock_mhz if clock]
         if not clocks:
             return None
         medians.append(median(clocks))
