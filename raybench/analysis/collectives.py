@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -35,8 +35,6 @@ from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text
 from raybench.spec.sweep import COLLECTIVES, Collective, Sweep
-
-LEAST_ROUNDS = 2  # of which there is an estimate: fewer have no interval
 
 
 @dataclass(frozen=True)
@@ -121,40 +119,34 @@ _Sized = tuple[SweptPlace, Collective, int]  # and the size in bytes
 
 
 def messages(records: Iterable[TrialRecord]) -> tuple[Message, ...]:
-    """Every message of which there are two rounds, by place, collective and size.
+    """Every message, by place, collective and size.
 
     The time of a round is that of its block's slowest
     rank; over the rounds the trimmed mean of its logarithm is taken.
     """
-    times = defaultdict[_Sized, list[float]](list)
+    times_s = defaultdict[_Sized, list[float]](list)
     for record in records:
-        if record.collectives is None:
-            continue
-        for block in (block for round_ in record.collectives.rounds for block in round_.blocks):
-            times[place_of(record), block.collective, block.message_bytes].append(block.slowest_s)
-    return _in_order(
-        Message(collective, place, size, geometric(series))
-        for (place, collective, size), series in times.items()
-        if len(series) >= LEAST_ROUNDS
-    )
+        config, found = record.request.config, record.collectives
+        if found is not None:
+            place = SweptPlace(config.world_size, record.nodes, config.placement, found.backend)
+            for block in (block for round_ in found.rounds for block in round_.blocks):
+                times_s[place, block.collective, block.message_bytes].append(block.slowest_s)
+    return _messages(times_s)
 
 
-def _in_order(found: Iterable[Message]) -> tuple[Message, ...]:
-    """By place as they come, then collective, then size."""
-    known = tuple(found)
-    places = list(dict.fromkeys(each.place for each in known))
+def _messages(times_s: Mapping[_Sized, Sequence[float]]) -> tuple[Message, ...]:
+    """By place as they come, then collective, then size; what was timed once has no interval."""
+    places = list(dict.fromkeys(place for place, _, _ in times_s))
+    found = list[Message]()
+    for (place, collective, size), series in times_s.items():
+        alone = Estimate(series[0], series[0], series[0], 1)
+        found.append(Message(collective, place, size, geometric(series) if len(series) > 1 else alone))
     return tuple(
         sorted(
-            known,
+            found,
             key=lambda one: (places.index(one.place), COLLECTIVES.index(one.collective), one.message_bytes),
         )
     )
-
-
-def place_of(record: TrialRecord) -> SweptPlace:
-    """Where a record's messages went; of one that failed the backend is not known."""
-    config, found = record.request.config, record.collectives
-    return SweptPlace(config.world_size, record.nodes, config.placement, found.backend if found else "")
 
 
 FEWEST_MESSAGES = 3  # two have a line through them, whatever they are
@@ -207,15 +199,11 @@ def link(records: Iterable[TrialRecord]) -> dict[LinkKey, Link]:
 
 def link_of_log(logged: Iterable[LoggedMessage]) -> dict[LinkKey, Link]:
     """The same of logs of nccl-tests, whose times are means without an interval."""
-    times = defaultdict[_Sized, list[float]](list)
+    times_s = defaultdict[_Sized, list[float]](list)
     for each in logged:
         place = SweptPlace(each.world_size, each.nodes, "pack", "nccl")
-        times[place, each.collective, each.message_bytes].append(each.time_s)
-    found = list[Message]()
-    for (place, collective, size), series in times.items():
-        alone = Estimate(series[0], series[0], series[0], 1)
-        found.append(Message(collective, place, size, geometric(series) if len(series) > 1 else alone))
-    return _by_key(links(_in_order(found)))
+        times_s[place, each.collective, each.message_bytes].append(each.time_s)
+    return _by_key(links(_messages(times_s)))
 
 
 def _by_key(lines: Iterable[Link]) -> dict[LinkKey, Link]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -33,13 +33,7 @@ def karp_flatt(speedup: float, world_size: float) -> float:
 
 def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
     """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
-    return _falling(speedup, lambda each: karp_flatt(each, world_size))
-
-
-def _falling(estimate: Estimate, of: Callable[[float], float]) -> Estimate:
-    """What a falling function makes of an estimate: its upper end becomes the lower one."""
-    value, low, high = map(of, (estimate.value, estimate.high, estimate.low))
-    return Estimate(value, low, high, estimate.n, estimate.starts, estimate.visits)
+    return speedup.map(lambda each: karp_flatt(each, world_size))
 
 
 @dataclass(frozen=True)
@@ -95,11 +89,11 @@ def by_law(
     sizes = [size for size in sizes if world_size < size <= most]
     if not sizes or not 1 < speedup.low <= speedup.value <= world_size:
         return None
-    at_most_ideal = replace(speedup, high=min(speedup.high, world_size))
+    at_most_ideal = replace(speedup, high=min(speedup.high, world_size), again=None)
     if is_strong:
         f, of_one = serial_fraction(at_most_ideal, world_size), amdahl_speedup
     else:
-        f = _falling(at_most_ideal, lambda each: (world_size - each) / (world_size - 1))
+        f = at_most_ideal.map(lambda each: (world_size - each) / (world_size - 1))
         of_one = gustafson_speedup
-    speedups = tuple((size, _falling(f, partial(of_one, world_size=size))) for size in sizes)
+    speedups = tuple((size, f.map(partial(of_one, world_size=size))) for size in sizes)
     return ByLaw("Amdahl" if is_strong else "Gustafson", world_size, f, speedups)

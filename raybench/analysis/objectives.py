@@ -77,24 +77,23 @@ def objective_value(
 
 
 def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
-    """The candidates that no other beats, given how sure each value is, in their order."""
+    """The candidates that no other beats, given how sure each value is, in their order.
+
+    One beats another where it is surely better in one respect, and surely worse in none. So what is better by
+    luck alone does not stand beside what is better for certain.
+    """
     signs = [-1 if objective in MAXIMIZED else 1 for objective in objectives]
     options = [
         tuple(value.scaled(sign) for sign, value in zip(signs, each.values, strict=True))
         for each in candidates
     ]
-    return [each for each, is_on in zip(candidates, on_front(options), strict=True) if is_on]
-
-
-def on_front(options: Sequence[tuple[Estimate, ...]]) -> list[bool]:
-    """Whether each option is on the front of what is smallest in all respects, given how sure each is.
-
-    It is unless another option beats it: surely better in one respect, and surely worse in none. So what is
-    smaller by luck alone does not stand beside what is smaller for certain.
-    """
 
     def beats(one: tuple[Estimate, ...], other: tuple[Estimate, ...]) -> bool:
         pairs = list(zip(one, other, strict=True))
         return any(a.high < b.low for a, b in pairs) and not any(b.high < a.low for a, b in pairs)
 
-    return [not any(beats(other, each) for other in options) for each in options]
+    return [
+        each
+        for each, mine in zip(candidates, options, strict=True)
+        if not any(beats(other, mine) for other in options)
+    ]

@@ -181,8 +181,9 @@ def published_rows(results: StudyResults, published: Sequence[Figure]) -> list[P
         if trained is not None and group is not None:
             rows.append(PublishedRow(tuple(figures), group.config, trained))
         elif record is not None:
-            value, is_total = _by_steps(results, record, figures[0], published)
+            value = _by_steps(results, record, figures[0], published)
             if value is not None:
+                is_total = figures[0].quantity in ("epoch_time", "total_time")
                 rows.append(PublishedRow(tuple(figures), record.config, value, is_total))
     return rows
 
@@ -241,20 +242,20 @@ def _as_trained(training: TrainingResults, group: TrainedGroup, figure: Figure) 
 
 def _by_steps(
     results: StudyResults, record: TrialRecord, figure: Figure, published: Sequence[Figure]
-) -> tuple[Estimate | None, bool]:
-    """The figure's quantity in a trial of steps, and whether it is the time of a training."""
+) -> Estimate | None:
+    """The figure's quantity in a trial of steps."""
     scaling, quantity = results.scaling(record), figure.quantity
     if quantity == "phase_share":  # of the step
         phases = phase_times(record, scaling.step_time_s, results.waterfalls[record.trial_id])
         time_s = next((time_s for name, time_s in phases.items() if name == figure.of), None)
-        return time_s.scaled(1 / scaling.step_time_s.value) if time_s else None, False
+        return time_s and time_s.scaled(1 / scaling.step_time_s.value)
     if quantity in ("epoch_time", "total_time"):
         training = results.study.training
         samples = results.epoch_samples or fact(published, "samples")
         epochs = training.epochs if training else fact(published, "epochs")
         number = 1 if quantity == "epoch_time" else epochs
         if not samples or not number:
-            return None, True
-        return steps_time(record, samples, scaling.mean_step_s).scaled(number), True
+            return None
+        return steps_time(record, samples, scaling.mean_step_s).scaled(number)
     value = OF_STEPS.get(quantity)
-    return value(results, record) if value else None, False
+    return value(results, record) if value else None

@@ -5,6 +5,7 @@ What every further analysis begins with.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -314,18 +315,16 @@ def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
     by_role = ([each for each in measured if each.request.role == role] for role in ("scaling", "search"))
     scaled = next(filter(None, by_role), [])
     groups: list[list[TrialRecord]] = []
-    alike: dict[Hashable, list[list[TrialRecord]]] = {}  # groups by what they ask, and by that on one device
+    alike = defaultdict[Hashable, list[list[TrialRecord]]](list)  # groups by what they ask on one device
     for record in sorted(scaled, key=lambda each: -each.config.world_size):
+        rivals = alike[record.config.key(1, Configuration.ANY_SIZE)]
         # A trial on one device belongs to every setting that is the same there.
-        key = tuple(record.config.key(size, Configuration.ANY_SIZE) for size in (None, 1))
-        rivals = alike.get(key[1] if record.config.world_size == 1 else key, ())
         joined = [group for group in rivals if _on_one_curve(group[0].config, record.config)]
         for group in joined:
             group.append(record)
         if not joined:
             groups.append([record])
-            for each in (key, key[1]):
-                alike.setdefault(each, []).append(groups[-1])
+            rivals.append(groups[-1])
     found = [tuple(sorted(group, key=lambda record: record.config.world_size)) for group in groups]
     return sorted(found, key=lambda curve: not choice.is_default(study, curve[-1].config))
 

@@ -39,16 +39,6 @@ class Status(StrEnum):
     NEGATIVE = "negative"
 
 
-_WORDS = {
-    (0, 0): Status.POOR,
-    (0, 1): Status.POOR_TO_GOOD,
-    (0, 2): Status.POOR_TO_EXCELLENT,
-    (1, 1): Status.GOOD,
-    (1, 2): Status.GOOD_TO_EXCELLENT,
-    (2, 2): Status.EXCELLENT,
-}
-
-
 def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | None:
     """The word for an efficiency, by its interval; None without one."""
     if speedup is None or efficiency is None:
@@ -56,9 +46,10 @@ def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | No
     if speedup.high < 1:
         return Status.NEGATIVE
     low, high = (
-        sum(end >= least for least in (GOOD, EXCELLENT)) for end in (efficiency.low, efficiency.high)
+        "excellent" if end >= EXCELLENT else "good" if end >= GOOD else "poor"
+        for end in (efficiency.low, efficiency.high)
     )
-    return _WORDS[low, high]
+    return Status(low if low == high else f"{low} to {high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +60,6 @@ class Baseline:
     strategy: str
     step_time_s: Estimate
     mean_step_s: Estimate
-    paired: bool  # in the same rounds, or from another record
     sample_ratio: float = 1.0  # of a device in a step, over those of one in its step
 
 
@@ -79,13 +69,27 @@ class Scaling:
 
     step_time_s: Estimate  # the typical step
     mean_step_s: Estimate  # over all rounds: of this totals are made
-    throughput_samples_per_s: Estimate
-    throughput_tokens_per_s: Estimate | None
-    baseline: Baseline | None
-    speedup: Estimate | None
-    mean_speedup: Estimate | None  # the same of mean steps
-    efficiency: Estimate | None
-    status: Status | None
+    samples: float  # of all devices in a step
+    tokens: float | None
+    baseline: Baseline | None = None
+    speedup: Estimate | None = None
+    mean_speedup: Estimate | None = None  # the same of mean steps
+    efficiency: Estimate | None = None
+
+    @property
+    def throughput_samples_per_s(self) -> Estimate:
+        """Of all devices."""
+        return inverse(self.step_time_s).scaled(self.samples)
+
+    @property
+    def throughput_tokens_per_s(self) -> Estimate | None:
+        """The same in tokens; None where they are not counted."""
+        return inverse(self.step_time_s).scaled(self.tokens) if self.tokens else None
+
+    @property
+    def status(self) -> Status | None:
+        """Its efficiency in one word."""
+        return status(self.speedup, self.efficiency)
 
     @property
     def is_baseline(self) -> bool:
@@ -120,7 +124,6 @@ class Measured:
         device = self.records[0].config.device if self.records else "cpu"
         found = visits(self.records, self.buckets)
         self.pool = Pool(found, known or TYPICAL[device], is_certain=is_certain)
-        self._readings = [frozenset(each.logs) for each in found]
         self._figures = dict[Hashable, tuple[Scaling, Waterfall | None]]()
 
     @cached_property
@@ -177,23 +180,36 @@ class Measured:
         had, it is the setting at the smallest world size m that was measured: then the speed-up is over m
         devices and efficiency = (throughput(n)/n) / (throughput(m)/m).
         """
-        steps, unit = record.steps, self.unit(record)
+        steps, config, found = record.steps, record.config, self.efficiency(record)
         assert steps is not None
-        rate = inverse(step_s := self.pool.time(unit))
-        tokens, size = steps.tokens_per_step, record.config.world_size
-        mean_s = self.pool.mean({unit: 1.0}).ratio()
-        baseline, speedup, mean_speedup, efficiency = self._baseline(record, step_s, mean_s)
-        return Scaling(
-            step_time_s=step_s,
-            mean_step_s=mean_s,
-            throughput_samples_per_s=rate.scaled(steps.samples_per_step),
-            throughput_tokens_per_s=rate.scaled(tokens) if tokens else None,
-            baseline=baseline,
-            speedup=speedup,
-            mean_speedup=mean_speedup,
-            efficiency=efficiency,
-            status=status(speedup, efficiency) if size > 1 or baseline else None,
+        step_s, mean_s = self._times(self.unit(record))
+        alone = Scaling(step_s, mean_s, steps.samples_per_step, steps.tokens_per_step)
+        if found is not None:
+            size, strategy = 1, "single"
+            if found.base is not None:
+                size, strategy = found.base.config.world_size, found.base.config.setting.strategy
+            devices = config.world_size / size
+            efficiency = self.pool.contrast(found.weights).ratio(found.factor)
+            return replace(
+                alone,
+                baseline=Baseline(size, strategy, *self._times(found.base_unit), found.factor),
+                speedup=efficiency.scaled(devices),
+                mean_speedup=self.pool.mean(found.weights).ratio(found.factor * devices),
+                efficiency=efficiency,
+            )
+        is_smallest = config.world_size == 1 or any(
+            each.config.world_size > config.world_size and each.config.same_question(config)
+            for each in self.records
         )
+        if not is_smallest:
+            return alone  # nothing to compare with: an efficiency of 1 would be a word
+        base = Baseline(config.world_size, config.setting.strategy, step_s, mean_s)
+        one = _exactly_one(step_s)
+        return replace(alone, baseline=base, speedup=one, mean_speedup=one, efficiency=one)
+
+    def _times(self, unit: Unit) -> tuple[Estimate, Estimate]:
+        """The typical step, and the mean over all rounds, in s."""
+        return self.pool.time(unit), self.pool.mean({unit: 1.0}).ratio()
 
     def waterfall(self, record: TrialRecord) -> Waterfall | None:
         """Where the step of one of the records' settings goes."""
@@ -231,36 +247,6 @@ class Measured:
         found = self.pool.simultaneous(asked) if asked else []
         return [each.ratio(factor, half) for (each, half), factor in zip(found, factors, strict=True)]
 
-    def _baseline(
-        self, record: TrialRecord, step_s: Estimate, mean_s: Estimate
-    ) -> tuple[Baseline | None, Estimate | None, Estimate | None, Estimate | None]:
-        """The baseline, and over it the speed-up, that of mean steps, and the efficiency."""
-        config = record.config
-        found = self.efficiency(record)
-        one = Estimate(1.0, 1.0, 1.0, step_s.n, step_s.starts, step_s.visits)
-        if found is None:
-            is_smallest = config.world_size == 1 or any(
-                each.config.world_size > config.world_size and each.config.same_question(config)
-                for each in self.records
-            )
-            if not is_smallest:
-                return None, None, None, None  # nothing to compare with: an efficiency of 1 would be a word
-            base = Baseline(config.world_size, config.setting.strategy, step_s, mean_s, paired=True)
-            return base, one, one, one
-        efficiency = self.pool.contrast(found.weights).ratio(found.factor)
-        pair = set(found.weights)
-        base = Baseline(
-            world_size=found.base.config.world_size if found.base else 1,
-            strategy=found.base.config.setting.strategy if found.base else "single",
-            step_time_s=self.pool.time(found.base_unit),
-            mean_step_s=self.pool.mean({found.base_unit: 1.0}).ratio(),
-            paired=any(pair <= each for each in self._readings),
-            sample_ratio=found.factor,
-        )
-        devices = config.world_size / base.world_size
-        means = self.pool.mean(found.weights).ratio(found.factor * devices)
-        return base, efficiency.scaled(devices), means, efficiency
-
     def _smallest(self, record: TrialRecord) -> TrialRecord | None:
         """A record of the same question on the fewest devices, fewer than this one's."""
         rivals = [
@@ -274,6 +260,10 @@ class Measured:
             key=lambda each: (each.config.world_size, each.config.placement != record.config.placement),
             default=None,
         )
+
+
+def _exactly_one(like: Estimate) -> Estimate:
+    return Estimate(1.0, 1.0, 1.0, like.n, like.starts, like.visits)
 
 
 def _difference(one: Mapping[Unit, float], other: Mapping[Unit, float]) -> dict[Unit, float]:
@@ -308,14 +298,8 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
         return found
     reference_s = Measured([default], is_certain=True).scaling(default).step_time_s.value
     factor = reference_s / fit.pool.time(anchor).value
-    tokens = found.throughput_tokens_per_s
-    return replace(
-        found,
-        step_time_s=found.step_time_s.scaled(factor),
-        mean_step_s=found.mean_step_s.scaled(factor),
-        throughput_samples_per_s=found.throughput_samples_per_s.scaled(1 / factor),
-        throughput_tokens_per_s=tokens and tokens.scaled(1 / factor),
-    )
+    step_s, mean_s = (each.scaled(factor) for each in (found.step_time_s, found.mean_step_s))
+    return replace(found, step_time_s=step_s, mean_step_s=mean_s)
 
 
 def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
@@ -323,20 +307,18 @@ def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
 
     None where the speed-up is over nothing, or over several devices.
     """
-    base, speedup, steps, config = found.baseline, found.speedup, record.steps, record.config
-    if steps is None or base is None or speedup is None or base.world_size > 1 or config.world_size == 1:
+    base, config = found.baseline, record.config
+    if base is None or found.speedup is None or base.world_size > 1 or config.world_size == 1:
         return None
-    share = 1 / (config.world_size * base.sample_ratio)
-    rate, tokens, step_s = inverse(base.step_time_s), steps.tokens_per_step, base.step_time_s
-    one = Estimate(1.0, 1.0, 1.0, rate.n, rate.starts, rate.visits)
+    share, tokens = 1 / (config.world_size * base.sample_ratio), found.tokens
+    one = _exactly_one(base.step_time_s)
     return Scaling(
-        step_time_s=step_s,
+        step_time_s=base.step_time_s,
         mean_step_s=base.mean_step_s,
-        throughput_samples_per_s=rate.scaled(share * steps.samples_per_step),
-        throughput_tokens_per_s=rate.scaled(share * tokens) if tokens else None,
+        samples=share * found.samples,
+        tokens=tokens and share * tokens,
         baseline=base,
         speedup=one,
         mean_speedup=one,
         efficiency=one,
-        status=Status.EXCELLENT,
     )

@@ -295,16 +295,13 @@ def analyse_training(base: Facts) -> TrainingResults | None:
         return None
     groups = _groups(base.study, runs)
     ones = [group for group in groups if group.world_size == 1]
-    pairs = [
-        (group, next((one for one in ones if one.config.same_question(group.config)), None))
-        for group in groups
-        if group.world_size > 1
-    ]
+    several = [group for group in groups if group.world_size > 1]
+    alone = ((group, [one for one in ones if one.config.same_question(group.config)]) for group in several)
     defaults = {(group.world_size, group.strategy): group for group in groups if not group.changes}
     changed = [(group, defaults.get((group.world_size, group.strategy))) for group in groups if group.changes]
     return TrainingResults(
         groups=tuple(groups),
-        comparisons=tuple(compare(group, one) for group, one in pairs if one),
+        comparisons=tuple(compare(group, one[0]) for group, one in alone if one),
         changed=tuple(compare(group, default) for group, default in changed if default),
     )
 

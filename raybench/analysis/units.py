@@ -8,7 +8,7 @@ import numpy as np
 
 from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import Array, Unit, Visit
-from raybench.analysis.stats.rounds import device_effects, mean_rank_s, slowest_rank_s, slowest_step_s
+from raybench.analysis.stats.rounds import device_effects, mean_rank_s, series, slowest_rank_s, slowest_step_s
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf, Configuration, Variant
 from raybench.records.results import Block
@@ -77,12 +77,18 @@ def visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]
 
 def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[Unit, Array]:
     config, request, found = record.config, record.request, dict[Unit, Array]()
-    size = config.world_size
+    size, steps = config.world_size, record.steps
+    assert steps is not None
 
     def add(unit: Unit, variant: Variant, value: Callable[[Block], float] = slowest_rank_s) -> None:
-        logs = _series(record, variant, value, devices if variant in ("plain", "base") else {})
-        if logs is not None:
-            found[unit] = logs
+        values = series(steps, variant, value)
+        if values is None:
+            return
+        found[unit] = np.log(values)
+        for place, each in enumerate(steps.rounds if variant in ("plain", "base") else ()):
+            block = each.block(variant)
+            if block is not None and len(block.ranks) == 1:
+                found[unit][place] -= devices.get((record.group, block.ranks[0]), 0.0)
 
     if size == 1:
         add(step_unit(config, buckets), "plain")
@@ -98,18 +104,3 @@ def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[
     if request.kind == "steps" and request.anchor is not None:
         add(step_unit(with_setting(config, request.anchor), buckets), "anchor")
     return found
-
-
-def _series(
-    record: TrialRecord, variant: Variant, value: Callable[[Block], float], devices: Devices
-) -> Array | None:
-    """Logarithms over rounds, NaN without a block; None without two of them."""
-    assert record.steps is not None
-    blocks = [each.block(variant) for each in record.steps.rounds]
-    logs = np.array([np.log(value(each)) if each else np.nan for each in blocks])
-    if int(np.isfinite(logs).sum()) < 2:
-        return None
-    for place, block in enumerate(blocks):
-        if block is not None and len(block.ranks) == 1:
-            logs[place] -= devices.get((record.group, block.ranks[0]), 0.0)
-    return logs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
+from raybench.analysis.largest_batch import MEMORY_SHARE
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.workloads import ScriptSpec
 
@@ -23,8 +24,7 @@ def batch_too_small(case: Case) -> Finding | None:
     rate, larger = case.scaling.throughput_samples_per_s.value, case.larger_batches
     if larger and max(larger) <= rate:
         reason = Reason.LARGER_IS_NO_BETTER
-    values = {"fixed_s": part_s.value, "fixed_share": case.share(part_s)}
-    return case.part(FindingName.BATCH_TOO_SMALL, part_s, values, reason=reason)
+    return case.part(FindingName.BATCH_TOO_SMALL, part_s, "fixed", reason=reason)
 
 
 def fixed_by_batches(case: Case) -> Estimate | None:
@@ -43,9 +43,6 @@ def fixed_by_batches(case: Case) -> Estimate | None:
     value = mine.value * (1 + weight) - theirs.value * weight
     half = ((mine.half_width * (1 + weight)) ** 2 + (theirs.half_width * weight) ** 2) ** 0.5
     return Estimate(value, value - half, value + half, min(mine.n, theirs.n))
-
-
-MEMORY_SHARE = 0.9  # of a device's memory, as for batch_size = "max"
 
 
 def twice_the_batch(case: Case) -> int | None:

@@ -120,19 +120,24 @@ class Case:
     def part(
         self,
         name: FindingName,
-        part_s: Estimate,
-        values: Mapping[str, float],
+        part_s: Estimate | None,
+        called: str,
+        values: Mapping[str, float] | None = None,
         fix: Mapping[str, KnobValue] | None = None,
         **more: Any,
-    ) -> Finding:
-        """A finding that explains a part of the step: a warning from a tenth of it on.
+    ) -> Finding | None:
+        """A finding that explains a part of the step, if it is notable: a warning from a tenth of it on.
 
-        ``fix``: a change that takes away this part, or some of it.
+        ``called``: the part among its values, as ``wrapper_s`` and ``wrapper_share``; ``values``: what else
+        shows it; ``fix``: a change that takes away this part, or some of it.
         """
+        if part_s is None or not self.is_notable(part_s):
+            return None
+        every = {f"{called}_s": part_s.value, f"{called}_share": self.share(part_s), **(values or {})}
         severity = Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
         if fix:
             more |= {"change": fix, "predicted": self.without(part_s)}
-        return self.found(name, severity, values, explains=part_s, **more)
+        return self.found(name, severity, every, explains=part_s, **more)
 
     @property
     def steps(self) -> StepsResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -23,16 +24,11 @@ MANY_BUCKETS = 2  # with more than these, larger buckets save latency
 def interference(case: Case) -> Finding | None:
     """Transfers slow down what computes at the same time: more is exposed than they take alone."""
     hidden = case.waterfall.hidden_communication_s if case.waterfall else None
-    if hidden is None:
+    # what passes send is exposed too, and not among the transfers alone
+    if hidden is None or case.steps.pass_collectives:
         return None
-    if case.steps.pass_collectives:  # which are exposed too, and not among the transfers alone
-        return None
-    beyond = hidden.scaled(-1)
-    if not case.is_notable(beyond):
-        return None
-    values = {"interference_s": beyond.value, "interference_share": case.share(beyond)}
     reason = Reason.CHANNELS if case.is_cuda else Reason.BUSY_CORES
-    return case.part(FindingName.INTERFERENCE, beyond, values, reason=reason)
+    return case.part(FindingName.INTERFERENCE, hidden.scaled(-1), "interference", reason=reason)
 
 
 def communication_bound(case: Case) -> Finding | None:
@@ -40,14 +36,10 @@ def communication_bound(case: Case) -> Finding | None:
     exposed, waterfall = case.parts.exposed_communication, case.waterfall
     if exposed is None or waterfall is None:
         return None
-    if not case.is_notable(exposed):
-        return None
     replay_s = waterfall.replay_s
     part_s = exposed if replay_s is None or case.finding(interference) is None else replay_s
     rate, latency_share = waterfall.bus_bandwidth_bytes_per_s, latency_share_of(case)
     values = {
-        "exposed_s": part_s.value,
-        "exposed_share": case.share(part_s),
         "replay_s": replay_s.value if replay_s else None,
         "bus_bandwidth_bytes_per_s": rate.value if rate else None,
         "latency_share": latency_share.value if latency_share else None,
@@ -63,7 +55,9 @@ def communication_bound(case: Case) -> Finding | None:
     passes = case.config.setting.gradient_accumulation  # each gathers twice, the last one scatters
     again = case.without(part_s.scaled(passes / (2 * passes + 1)))
     saved = again if limit.change == GATHERS_ONCE else None
-    return case.part(FindingName.COMMUNICATION_BOUND, part_s, known, predicted=saved, **vars(limit))
+    return case.part(
+        FindingName.COMMUNICATION_BOUND, part_s, "exposed", known, predicted=saved, **vars(limit)
+    )
 
 
 def _little_compute(case: Case) -> dict[str, float]:
@@ -164,32 +158,23 @@ def slow_way(case: Case) -> Limit | None:
 
 
 def latency_share_of(case: Case) -> Estimate | None:
-    """The latency's share of the transfers: by trials with other buckets."""
+    """The latency's share of the transfers, by trials that send the same bytes in other buckets.
+
+    Of one bucket it is (replay_1 - replay_2) / (buckets_1 - buckets_2).
+    """
     number = len(case.steps.bucket_bytes)
-    if not number or case.waterfall is None or case.waterfall.replay_s is None:
-        return None
-    return _by_bucket_sizes(case, number)
-
-
-def _by_bucket_sizes(case: Case, number: int) -> Estimate | None:
-    """latency = (replay_1 - replay_2) / (buckets_1 - buckets_2), of trials that send the same bytes."""
     mine, others = case.replays.get(number), [each for each in case.replays if each != number]
     if mine is None or not others:
         return None
     furthest = max(others, key=lambda each: abs(each - number))
     theirs, more = case.replays[furthest], number - furthest
-    half = (mine.half_width**2 + theirs.half_width**2) ** 0.5 / abs(more)
+    half = math.hypot(mine.half_width, theirs.half_width) / abs(more)
     value = (mine.value - theirs.value) / more
     if value + half <= 0:
         return None
+    each_s = Estimate(value, value - half, value + half, min(mine.n, theirs.n))
     # no transfer has less latency than none
-    each_s = Estimate(max(value, 0.0), max(value - half, 0.0), value + half, min(mine.n, theirs.n))
-    return _share(each_s, number, mine)
-
-
-def _share(each_s: Estimate, number: int, whole: Estimate) -> Estimate:
-    ends = [min(max(number * end / whole.value, 0.0), 1.0) for end in (each_s.value, each_s.low, each_s.high)]
-    return Estimate(ends[0], ends[1], ends[2], each_s.n)
+    return each_s.scaled(number / mine.value).map(lambda share: min(max(share, 0.0), 1.0))
 
 
 def unattributed_loss(case: Case) -> Finding | None:
@@ -197,13 +182,16 @@ def unattributed_loss(case: Case) -> Finding | None:
     lost, device = case.lost_s if case.waterfall is None else case.parts.undivided, slow_alone(case)
     if lost is not None and device is not None and device.explains is not None:
         lost = lost.plus(-device.explains.value)
-    if lost is None or not case.is_notable(lost):
+    if lost is None:
         return None
-    values = {"lost_s": lost.value, "lost_share": lost.value / case.step_s}
-    replay = case.replays.get(len(case.steps.bucket_bytes))
+    values, replay = dict[str, float](), case.replays.get(len(case.steps.bucket_bytes))
     if replay is not None:
-        least, most = communication_bounds(case, lost, replay)
-        values |= {"least_communication_s": least, "most_communication_s": most}
+        # at least the transfers less all compute of one device, which could hide them; at most all of them,
+        # unless compute and transfers slow each other down
+        compute = case.alone.get(case.samples)
+        least_s = max(replay.low - (compute.high if compute else case.step_s), 0.0)
+        values["least_communication_s"] = min(least_s, lost.low)
+        values["most_communication_s"] = min(replay.high, lost.high)
     strategy, why = case.config.setting.strategy, case.steps.missing.get("local")
     reason, named = None, dict[str, str]()
     if case.record.request.role == "search":
@@ -214,15 +202,4 @@ def unattributed_loss(case: Case) -> Finding | None:
         reason = Reason.NO_PARTS
         if why is not None and isinstance(case.config.workload, ScriptSpec) and case.steps.gradient_bytes:
             reason, named = Reason.NOT_LEFT_OUT, {"why": why}
-    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, values, reason=reason, named=named)
-
-
-def communication_bounds(case: Case, lost: Estimate, replay_s: Estimate) -> tuple[float, float]:
-    """Between what exposed communication lies, in s, where only the whole loss was measured.
-
-    At least the transfers less all compute of one device, which could hide them; at most all of them, unless
-    compute and transfers slow each other down. Neither more than what is lost.
-    """
-    compute = case.alone.get(case.samples)
-    hidden_s = compute.high if compute else case.step_s
-    return min(max(replay_s.low - hidden_s, 0.0), lost.low), min(replay_s.high, lost.high)
+    return case.part(FindingName.UNATTRIBUTED_LOSS, lost, "lost", values, reason=reason, named=named)

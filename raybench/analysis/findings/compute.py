@@ -9,7 +9,9 @@ from statistics import median
 from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.load import Load, load_of, loads_of
+from raybench.analysis.stats.rounds import blocks_of
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
+from raybench.records.requests import Variant
 from raybench.spec.workloads import ScriptSpec
 
 MOST_WORKERS = 16
@@ -29,36 +31,32 @@ def costly_wrapper(case: Case) -> Finding | None:
     1000 of 8 x 8     1.17 [1.06, 1.39]  1.06 [0.99, 1.17]  1.17 [1.09, 1.23]  1.10 [0.98, 1.13]
     """
     wrapper, setting = case.parts.wrapper, case.config.setting
-    if wrapper is None:
-        return None
     # without transfers a hook in Python is called for each bucket, which DDP's own all-reduce is not
-    if not case.is_notable(wrapper) or HOOK_S * len(case.steps.bucket_bytes) > wrapper.value / 2:
+    if wrapper is None or HOOK_S * len(case.steps.bucket_bytes) > wrapper.value / 2:
         return None
-    values = {"wrapper_s": wrapper.value, "wrapper_share": case.share(wrapper)}
-    if setting.strategy == "ddp" and not setting.gradient_as_bucket_view:
-        fix = {"gradient_as_bucket_view": True}
-        return case.part(FindingName.COSTLY_WRAPPER, wrapper, values, reason=Reason.VIEWS, fix=fix)
-    reason = Reason.COPIES if case.is_cuda and not setting.batched_grad_copy else None
+    reason, fix = None, None
     if setting.strategy == "fsdp":
         reason = Reason.SHARDS
-    return case.part(FindingName.COSTLY_WRAPPER, wrapper, values, reason=reason)
+    elif not setting.gradient_as_bucket_view:
+        reason, fix = Reason.VIEWS, {"gradient_as_bucket_view": True}
+    elif case.is_cuda and not setting.batched_grad_copy:
+        reason = Reason.COPIES
+    return case.part(FindingName.COSTLY_WRAPPER, wrapper, "wrapper", reason=reason, fix=fix)
 
 
 def data_bound(case: Case) -> Finding | None:
     """The step waits for its batch: more processes for the loader, while there are cores for them."""
-    waited = case.phases().get("data")
-    if waited is None or not case.is_notable(waited):
-        return None
     now, workload = case.config.setting.workers, case.config.workload
-    values = {"waited_s": waited.value, "waited_share": case.share(waited), "workers": float(now)}
     workers = min(max(2 * now, 2), MOST_WORKERS, _cores_of_a_rank(case))
-    if workload.input == "real" and workers > now:
-        fix = {"workers": workers}
-        return case.part(FindingName.DATA_BOUND, waited, values, reason=Reason.FEW_WORKERS, fix=fix)
-    reason = Reason.LOADER if workload.input == "real" else None
+    reason, fix = None, None
     if isinstance(workload, ScriptSpec):
         reason = Reason.SCRIPT
-    return case.part(FindingName.DATA_BOUND, waited, values, reason=reason)
+    elif workload.input == "real":
+        reason, fix = (Reason.FEW_WORKERS, {"workers": workers}) if workers > now else (Reason.LOADER, None)
+    values = {"workers": float(now)}
+    return case.part(
+        FindingName.DATA_BOUND, case.phases().get("data"), "waited", values, reason=reason, fix=fix
+    )
 
 
 def _cores_of_a_rank(case: Case) -> int:
@@ -117,19 +115,11 @@ def contention(case: Case) -> Finding | None:
     whole, others = case.parts.contention, _taken(case)
     if whole is None:
         return None
-    if not case.is_notable(whole):
-        return None
     steps = case.steps
     ranks = max((steps.hosts.count(host) for host in set(steps.hosts)), default=0)  # of the fullest host
     cores = min(steps.host_cores, default=0)  # 0: unknown
     threads = case.config.setting.num_threads or case.config.cpus_per_worker
-    values = {
-        "contention_s": whole.value,
-        "contention_share": case.share(whole),
-        "ranks": ranks,
-        "threads": threads,
-        "cores": cores,
-    }
+    values: dict[str, float] = {"ranks": ranks, "threads": threads, "cores": cores}
     if others is not None:
         load, lost_s = others
         of_it = 1.0 if lost_s.high >= whole.low else lost_s.value / whole.value
@@ -149,15 +139,16 @@ def contention(case: Case) -> Finding | None:
         reason = Reason.THREADS if change else Reason.WORKERS
     elif values.get("others_share") == 1.0:
         reason = Reason.OTHERS
-    return case.part(FindingName.CONTENTION, whole, values, reason=reason, change=change)
+    return case.part(FindingName.CONTENTION, whole, "contention", values, reason=reason, change=change)
 
 
 def _clocks_ratio(case: Case) -> float | None:
     """The clock of GPUs that are all at work over that of one alone; None where not known."""
     medians = []
-    for variant in ("concurrent", "plain"):
-        blocks = [each.block(variant) for visit in case.visits for each in visit.rounds]
-        clocks = [clock for block in blocks if block is not None for clock in block.clock_mhz if clock]
+    variants: tuple[Variant, ...] = ("concurrent", "plain")
+    for variant in variants:
+        blocks = (block for visit in case.visits for block in blocks_of(visit.rounds, variant))
+        clocks = [clock for block in blocks for clock in block.clock_mhz if clock]
         if not clocks:
             return None
         medians.append(median(clocks))

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from raybench.analysis.findings.batch import batch_too_small, fixed_by_batches, twice_the_batch
-from raybench.analysis.findings.case import Around, Case, Peers, Rule
-from raybench.analysis.findings.communication import communication_bound, interference, unattributed_loss
-from raybench.analysis.findings.compute import contention, costly_wrapper, data_bound, other_processes
-from raybench.analysis.findings.evenness import (
-    far_cores,
-    host_synchronization,
-    jitter,
-    little_memory,
-    losses_disagree,
-    narrow_pcie,
-    not_all_measured,
-    rare_slow_steps,
-    still_warming,
-    straggler,
-    throttling,
-    too_few_cores,
-    unfused_optimizer,
-)
+from raybench.analysis.findings import batch, communication, compute, evenness
+from raybench.analysis.findings.case import Around, Case, Peers
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
 from raybench.analysis.findings.of_study import failed
 from raybench.analysis.load import load_of
@@ -34,30 +16,30 @@ from raybench.spec.placement import Placement
 
 _Where = tuple[int, Placement]
 
-# on a trial, each by the name of its finding
-RULES: Mapping[FindingName, Rule] = {
-    FindingName.TOO_FEW_CORES: too_few_cores,
-    FindingName.OTHER_PROCESSES: other_processes,
-    FindingName.THROTTLING: throttling,
-    FindingName.NARROW_PCIE: narrow_pcie,
-    FindingName.FAR_CORES: far_cores,
-    FindingName.STILL_WARMING: still_warming,
-    FindingName.HOST_SYNCHRONIZATION: host_synchronization,
-    FindingName.LITTLE_MEMORY: little_memory,
-    FindingName.STRAGGLER: straggler,
-    FindingName.LOSSES_DISAGREE: losses_disagree,
-    FindingName.NOT_ALL_MEASURED: not_all_measured,
-    FindingName.COMMUNICATION_BOUND: communication_bound,
-    FindingName.INTERFERENCE: interference,
-    FindingName.CONTENTION: contention,
-    FindingName.COSTLY_WRAPPER: costly_wrapper,
-    FindingName.JITTER: jitter,
-    FindingName.DATA_BOUND: data_bound,
-    FindingName.UNFUSED_OPTIMIZER: unfused_optimizer,
-    FindingName.BATCH_TOO_SMALL: batch_too_small,
-    FindingName.UNATTRIBUTED_LOSS: unattributed_loss,
-    FindingName.RARE_SLOW_STEPS: rare_slow_steps,
-}
+# on a trial, each named as its finding
+RULES = (
+    evenness.too_few_cores,
+    compute.other_processes,
+    evenness.throttling,
+    evenness.narrow_pcie,
+    evenness.far_cores,
+    evenness.still_warming,
+    evenness.host_synchronization,
+    evenness.little_memory,
+    evenness.straggler,
+    evenness.losses_disagree,
+    evenness.not_all_measured,
+    communication.communication_bound,
+    communication.interference,
+    compute.contention,
+    compute.costly_wrapper,
+    evenness.jitter,
+    compute.data_bound,
+    evenness.unfused_optimizer,
+    batch.batch_too_small,
+    communication.unattributed_loss,
+    evenness.rare_slow_steps,
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +72,7 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
 
 def diagnose(case: Case) -> tuple[Finding, ...]:
     """The findings on a trial, what explains the most time first; no time is explained by two of them."""
-    return ranked(found for rule in RULES.values() if (found := case.finding(rule)) is not None)
+    return ranked(found for rule in RULES if (found := case.finding(rule)) is not None)
 
 
 def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
@@ -105,15 +87,14 @@ def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
         FindingName.DATA_BOUND: (Need.PHASES, not case.phases()),
         FindingName.BATCH_TOO_SMALL: (
             Need.BATCHES,
-            parts.small_batch is None and fixed_by_batches(case) is None,
+            parts.small_batch is None and batch.fixed_by_batches(case) is None,
         ),
         FindingName.THROTTLING: (Need.CLOCKS, case.is_cuda and not has_clocks),
         FindingName.OTHER_PROCESSES: (Need.LOAD, load_of(case.record) is None),
     }
+    found = {each.name for each in diagnose(case)}
     return tuple(
-        (name, need)
-        for name, (need, is_missing) in missing.items()
-        if is_missing and case.finding(RULES[name]) is None
+        (name, need) for name, (need, is_missing) in missing.items() if is_missing and name not in found
     )
 
 
@@ -141,5 +122,5 @@ def _larger_batch(case: Case, finding: Finding) -> Finding:
     is_little = finding.severity is Severity.NOTE
     if finding.change is not None or finding.name not in PER_STEP or finding.reason in SLOW_WAYS or is_little:
         return finding
-    batch = twice_the_batch(case) if case.scaling.efficiency is not None else None
-    return finding if batch is None else replace(finding, change={"batch_size": batch})
+    larger = batch.twice_the_batch(case) if case.scaling.efficiency is not None else None
+    return finding if larger is None else replace(finding, change={"batch_size": larger})

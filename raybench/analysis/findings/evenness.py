@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import get_args
 
 import numpy as np
-from scipy.special import stdtrit
 
 from raybench.analysis.findings.case import LEAST_SHARE, MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
-from raybench.analysis.stats.statistics import Estimate, of_log, simultaneous, trimmed_mean
+from raybench.analysis.stats.rounds import blocks_of
+from raybench.analysis.stats.statistics import Estimate, of_log, simultaneous, t_quantile, trimmed_mean
 from raybench.records.record import TrialRecord
 from raybench.records.results import Beside, StepsResult
 from raybench.spec.workloads import OwnCodeSpec, TextSpec
@@ -93,8 +92,7 @@ def slowest_rank(visits: Sequence[StepsResult]) -> tuple[int, Estimate, Estimate
     each as one of all ranks: the slowest of several equal ones is slow by chance. None where ranks cannot be
     compared.
     """
-    rounds = chain.from_iterable(visit.rounds for visit in visits)
-    blocks = [block for each in rounds if (block := each.block("local")) is not None]
+    blocks = [block for visit in visits for block in blocks_of(visit.rounds, "local")]
     blocks = [block for block in blocks if block.ranks == blocks[0].ranks]
     if len(blocks) < 2 or len(blocks[0].ranks) < 2:
         return None
@@ -131,7 +129,7 @@ def _spread(visits: Sequence[StepsResult]) -> Spread | None:
     """
     devices, logs = list[int](), list[float]()
     for visit in visits:
-        there = [block for each in visit.rounds if (block := each.block("plain")) is not None]
+        there = blocks_of(visit.rounds, "plain")
         own = np.log([block.step_time_s[0] for block in there])
         devices += [block.ranks[0] for block in there]
         logs += (own - own.mean()).tolist() if there else []
@@ -145,7 +143,7 @@ def _spread(visits: Sequence[StepsResult]) -> Spread | None:
     slow, fast = int(means.argmax()), int(means.argmin())
     error = math.sqrt(within / degrees * (1 / counts[slow] + 1 / counts[fast]))
     num_pairs = len(names) * (len(names) - 1) / 2
-    half = float(stdtrit(degrees, 1 - PAIRS_SIGNIFICANCE / 2 / num_pairs)) * error
+    half = t_quantile(degrees, 1 - PAIRS_SIGNIFICANCE / num_pairs) * error
     by = of_log(float(means[slow] - means[fast]), half, len(devices)).plus(-1)
     return Spread(int(names[slow]), int(names[fast]), by)
 
@@ -164,11 +162,8 @@ def jitter(case: Case) -> Finding | None:
     if skew is None:
         return None
     rest = skew.plus(-slow.explains.value) if slow and slow.explains else skew
-    if not case.is_notable(rest):
-        return None
-    values = {"waited_s": rest.value, "waited_share": case.share(rest)}
     reason = Reason.BATCHES if _may_vary(case) else None
-    return case.part(FindingName.JITTER, rest, values, reason=reason)
+    return case.part(FindingName.JITTER, rest, "waited", reason=reason)
 
 
 def _may_vary(case: Case) -> bool:
@@ -397,11 +392,8 @@ def unfused_optimizer(case: Case) -> Finding | None:
         return None
     # the phase has more in it than the update, as clipping
     saved = took.scaled(min(1 - fused_s / own_s, (own_s - fused_s) / took.value))
-    if not case.is_notable(saved):
-        return None
-    values = {
-        "optimizer_s": took.value,
-        "fused_s": took.value - saved.value,
-        "saved_share": case.share(saved),
-    }
-    return case.part(FindingName.UNFUSED_OPTIMIZER, saved, values, fix={"optimizer_kernels": "fused"})
+    values, fix = (
+        {"optimizer_s": took.value, "fused_s": took.value - saved.value},
+        {"optimizer_kernels": "fused"},
+    )
+    return case.part(FindingName.UNFUSED_OPTIMIZER, saved, "saved", values, fix=fix)

@@ -8,7 +8,7 @@ no suggestions: no curve and no choice knows of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from raybench.analysis.findings.finding import Finding, Severity
@@ -94,23 +94,14 @@ def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
     headline = base.headline
     if headline is None:
         return []
-    found: dict[tuple[Setting, tuple[tuple[str, str], ...], str], Proposal] = {}
+    found = dict[object, Proposal]()
     for finding in first:
-        if finding.trial_id != headline.trial_id:
-            continue
-        proposal = _proposal(finding, headline.config)
-        if proposal is None:
-            continue
-        key = (
-            proposal.setting,
-            tuple(sorted(proposal.environment.items())),
-            proposal.obstacle if proposal.change else finding.name,
-        )
-        known = found.get(key)
-        findings = (*known.findings, finding) if known else (finding,)
-        found[key] = Proposal(
-            findings, proposal.change, proposal.setting, proposal.environment, proposal.obstacle
-        )
+        proposal = _proposal(finding, headline.config) if finding.trial_id == headline.trial_id else None
+        if proposal is not None:
+            what = proposal.obstacle if proposal.change else finding.name
+            key = proposal.setting, tuple(sorted(proposal.environment.items())), what
+            known = found.setdefault(key, replace(proposal, findings=()))
+            found[key] = replace(proposal, findings=(*known.findings, finding))
     every = list(found.values())
     listed = _bucket_list(base, headline.config)
     if listed is not None and all(each.setting != listed.point.setting for each in every):

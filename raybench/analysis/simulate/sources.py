@@ -139,7 +139,7 @@ def _one_device(results: Facts, trials: Sequence[TrialRecord], mode: ScalingMode
     found = list[Measurement]()
     for record in sorted(trials, key=lambda each: -each.config.world_size):
         batch, one = record.config.setting.batch_size, one_device(record, results.scaling(record))
-        if batch in known or one is None or one.baseline is None or not one.baseline.paired:
+        if batch in known or one is None:
             continue
         known.add(batch)
         found.append(

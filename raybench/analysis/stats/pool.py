@@ -20,8 +20,8 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import astuple, dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +103,7 @@ class Contrast:
         return found.scaled(scale)
 
 
-@dataclass(frozen=True)
-class _Level:
+class _Level(NamedTuple):
     """One unit in one visit."""
 
     log: float
@@ -144,13 +143,12 @@ class Pool:
         """What the visits say of the spreads: the geometric mean over the nodes."""
         if not self._nodes:
             return self.known
+        logs = np.log([astuple(each.spreads) for each in self._nodes])
+        return Spreads(*np.exp(self._probabilities @ logs).tolist())
 
-        def mean(name: str) -> float:
-            return math.exp(
-                sum(each.probability * math.log(getattr(each.spreads, name)) for each in self._nodes)
-            )
-
-        return Spreads(*(mean(each.name) for each in fields(Spreads)))
+    @property
+    def _probabilities(self) -> Array:
+        return np.array([each.probability for each in self._nodes])
 
     # --- what is asked
 
@@ -206,7 +204,7 @@ class Pool:
                 weights[place[unit], column] += weight
         matrix, unvisited = self._matrix([{unit: 1.0} for unit in units])
         random = np.random.default_rng(SEED)
-        counts = random.multinomial(NUM_DRAWS, [node.probability for node in self._nodes])
+        counts = random.multinomial(NUM_DRAWS, self._probabilities)
         found = []
         for node, count in zip(self._nodes, counts, strict=True):
             if not count:
@@ -245,10 +243,8 @@ class Pool:
         ]
         self._trial = np.array([trial for trial, _, _ in rows], dtype=np.int64)
         self._unit = np.array([unit for _, unit, _ in rows], dtype=np.int64)
-        self._y = np.array([level.log for _, _, level in rows])
-        degrees = np.array([level.degrees for _, _, level in rows])
-        own = np.array([level.variance for _, _, level in rows])
-        rounds = np.array([level.rounds for _, _, level in rows], dtype=np.float64)
+        table = np.array([level for _, _, level in rows], dtype=np.float64)
+        self._y, own, degrees, rounds = table.reshape(-1, len(_Level._fields)).T
         typical = np.median(own) if len(own) else 0.0
         drawn = (POOLED_DEGREES * typical + degrees * own) / (POOLED_DEGREES + degrees)
         noise = np.maximum(own, drawn)  # a replay may be ten times as noisy, and stays so
@@ -304,30 +300,19 @@ class Pool:
         return excesses
 
     def _fit(self) -> list[_Node]:
-        known = self.known
         factors = self._grid if len(self._groups) > 1 else (0.0,)
-        found = []
+        found = list[tuple[float, Spreads, Any, Array]]()
         for trial, unit, start in itertools.product(self._grid, self._grid, factors):
-            scale = math.exp(PRIOR_LOG_SD * start)
-            spreads = Spreads(
-                known.trial * math.exp(PRIOR_LOG_SD * trial),
-                known.unit * math.exp(PRIOR_LOG_SD * unit),
-                known.start * scale,
-                known.start_unit * scale,
-            )
-            log_prior = -(trial**2 + unit**2 + start**2) / 2
+            known = zip(astuple(self.known), (trial, unit, start, start), strict=True)
+            spreads = Spreads(*(each * math.exp(PRIOR_LOG_SD * factor) for each, factor in known))
             log, solve, solution = self._solved(spreads)
+            log_prior = -(trial**2 + unit**2 + start**2) / 2
             found.append((log + log_prior, spreads, solve, solution))
-        most = max(each[0] for each in found)
-        weights = [math.exp(each[0] - most) for each in found]
-        total = sum(weights)
-        kept = [
-            _Node(weight / total, *each[1:])
-            for weight, each in zip(weights, found, strict=True)
-            if weight / total > NEGLIGIBLE
-        ]
-        total = sum(each.probability for each in kept)
-        return [_Node(each.probability / total, each.spreads, each.solve, each.solution) for each in kept]
+        logs = np.array([each[0] for each in found])
+        weights = np.exp(logs - logs.max())
+        weights[weights <= NEGLIGIBLE * weights.sum()] = 0.0
+        shares = (weights / weights.sum()).tolist()
+        return [_Node(share, *each[1:]) for share, each in zip(shares, found, strict=True) if share]
 
     def _solved(self, spreads: Spreads) -> tuple[float, Any, Array]:
         """The restricted log-likelihood, a solver of the mixed-model equations, and their solution."""
@@ -391,7 +376,7 @@ class Pool:
                 for node in self._nodes
             ]
         )
-        p = np.array([node.probability for node in self._nodes])[:, None]
+        p = self._probabilities[:, None]
         mean = (p * means).sum(axis=0)
         apart = means - mean
         variance = (p * (variances + apart**2)).sum(axis=0)

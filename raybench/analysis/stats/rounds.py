@@ -58,7 +58,7 @@ def device_effects(trials: Iterable[tuple[int, Sequence[Round]]]) -> dict[tuple[
     apart = defaultdict[int, list[Series]](list)
     most = dict[int, tuple[int, ...]]()
     for group, rounds in listed:
-        for block in _blocks(rounds, "concurrent"):
+        for block in blocks_of(rounds, "concurrent"):
             if len(block.ranks) > len(most.get(group, ())):
                 most[group] = block.ranks
                 apart[group].clear()
@@ -73,7 +73,7 @@ def device_effects(trials: Iterable[tuple[int, Sequence[Round]]]) -> dict[tuple[
     products = squares = rest = 0.0
     degrees = -1
     for group, rounds in listed:
-        blocks = [each for each in _blocks(rounds, "plain") if (group, each.ranks[0]) in effects]
+        blocks = [each for each in blocks_of(rounds, "plain") if (group, each.ranks[0]) in effects]
         if len(blocks) > 1:
             logs = np.log([each.step_time_s[0] for each in blocks])
             slow = np.array([effects[group, each.ranks[0]] for each in blocks])
@@ -87,5 +87,6 @@ def device_effects(trials: Iterable[tuple[int, Sequence[Round]]]) -> dict[tuple[
     return {key: slope * effect for key, effect in effects.items()}
 
 
-def _blocks(rounds: Sequence[Round], variant: Variant) -> list[Block]:
+def blocks_of(rounds: Sequence[Round], variant: Variant) -> list[Block]:
+    """Those of ``variant``, of the rounds that have one."""
     return [block for each in rounds if (block := each.block(variant)) is not None]

@@ -13,7 +13,7 @@ Imported by the worker's stopping rule too, so: numpy and scipy only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -63,23 +63,23 @@ class Estimate:
         low, high = self.again or (self.low, self.high)
         return math.log(high / low) / 2
 
+    def map(self, of: Callable[[float], float]) -> Estimate:
+        """What a monotone function makes of the value and of the ends of its intervals."""
+        low, high = _ordered(of(self.low), of(self.high))
+        again = self.again and _ordered(of(self.again[0]), of(self.again[1]))
+        return replace(self, value=of(self.value), low=low, high=high, again=again)
+
     def scaled(self, factor: float) -> Estimate:
         """The estimate in another unit."""
-        low, high = sorted((self.low * factor, self.high * factor))
-        again = self.again and _ordered(*(end * factor for end in self.again))
-        return replace(self, value=self.value * factor, low=low, high=high, again=again)
+        return self.map(lambda each: each * factor)
 
     def plus(self, amount: float) -> Estimate:
         """The estimate with a number added that is known."""
-        again = self.again and (self.again[0] + amount, self.again[1] + amount)
-        value, low, high = self.value + amount, self.low + amount, self.high + amount
-        return replace(self, value=value, low=low, high=high, again=again)
+        return self.map(lambda each: each + amount)
 
     def logarithm(self) -> Estimate:
         """The estimate of the logarithm; the whole interval must be above 0."""
-        value, low, high = map(math.log, (self.value, self.low, self.high))
-        again = self.again and (math.log(self.again[0]), math.log(self.again[1]))
-        return replace(self, value=value, low=low, high=high, again=again)
+        return self.map(math.log)
 
     def excludes(self, value: float) -> bool:
         """Whether the interval lies on one side of ``value``."""
@@ -155,10 +155,7 @@ def geometric(ratios: ArrayLike) -> Estimate:
 
 def inverse(estimate: Estimate) -> Estimate:
     """One over a positive estimate."""
-    again = estimate.again and (1 / estimate.again[1], 1 / estimate.again[0])
-    return replace(
-        estimate, value=1 / estimate.value, low=1 / estimate.high, high=1 / estimate.low, again=again
-    )
+    return estimate.map(lambda each: 1 / each)
 
 
 def sum_of(one: Estimate, other: Estimate) -> Estimate:
@@ -168,16 +165,15 @@ def sum_of(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(value, value - half, value + half, min(one.n, other.n), min(one.starts, other.starts))
 
 
-def product(one: Estimate, other: Estimate) -> Estimate:
-    """The product of two positive independent estimates: half-widths of logarithms add in squares."""
-    half = math.hypot(one.log_half_width, other.log_half_width)
-    log = math.log(one.value * other.value)
-    return of_log(log, half, min(one.n, other.n), min(one.starts, other.starts))
-
-
 def unpaired_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
-    """The ratio of two positive estimates from different rounds."""
-    return product(numerator, inverse(denominator))
+    """The ratio of two positive estimates from different rounds: half-widths of logarithms add in squares."""
+    return _ratio(numerator, denominator, math.hypot(numerator.log_half_width, denominator.log_half_width))
+
+
+def _ratio(numerator: Estimate, denominator: Estimate, half: float) -> Estimate:
+    n, starts = min(numerator.n, denominator.n), min(numerator.starts, denominator.starts)
+    found = of_log(math.log(numerator.value / denominator.value), half, n, starts)
+    return replace(found, visits=min(numerator.visits, denominator.visits))
 
 
 def of_log(log: float, half_width: float, n: int, starts: int = 1) -> Estimate:
@@ -196,10 +192,8 @@ def ratio_of_runs(numerator: Estimate, denominator: Estimate) -> Estimate:
     What another run of one of them would give differs from its figure by the noise of both: a half-width is
     that over the root of 2.
     """
-    log = math.log(numerator.value / denominator.value)
-    half = math.hypot(*(each.again_log_half_width for each in (numerator, denominator))) / math.sqrt(2)
-    n, starts = min(numerator.n, denominator.n), min(numerator.starts, denominator.starts)
-    return replace(of_log(log, half, n, starts), visits=min(numerator.visits, denominator.visits))
+    both = math.hypot(numerator.again_log_half_width, denominator.again_log_half_width)
+    return _ratio(numerator, denominator, both / math.sqrt(2))
 
 
 def simultaneous(estimate: Estimate, among: int) -> Estimate:

@@ -48,3 +48,21 @@ def test_what_is_faster_by_luck_alone_does_not_stand_beside_what_takes_less_memo
     surely = Candidate(record, (near(120, 5), near(6)))
     assert pareto_front([lucky, small], ("throughput", "peak_memory")) == [small]
     assert pareto_front([surely, small], ("throughput", "peak_memory")) == [surely, small]
+
+
+def test_a_front_of_estimates() -> None:
+    record = measured(StepCosts(plain_s=0.01), QUIET)
+
+    def on_front(*options: tuple[Estimate, Estimate]) -> list[bool]:
+        candidates = [Candidate(record, each) for each in options]
+        front = pareto_front(candidates, ("cost_per_sample", "peak_memory"))
+        return [each in front for each in candidates]
+
+    sure = near(1, 0.1), near(4, 0.1)
+    assert on_front(sure, (near(2, 0.1), near(5, 0.1))) == [True, False]
+    assert on_front(sure, (near(2, 1.0), near(5, 0.1))) == [True, False]  # no faster, and surely dearer
+    assert on_front(sure, (near(1.1, 0.2), near(4.1, 0.2))) == [True, True]  # noise can turn both around
+    assert on_front(sure, (near(0.9, 0.3), near(5, 0.1))) == [
+        True,
+        False,
+    ]  # faster by luck, and surely dearer

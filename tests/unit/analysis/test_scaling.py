@@ -21,7 +21,7 @@ def test_weak_scaling_without_noise_is_exact() -> None:
     assert found.speedup is not None
     assert found.speedup.value == pytest.approx(1.6)
     assert found.baseline is not None
-    assert (found.baseline.world_size, found.baseline.strategy, found.baseline.paired) == (1, "single", True)
+    assert (found.baseline.world_size, found.baseline.strategy) == (1, "single")
     assert found.baseline.step_time_s.value == pytest.approx(0.010)
     assert found.status is Status.GOOD
 
@@ -79,7 +79,7 @@ def test_without_plain_the_smallest_world_size_is_the_base() -> None:
     records, _ = run_all(FakeRunner(costs, Noise(block=0.01)), asked)
     found = scaling(records[2], records)
     assert found.baseline is not None
-    assert (found.baseline.world_size, found.baseline.paired) == (2, False)
+    assert found.baseline.world_size == 2
     assert found.speedup is not None
     assert found.efficiency is not None
     assert found.speedup.low <= 4 * 0.012 / 0.018 <= found.speedup.high

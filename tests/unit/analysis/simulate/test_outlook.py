@@ -11,12 +11,11 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
-from raybench.analysis.objectives import Prices, on_front
+from raybench.analysis.objectives import Prices
 from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
-from raybench.analysis.stats.statistics import Estimate
 from raybench.errors import RequestError
 from raybench.report.prediction import outlook_sentences, prediction_table, returns_words
 from raybench.report.table import NONE
@@ -213,20 +212,6 @@ def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
     assert sixteen.step_time_s is not None
     assert of_sixteen is not None
     assert of_sixteen.time_s.value == pytest.approx(1.1 * sixteen.step_time_s.value * 1e6 / (16 * 32))
-
-
-def test_a_front_of_estimates() -> None:
-    sure = [
-        (Estimate(1, 0.9, 1.1, 9), Estimate(4, 3.9, 4.1, 9)),
-        (Estimate(2, 1.9, 2.1, 9), Estimate(5, 4.9, 5.1, 9)),
-    ]
-    assert on_front(sure) == [True, False]
-    touching = [sure[0], (Estimate(2, 1.0, 3.0, 9), Estimate(5, 4.9, 5.1, 9))]
-    assert on_front(touching) == [True, False]  # no faster by its value, and surely dearer
-    alike = [sure[0], (Estimate(1.1, 0.9, 1.3, 9), Estimate(4.1, 3.9, 4.3, 9))]
-    assert on_front(alike) == [True, True]  # noise can turn both around
-    either = [sure[0], (Estimate(0.9, 0.7, 1.2, 9), Estimate(5, 4.9, 5.1, 9))]
-    assert on_front(either) == [True, False]  # faster by luck, and surely dearer
 
 
 def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> None:
