@@ -77,7 +77,7 @@ def beforehand(study: Study) -> Iterator[str]:
 def planned(plan: Plan) -> tuple[list[StepsRequest], list[StepsRequest], list[StepsRequest]]:
     """The trials of steps: first visits, suggestions (each as the default's would be), further visits."""
     suggestions = [plan.search(plan.default())] * num_suggestions(plan, ())
-    return [trial.request for trial in plan.first_visits()], suggestions, open_visits(plan, ())
+    return plan.first_visits(), suggestions, open_visits(plan, ())
 
 
 def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: int) -> Iterator[str]:

@@ -89,7 +89,7 @@ class Search:
                 self._optuna.tell(trial, state=TrialState.PRUNED)
             else:
                 self._asked = trial
-                return self._space.suggestion(trial.number, parameters)
+                return self._space.suggestion(parameters)
         return None
 
     def tell(self, record: TrialRecord) -> None:

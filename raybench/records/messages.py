@@ -109,14 +109,11 @@ class Outcome:
         if told != missing:
             object.__setattr__(self, "result", self.result.model_copy(update={"missing": told}))
 
-    def to_record(
-        self, request: TrialRequest, *, study: str, suggestion: int | None, started_at: str
-    ) -> TrialRecord:
+    def to_record(self, request: TrialRequest, *, study: str, started_at: str) -> TrialRecord:
         """The record of the trial that ended so; ``started_at`` is ISO 8601."""
         return TrialRecord(
             study=study,
             trial_id=request.trial_id,
-            suggestion=suggestion,
             request=request,
             state=self.state,
             reason=self.reason,
