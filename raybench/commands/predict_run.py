@@ -25,10 +25,10 @@ from raybench.commands.options import parse_values
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
+from raybench.records.csv_files import rows_csv
 from raybench.records.other_tools import read_measured, read_nccl_tests
 from raybench.records.store import ResultsDirectory, foreign
 from raybench.records.whole_files import replace_whole
-from raybench.report import render
 from raybench.report.format import sentence
 from raybench.report.prediction import (
     imported_table,
@@ -111,7 +111,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
         rows = prediction_rows(_by_fit(options, source, run, prices, links, console))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(options.output, render.rows_csv(rows))
+        replace_whole(options.output, rows_csv(rows))
         say_to_copy(console, f"Predictions: {shown_path(options.output)}")
     return DONE
 

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from raybench.errors import StoreError
 from raybench.machine.environment import Environment, differences
-from raybench.records.epochs_csv import epochs_csv
+from raybench.records.csv_files import epoch_rows, rows_csv
 from raybench.records.record import (
     SCHEMA_VERSION,
     DamagedLineError,
@@ -263,10 +263,11 @@ class ResultsDirectory:
 
     def _write_epochs(self) -> None:
         """epochs.csv, made anew of the records that count; whole or as it was."""
-        path, text = self.path / EPOCHS, epochs_csv(self.latest().values())
+        rows = [row for record in self.latest().values() for row in epoch_rows(record)]
+        path = self.path / EPOCHS
         with _named(path, but=": the records are kept"):
-            if text:
-                replace_whole(path, text)
+            if rows:
+                replace_whole(path, rows_csv(rows))
             else:
                 path.unlink(missing_ok=True)
 
