@@ -204,14 +204,12 @@ class Plan:
 
         ``single`` on one device only.
         """
-        requests = [
+        return [
             self._visit(suggestion, size, placement, visit)
             for size in reversed(self.world_sizes)
             for placement in choice.placements(self.study, size)
             if size == 1 or suggestion.setting.strategy != "single"
         ]
-        is_default = suggestion == self.default()
-        return [self.profiled(each) if self._shows(each, is_default) else each for each in requests]
 
     def first_visits(self) -> list[StepsRequest]:
         """What is measured before default and winner are visited again, but for a search's suggestions."""
@@ -281,22 +279,10 @@ class Plan:
         """Visits of default and winner at each world size: one in each start of the workers at least."""
         return max(self.study.measure.visits, self.study.measure.starts)
 
-    def _shows(self, request: StepsRequest, is_default: bool) -> bool:
-        """Whether the trial is the one of default or winner that is profiled, where a study wants that.
-
-        The default's first, and the winner's first after it was chosen.
-        """
-        return self.is_there(request) and request.visit == (0 if is_default else 1)
-
     def is_there(self, request: StepsRequest) -> bool:
         """Whether it is where suggestions are measured."""
         config = request.config
         return (config.world_size, config.placement) == (self.target, self.placement(self.target))
-
-    def profiled(self, request: StepsRequest) -> StepsRequest:
-        """``request`` with the traces that the study asks for of chosen trials."""
-        measure = request.measure.model_copy(update={"profile": self.study.measure.profile})
-        return request.model_copy(update={"measure": measure})
 
     def verification(
         self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
@@ -317,17 +303,15 @@ class Plan:
 
         By process knobs, the default's first, and by world size, the target first, then the largest.
         """
-        unique = {request.trial_id: request for request in self.curve(self.default())}
-        num_default = len(unique)
-        for suggestion in self.suggestions():
-            for request in self.curve(suggestion):
-                unique.setdefault(request.trial_id, request)
-        requests, groups, sizes = [*unique.values()], self.environments(), [*reversed(self.world_sizes)]
+        first = {request.trial_id: request for request in self.curve(self.default())}
+        every = {request.trial_id: request for each in self.suggestions() for request in self.curve(each)}
+        others = [request for request in every.values() if request.trial_id not in first]
+        groups, sizes = self.environments(), [*reversed(self.world_sizes)]
 
         def order(request: StepsRequest) -> tuple[int, int]:
             return groups.index(request.config.environment), sizes.index(request.config.world_size)
 
-        return [*requests[:num_default], *sorted(requests[num_default:], key=order)]
+        return [*first.values(), *sorted(others, key=order)]
 
     def placement(self, world_size: int) -> Placement:
         """Of suggestions and of training."""
@@ -356,7 +340,10 @@ class Plan:
     ) -> StepsRequest:
         request = self._steps(suggestion, "scaling", world_size, placement)
         start = min(visit, self.num_visits - 1) * self.study.measure.starts // self.num_visits
-        return request.model_copy(update={"visit": visit, "start": start})
+        # the default's first visit at the target is profiled, and the winner's first after it was chosen
+        shown = self.is_there(request) and visit == (0 if suggestion == self.default() else 1)
+        measure = request.measure.model_copy(update={"profile": shown and self.study.measure.profile})
+        return request.model_copy(update={"visit": visit, "start": start, "measure": measure})
 
     def _steps(
         self, suggestion: Suggestion, role: StepsRole, world_size: int, placement: Placement
