@@ -122,7 +122,7 @@ class MainEffectsSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs together, from the first trial on."""
-        return distributions(self._space)
+        return {name: CategoricalDistribution(list(values)) for name, values in self._space.values.items()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -212,8 +212,3 @@ class MainEffectsSampler(BaseSampler):
         """The first value: every knob is sampled with the others, none alone."""
         assert isinstance(param_distribution, CategoricalDistribution)
         return param_distribution.choices[0]
-
-
-def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """The space as Optuna knows it: every knob a choice among its values."""
-    return {name: CategoricalDistribution(list(values)) for name, values in space.values.items()}
