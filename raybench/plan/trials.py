@@ -91,11 +91,6 @@ class Plan:
         """The study, with what is known in the place of ``batch_size = "max"``."""
         return self.study.model_copy(update={"knobs": self.knobs}) if self.study.knobs.has_max else self.study
 
-    @property
-    def curve_sizes(self) -> list[int]:
-        """The world size of each trial of a curve."""
-        return [size for size in self.world_sizes for _ in choice.placements(self.study, size)]
-
     def environments(self) -> list[dict[str, str]]:
         """Every combination of the process knobs, the default first."""
         names = list(self.study.environment)
