@@ -76,14 +76,14 @@ def equal(config: Configuration, setting: Setting) -> StepCosts:
 
 def measured(case: Case, runner: FakeRunner, plan: Plan) -> Facts:
     """A whole study of twelve settings: the default's curve, suggestions, visits of default and winner."""
-    records = [_measured(runner, visit.request) for visit in plan.default_curve()]
+    records = [_measured(runner, visit) for visit in plan.curve(plan.default())]
     records += [
         _measured(runner, plan.search(suggestion))
         for suggestion in plan.suggestions()
         if suggestion.key != plan.default().key
     ]
     facts = resolve(plan.study, records)
-    records += [_measured(runner, visit.request) for visit in plan.visits(facts.winners)]
+    records += [_measured(runner, visit) for visit in plan.visits(facts.winners)]
     return resolve(plan.study, records)
 
 

@@ -84,11 +84,11 @@ def write_results(path: Path, trials: int, step_times: int = 0) -> None:
             request = _request(study, setting, WORLD_SIZE, "search", SHORT)
             if number < MEASURED:
                 outcome = runner.run(request, lambda progress: None)
-                measured.append(to_record(request, outcome, study.name, number))
+                measured.append(to_record(request, outcome, study.name))
                 record = measured[-1]
             else:
                 record = measured[number % MEASURED].model_copy(
-                    update={"request": request, "trial_id": request.trial_id, "suggestion": number}
+                    update={"request": request, "trial_id": request.trial_id}
                 )
             file.write(record.model_dump_json() + "\n")
 

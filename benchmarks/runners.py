@@ -95,7 +95,7 @@ def measured(
             elapsed_s = time.perf_counter() - began
             assert isinstance(outcome.result, StepsResult), outcome.reason
             costs.append(elapsed_s - outcome.result.warmup_s - outcome.result.measure_s)
-            found[words] = outcome.to_record(request, study="runners", suggestion=None, started_at="")
+            found[words] = outcome.to_record(request, study="runners", started_at="")
     return found
 
 

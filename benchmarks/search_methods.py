@@ -194,7 +194,7 @@ class Case:
             if suggestion is None:
                 break
             request = plan.search(suggestion)
-            record = to_record(request, runner.run(request, lambda _: None), suggestion=suggestion.number)
+            record = to_record(request, runner.run(request, lambda _: None))
             search.tell(record)
             found = objective_values(plan.study, record, scaling(record))
             measured.append((found[0].value if found else 0.0, suggestion.setting))

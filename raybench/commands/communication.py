@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
 
 from raybench.commands import options as parsed
 from raybench.commands.options import FieldOption, Options, with_options
@@ -41,13 +40,15 @@ def command_of(sweep: Sweep) -> str:
 
 
 @with_options(Options, Sweep, *FIELDS)
-def communication(*, options: Options, fields: dict[str, Any]) -> None:
+def communication(*, options: Options) -> None:
     """Sweep collectives over message sizes, world sizes and placements: time, bandwidths, latency."""
     from raybench.commands.communication_run import run_communication
     from raybench.commands.console import make_console
 
-    seconds = fields.get("measure.max_seconds")
-    if seconds is not None:
-        fields["measure.timeout_seconds"] = TIMEOUT_FACTOR * seconds
-    typed = replace(options, overrides=tuple(fields.items()))
+    timeouts = [
+        ("measure.timeout_seconds", TIMEOUT_FACTOR * value)
+        for field, value in options.overrides
+        if field == "measure.max_seconds"
+    ]
+    typed = replace(options, overrides=(*options.overrides, *timeouts))
     leave(lambda: run_communication(typed, make_console()))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from raybench.commands.console import make_console
+from raybench.commands.console import make_console, say
 from raybench.commands.options import StudyName, choice
 from raybench.spec.load import find_study, load_study, question, studies
 from raybench.spec.plural import plural
@@ -72,11 +70,7 @@ def list_() -> None:
     names = studies()
     width = max(map(len, names), default=0)
     for name, path in names.items():
-        line = f"{name:{width}}  {question(path)}"
-        if sys.stdout.isatty():  # piped a study is a line
-            columns, indent = shutil.get_terminal_size().columns, " " * (width + 2)
-            line = textwrap.fill(line, max(columns, 2 * len(indent)), subsequent_indent=indent)
-        typer.echo(line)
+        say(make_console(), f"{name:{width}}  {question(path)}")
 
 
 Kind = Literal["cpu", "cuda"]

@@ -28,21 +28,17 @@ def parse_network(text: str, option: str = "--network") -> Network:
         raise RequestError(
             f"{option}: {FORM}: a TOML file, or the directory of a sweep (received {received(text)})"
         )
-    return _of_file(path, option)
-
-
-def network_field(text: str, option: str) -> dict[str, Any]:
-    """The same as a study has it."""
-    return parse_network(text, option).model_dump(exclude_none=True)
-
-
-def _of_file(path: Path, option: str) -> Network:
     try:
         return Network.model_validate({"name": path.stem} | read_toml(path))
     except RequestError as error:
         raise RequestError(f"{option}: {error}") from None
     except ValidationError as error:
         raise RequestError(f"{option}: {path}: {first_fault(error)}") from None
+
+
+def network_field(text: str, option: str) -> dict[str, Any]:
+    """The same as a study has it."""
+    return parse_network(text, option).model_dump(exclude_none=True)
 
 
 def _of_sweep(path: Path, option: str) -> Network:

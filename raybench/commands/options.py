@@ -262,32 +262,31 @@ def with_options(
 ) -> Callable[[Callable[..., Any]], Any]:
     """A command whose parameter ``options`` becomes the annotated fields of the dataclass ``record``.
 
-    Its parameter ``fields``, where it has one, becomes these options of ``model``: it gets the values that
-    were typed, by dotted field.
+    So do the ``fields`` of ``model``: those that were typed are its ``overrides``.
     """
     declared = {
         name: _parameter(name, hint, record.__dataclass_fields__[name].default)  # type: ignore[attr-defined]
         for name, hint in get_type_hints(record, include_extras=True).items()
         if get_origin(hint) is Annotated
     }
-    of_model = {} if model is None else {each.field: each.parameter(model) for each in fields}
+    of_model = {} if model is None else {each.key: each.parameter(model) for each in fields}
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def typed(**values: Any) -> Any:
             values = {name: value for name, value in values.items() if value is not None}
-            values["options"] = record(**{name: values.pop(name) for name in declared if name in values})
+            made = {name: values.pop(name) for name in declared if name in values}
             if fields:
-                values["fields"] = {
-                    field: values.pop(each.name) for field, each in of_model.items() if each.name in values
-                }
-            return command(**values)
+                typed_fields = [each for each in fields if each.key in values]
+                made["overrides"] = tuple((each.field, values.pop(each.key)) for each in typed_fields)
+            return command(options=record(**made), **values)
 
-        parameters = list[inspect.Parameter]()
-        for own in inspect.signature(command, eval_str=True).parameters.values():
-            expanded = {"options": declared, "fields": of_model}.get(own.name)
-            parameters += [own] if expanded is None else expanded.values()
-        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        further = (each for each in own if each.name != "options")
+        parameters = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in (*declared.values(), *of_model.values(), *further)
+        ]
         typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         typed.__annotations__ = {each.name: each.annotation for each in parameters}
         return typed

@@ -98,12 +98,6 @@ class PredictOptions:
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the sentences only.")] = False
 
-    @property
-    def asks_for_costs(self) -> bool:
-        """Whether costs are shown."""
-        given = (self.price_per_device_hour, self.samples_per_epoch, self.epochs)
-        return any(each is not None for each in given)
-
 
 @with_options(PredictOptions)
 def predict(*, options: PredictOptions) -> None:

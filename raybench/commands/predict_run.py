@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from raybench.commands.options import parse_values
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
+from raybench.records.csv_files import rows_csv
 from raybench.records.other_tools import read_measured, read_nccl_tests
 from raybench.records.store import ResultsDirectory, foreign
 from raybench.records.whole_files import replace_whole
-from raybench.report import render
 from raybench.report.format import sentence
 from raybench.report.prediction import (
     imported_table,
@@ -88,13 +88,15 @@ class Source:
     """What is predicted from, and what else the study says."""
 
     groups: Sequence[MeasuredGroup]
-    devices_per_node: int = 1  # of the machine, as far as it is known
-    prices: Prices = field(default_factory=Prices)
-    epoch_samples: int | None = None
-    epochs: int | None = None
-    notes: tuple[str, ...] = ()
-    devices: tuple[Device, ...] = ()
+    devices: tuple[Device, ...]
     facts: Facts | None = None  # of a results directory
+    devices_per_node: int = 1  # of the machine, as far as it is known
+    notes: tuple[str, ...] = ()
+
+    @property
+    def prices(self) -> Prices:
+        """Those of the study."""
+        return prices_of(self.facts.study) if self.facts else Prices()
 
 
 def run_predict(options: PredictOptions, console: Console) -> int:
@@ -111,7 +113,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
         rows = prediction_rows(_by_fit(options, source, run, prices, links, console))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(options.output, render.rows_csv(rows))
+        replace_whole(options.output, rows_csv(rows))
         say_to_copy(console, f"Predictions: {shown_path(options.output)}")
     return DONE
 
@@ -163,7 +165,7 @@ def _by_fit(
         per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
         outlooks.append(outlook(group, shapes, run, prices, options.scaling, links))
-    costs = options.asks_for_costs or source.prices.are_known
+    costs = prices.are_known or bool(options.samples_per_epoch or options.epochs)
     tables = [] if options.quiet else [prediction_table(each, costs=costs) for each in outlooks]
     print_outlooks(outlooks, console, tables)
     if source.facts is not None and not any(each.answered for each in outlooks):
@@ -184,7 +186,7 @@ def read_source(paths: Sequence[Path], scaling: ScalingMode | None) -> Source:
         return _of_directory(paths[0])
     table = read_measured(paths, scaling)
     devices = tuple((None, dict(row.context)["device_name"]) for row in table.rows)
-    return Source(groups_of_table(table, scaling), devices=devices)
+    return Source(groups_of_table(table, scaling), devices)
 
 
 def _of_directory(path: Path) -> Source:
@@ -197,17 +199,8 @@ def _of_directory(path: Path) -> Source:
         raise RequestError(
             f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
         )
-    study = results.study
-    return Source(
-        [group],
-        devices_per_node=devices_of_node(environment, study),
-        prices=prices_of(study),
-        epoch_samples=results.epoch_samples,
-        epochs=study.training.epochs if study.training else None,
-        notes=notes,
-        devices=tuple((each.config.device, each.device_name) for each in results.references),
-        facts=results,
-    )
+    devices = tuple((each.config.device, each.device_name) for each in results.references)
+    return Source([group], devices, results, devices_of_node(environment, results.study), notes)
 
 
 def _check(options: PredictOptions) -> None:
@@ -222,10 +215,11 @@ def _check(options: PredictOptions) -> None:
 
 def _run(options: PredictOptions, source: Source) -> Work:
     """The run that costs are of."""
-    samples = options.samples_per_epoch or source.epoch_samples
+    training = source.facts.study.training if source.facts else None
+    samples = options.samples_per_epoch or (source.facts.epoch_samples if source.facts else None)
     if options.epochs is not None and samples is None:
         raise RequestError("--epochs: goes with --samples-per-epoch, how long an epoch is")
-    epochs = options.epochs or source.epochs
+    epochs = options.epochs or (training.epochs if training else None)
     if options.samples_per_epoch is not None and epochs is None:
         epochs = 1
     return run_of(samples, epochs)

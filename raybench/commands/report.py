@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -57,15 +58,8 @@ def report(
     raise typer.Exit(code)
 
 
-@dataclass(frozen=True)
-class _Report:
-    """What a report says, and how it is shown and written."""
-
-    answer: str
-    is_complete: bool  # there are numbers
-    print_summary: Callable[[Console], None]
-    write: Callable[[], list[Path]]  # report.html first
-    told: Sequence[str] = ()  # notes that stand in it
+# whether there are numbers; what writes the report, report.html first; notes that stand in it
+_Shown = tuple[bool, Callable[[], list[Path]], Sequence[str]]
 
 
 def write_and_print(
@@ -83,23 +77,19 @@ def write_and_print(
     else.
     """
     if store.is_sweep:
-        report = _of_sweep(store)
+        is_complete, write, told = _show_sweep(store, console, quiet=quiet)
     else:
         goes_on = resume_command(store.path, command)
-        report = _of_study(store, goes_on, quiet=quiet, stopped=stopped)
-    if quiet:
-        say(console, report.answer)
-    else:
-        report.print_summary(console)
-    for note in (each for each in notes if each not in report.told):
+        is_complete, write, told = _show_study(store, console, goes_on, quiet=quiet, stopped=stopped)
+    for note in (each for each in notes if each not in told):
         say(console, f"note: {note}")
     try:
-        files = report.write()
+        files = write()
     except OSError as error:
         raise StoreError(f"{store.path}: {system_words(error)}; the records are as they were") from None
     say_to_copy(console, f"\nReport:  {shown_path(files[0])}")
     say_to_copy(console, f"Results: {shown_path(store.path)}")
-    return DONE if report.is_complete else NOTHING_COMPLETED
+    return DONE if is_complete else NOTHING_COMPLETED
 
 
 @dataclass(frozen=True)
@@ -135,35 +125,36 @@ def analysed(store: ResultsDirectory, goes_on: str) -> Analysed:
     return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
 
 
-def _of_study(store: ResultsDirectory, goes_on: str, *, quiet: bool, stopped: bool) -> _Report:
+def _show_study(
+    store: ResultsDirectory, console: Console, goes_on: str, *, quiet: bool, stopped: bool
+) -> _Shown:
     from raybench.report.answer import answer_of
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 
     found = analysed(store, goes_on)
     results, missing = found.results, found.left_out
-    return _Report(
-        answer_of(results),
-        bool(results.complete),
-        lambda console: print_summary(results, console, commands=not stopped),
-        lambda: write_report(store.path, results, found.environment, missing, found.spreads),
-        [] if quiet else [f"not reached: {each}" for each in missing],
-    )
+    write = partial(write_report, store.path, results, found.environment, missing, found.spreads)
+    if quiet:
+        say(console, answer_of(results))
+        return bool(results.complete), write, ()
+    print_summary(results, console, commands=not stopped)
+    return bool(results.complete), write, [f"not reached: {each}" for each in missing]
 
 
-def _of_sweep(store: ResultsDirectory) -> _Report:
+def _show_sweep(store: ResultsDirectory, console: Console, *, quiet: bool) -> _Shown:
     from raybench.analysis.collectives import analyse_sweep
     from raybench.commands.communication import command_of
     from raybench.report.communication import answer_of_sweep, print_sweep, write_sweep_report
 
     results = analyse_sweep(store.sweep(), list(store.latest().values()))
     environment = store.environment().model_dump(mode="json")
-    return _Report(
-        answer_of_sweep(results),
-        bool(results.complete),
-        lambda console: print_sweep(results, console),
-        lambda: write_sweep_report(store.path, results, environment, command_of(results.sweep)),
-    )
+    if quiet:
+        say(console, answer_of_sweep(results))
+    else:
+        print_sweep(results, console)
+    write = partial(write_sweep_report, store.path, results, environment, command_of(results.sweep))
+    return bool(results.complete), write, ()
 
 
 def resume_command(path: Path, command: str) -> str:

@@ -198,7 +198,6 @@ def study_file(options: ScalingOptions) -> tuple[Path | None, bool]:
 def scaling_options(
     *,
     options: ScalingOptions,
-    fields: dict[str, Any],
     grid: Annotated[bool, typer.Option("--grid", help="Every combination of the listed values.")] = False,
     set_: Annotated[
         list[str] | None,
@@ -211,16 +210,13 @@ def scaling_options(
     context: typer.Context = None,  # type: ignore[assignment]  # None: from Python
 ) -> ScalingOptions:
     """Plan, run, analyse and report a scaling study."""
-    if "search.trials" in fields:
-        if grid:
-            raise RequestError(
-                f"--grid: excludes --trials (received both, --trials {fields['search.trials']})"
-            )
-        fields["search.method"] = "optuna"
-    elif grid:
-        fields["search.method"] = "grid"
-    overrides = (*fields.items(), *(parsed.parse_assignment(text) for text in set_ or ()))
-    options = replace(options, overrides=overrides)
+    trials = dict(options.overrides).get("search.trials")
+    if grid and trials:
+        raise RequestError(f"--grid: excludes --trials (received both, --trials {trials})")
+    method = "grid" if grid else "optuna" if trials else None
+    methods = [("search.method", method)] if method else []
+    assigned = [parsed.parse_assignment(text) for text in set_ or ()]
+    options = replace(options, overrides=(*options.overrides, *methods, *assigned))
     return of_script(options) if context is None else with_workload(options, context)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from rich.console import Console
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.history import SHOWN, known_spreads, machine_of
+from raybench.analysis.labels import trial_words, weights_words
+from raybench.analysis.stats.statistics import LEAST_VALUES
 from raybench.commands.console import say
-from raybench.commands.dry_run import beforehand, plan_lines, sizes_left_out
 from raybench.commands.measuring import (
     DEFAULT_FOLDER,
     Ended,
@@ -26,28 +27,31 @@ from raybench.commands.measuring import (
     resources_there,
     workers,
 )
-from raybench.commands.notes import note_words
+from raybench.commands.notes import note_words, stage_words
 from raybench.commands.process import DONE
 from raybench.commands.progress import Display, StudyGauges, StudyProgress
 from raybench.commands.report import analysed, resume_command
 from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.session import Session
-from raybench.driver.stages import run_study
-from raybench.driver.time_budget import FINISH_S, TimeBudget
+from raybench.driver.stages import MOST_WITHOUT_BUDGET, run_study
+from raybench.driver.time_budget import FINISH_S, TimeBudget, TimeEstimate, estimate
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.environment import KnownSpreads, of_nodes, unlike_nodes
+from raybench.plan.notes import Stage, num_suggestions, open_visits
 from raybench.plan.resolve import grid_of_search, make_plan
+from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
+from raybench.records.requests import StepsRequest, TrainingRequest
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.document import REPORT
-from raybench.report.format import exact_clock
+from raybench.report.format import clock, exact_clock
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
-from raybench.spec.workloads import LightningSpec, TrainerSpec
+from raybench.spec.workloads import LightningSpec, ScriptSpec, TrainerSpec
 from raybench.workloads import Checked
 
 MOST_STUDIES = 50  # whose spreads are looked at, the newest
@@ -156,6 +160,12 @@ def _measure(
     for words in beforehand(plan.study):
         display.line(words)
     budget_s, metrics = plan.study.time_budget_seconds, RayMetrics()
+    deadline = None  # of the last trial, on ``monotonic``'s clock
+    if budget_s is not None:
+        deadline = time.monotonic() + budget_s - (time.time() - options.began) - FINISH_S
+    train, test = samples or (0, 0)
+    # of an epoch, in samples that training could do in the same time; None where nothing is trained
+    epoch_samples = train + EVALUATION_COST * test if plan.study.training and samples else None
     suffix = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
     starting = workers(
         cluster, plan.study, plan, store, display, options.runner, suffix, lives_on=options.lives_on
@@ -170,7 +180,7 @@ def _measure(
             runner=runner,
             store=store,
             watcher=StudyProgress(plan.study, display, StudyGauges(plan.study, metrics)),
-            budget=TimeBudget(_deadline(options, plan.study), _epoch_samples(plan.study, samples)),
+            budget=TimeBudget(deadline, epoch_samples),
             retry=frozenset(options.retry),
             journal=store.path / OPTUNA_JOURNAL,
             verify=options.verify,
@@ -188,14 +198,6 @@ def _measure(
     return [*notes, *late]
 
 
-def _epoch_samples(study: Study, samples: tuple[int, int] | None) -> float | None:
-    """Samples of an epoch in those that training could do in the same time; None where nothing is trained."""
-    if study.training is None or samples is None:
-        return None
-    train, test = samples
-    return train + EVALUATION_COST * test
-
-
 def _refuse_ranks(study: Study) -> None:
     """Raise ``RequestError`` for placements that name ranks of a group that serves the whole study."""
     ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
@@ -206,9 +208,108 @@ def _refuse_ranks(study: Study) -> None:
         )
 
 
-def _deadline(options: ScalingOptions, study: Study) -> float | None:
-    """When the last trial must be done, on ``monotonic``'s clock."""
-    if study.time_budget_seconds is None:
-        return None
-    since = time.time() - options.began
-    return time.monotonic() + study.time_budget_seconds - since - FINISH_S
+# --- ``--dry-run``: the plan, with nothing started
+
+
+def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False) -> Iterator[str]:
+    """The stages, as the run says them, with their trials; the values to explore, the time.
+
+    ``own_processes``: of each trial.
+    """
+    study = plan.study
+    curves, suggestions, visits = planned(plan)
+    trainings = training_requests(plan)
+    yield from beforehand(study)
+    sizes = ", ".join(map(str, plan.world_sizes))
+    yield f"{study.name}: {study.search.method}, world sizes {sizes} on {plan.device}"
+    yield from sizes_left_out(plan)
+    if study.knobs.has_max:
+        yield stage_words(study, Stage.LARGEST_BATCH, len(plan.combinations()))
+    yield stage_words(study, Stage.CURVES, len(curves))
+    for request in curves:
+        if request.config.setting.batch_size in study.knobs.values("batch_size"):  # else it has no id yet
+            yield _trial_line(study, request)
+    if study.scaling.as_if:
+        over = f" over {study.network.name}" if study.network else ", joined like those here"
+        sizes = ", ".join(f"{size:,}" for size in study.scaling.as_if)
+        yield f"as if on {sizes} devices{over}: a block each in the rounds of the curve at {plan.target}"
+    if suggestions:
+        yield stage_words(study, Stage.SEARCH, len(suggestions))
+    if visits:
+        yield stage_words(study, Stage.VISITS, len(visits))
+    if plan.next_doublings:
+        sizes = ", ".join(f"{size:,}" for size in plan.next_doublings)
+        yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
+    yield from _training_lines(study, trainings, plan.target)
+    if verify:
+        limited = study.time_budget_seconds is not None
+        most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
+        yield f"verification: the changes that the first findings propose, {most}, interleaved"
+    explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
+    for name, values in explored.items():
+        yield f"  {name}: {', '.join(map(str, values))}"
+    trials = [*curves, *suggestions, *visits]
+    found = estimate(plan, trials, own_processes=own_processes)
+    yield _time_words(study, found, len(trials), len(trainings))
+    if study.time_budget_seconds:
+        budget = exact_clock(study.time_budget_seconds)
+        yield f"time budget: {budget}; where that is not enough trials are shortened, then left out"
+
+
+def beforehand(study: Study) -> Iterator[str]:
+    """What is said before anything starts: of weights, and of what a script does."""
+    yield from filter(None, [weights_words(study)])
+    if isinstance(study.workload, ScriptSpec):
+        yield (
+            f"script: {study.workload.script} {study.workload.args}; every trial runs it from its beginning, "
+            "and what it writes to absolute paths is written for real, with weights that mean nothing"
+        )
+
+
+def planned(plan: Plan) -> tuple[list[StepsRequest], list[StepsRequest], list[StepsRequest]]:
+    """The trials of steps: first visits, suggestions (each as the default's would be), further visits."""
+    suggestions = [plan.search(plan.default())] * num_suggestions(plan, ())
+    return plan.first_visits(), suggestions, open_visits(plan, ())
+
+
+def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: int) -> Iterator[str]:
+    """How many, each of them, and what more seeds would add."""
+    spec = study.training
+    if spec is None:
+        return
+    of = f"{plural(spec.epochs, 'epoch')}, {plural(len(spec.seeds), 'seed')}"
+    if len(spec.seeds) < LEAST_VALUES:
+        of += f" (accuracies have an interval from training.seeds={LEAST_VALUES} on)"
+    yield f"training: {plural(len(trainings), 'training')} of {of}"
+    for request in trainings:
+        factor = request.learning_rate_factor
+        yield _trial_line(study, request) + ("" if factor == 1 else f", {factor:g} times the learning rate")
+    if spec.settings != "default":
+        yield f"  and of other settings that learn equally the fastest, at world size {target}"
+
+
+def _time_words(study: Study, found: TimeEstimate, num_trials: int, num_trainings: int) -> str:
+    """An estimate, called one: what it is of, and what is not in it."""
+    fixed = study.measure.steps is not None
+    most = "as long as the steps take" if fixed else f"at most {study.measure.max_seconds:g} s of rounds each"
+    missing = [plural(num_trainings, "training")] if study.training is not None else []
+    missing += ["the search for the largest batch"] if study.knobs.has_max else []
+    without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
+    time = f"{clock(found.least_s)}{' at least' if fixed else f' to {clock(found.most_s)}'}"
+    trials, starts = plural(num_trials, "trial"), plural(found.num_starts, "start")
+    anew = ", a start of the script for each" if isinstance(study.workload, ScriptSpec) else ""
+    whole = f"{trials} of {most}{anew}, {starts} of the workers and the report"
+    return f"estimated time: {time}, for about {whole}{without}"
+
+
+def sizes_left_out(plan: Plan) -> list[str]:
+    """A line where "all" world sizes leave some out."""
+    if not plan.left_out:
+        return []
+    sizes = ", ".join(map(str, plan.left_out))
+    return [f"world sizes left out, as a global batch cannot be divided evenly over them: {sizes}"]
+
+
+def _trial_line(study: Study, request: StepsRequest | TrainingRequest) -> str:
+    """Its id, and in words."""
+    return f"  {request.trial_id}  {trial_words(study, request)}"

@@ -19,7 +19,7 @@ from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.notes import Note, NoteKind, Stage, not_reached
-from raybench.plan.trials import Plan, Trial, searched
+from raybench.plan.trials import Plan, searched
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import COMPARED_ROLES, StudyRequest, TrialRequest
@@ -82,7 +82,7 @@ class Ledger:
         """``request``, which tries no anchor where the default has failed: that may end its processes."""
         if request.kind != "steps" or request.role not in COMPARED_ROLES or request.anchor is None:
             return request
-        default = self.record_of(self.plan.default_curve()[0].request)
+        default = self.record_of(self.plan.curve(self.plan.default())[0])
         if default is None or default.steps is not None:
             return request
         return request.model_copy(update={"anchor_failure": f"{default.state}: {default.reason}"})
@@ -182,7 +182,7 @@ class Session:
 
     # --- from a trial to its record
 
-    def measure(self, trial: Trial[StudyRequest], *, done: int, total: int | None) -> TrialRecord:
+    def measure(self, request: StudyRequest, *, done: int, total: int | None) -> TrialRecord:
         """Measure an open trial; its record.
 
         That of a trial which the time budget has ended is not on disk, but in ``ledger.cut``. ``done`` of
@@ -190,7 +190,7 @@ class Session:
         worker group starts, ``NoRoomError`` where none fits, ``RequestError`` for what cannot be placed or
         written, ``AllFailError`` where the default has crashed wherever it was tried.
         """
-        request = self.ledger.without_failing_anchor(trial.request)
+        request = self.ledger.without_failing_anchor(request)
         signals.check()
         left_s = self.forecast.left_s(self._stage, request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s)
@@ -202,9 +202,7 @@ class Session:
         outcome, started_at, was_cut = self.groups.run(request, on_progress, expected_s=expected_s)
         if outcome.group:  # 0: no group served it
             outcome = replace(outcome, group=self._groups_before + outcome.group)
-        record = outcome.to_record(
-            request, study=self.ledger.study.name, suggestion=trial.suggestion, started_at=started_at
-        )
+        record = outcome.to_record(request, study=self.ledger.study.name, started_at=started_at)
         if was_cut:
             return self._not_reached_in_time(record)
         self.ledger.add(record, outcome.step_times)
@@ -218,7 +216,8 @@ class Session:
             self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.ledger.records()) if record.steps else None)
         if self._default_fails:
-            crash = self.ledger.record_of(self.ledger.plan.default_curve()[0].request)
+            plan = self.ledger.plan
+            crash = self.ledger.record_of(plan.curve(plan.default())[0])
             self.note(NoteKind.ALL_FAIL, reason=crash.reason if crash else "")
             raise AllFailError
         return record
@@ -239,7 +238,7 @@ class Session:
         """Whether the default has crashed wherever it was tried, and nothing has completed."""
         if any(each.state == "complete" for each in self.ledger.records()):
             return False
-        curve = [trial.request for trial in self.ledger.plan.default_curve()]
+        curve = self.ledger.plan.curve(self.ledger.plan.default())
         ended = [self.ledger.record_of(request) for request in curve if not self.ledger.is_open(request)]
         crashed = [record for record in ended if record is not None and record.state == "crashed"]
         return len(crashed) == len(curve)

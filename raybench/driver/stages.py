@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
@@ -13,7 +12,7 @@ from raybench.driver.session import Session
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.training import training_requests, with_peers
-from raybench.plan.trials import Trial, further_visits
+from raybench.plan.trials import further_visits
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
@@ -76,7 +75,7 @@ def _find_largest_batch(session: Session, combination: Setting) -> bool:
         expected_s = 2 * max((record.wall_time_s for record in probes), default=0.0)  # it doubles
         if not session.budget.has(expected_s + session.forecast.curve_reserve_s()):
             return False
-        session.measure(Trial(plan.probe(combination, decision.next_batch)), done=done, total=None)
+        session.measure(plan.probe(combination, decision.next_batch), done=done, total=None)
         done += 1
 
 
@@ -123,7 +122,7 @@ def search(session: Session) -> None:
             break
         # requested from the plan, of what is tried again too: time-outs may be longer now
         request = plan.search(suggestion).model_copy(update={"measure": in_time[1].measure})
-        record = session.measure(Trial(request, suggestion.number), done=done, total=trials)
+        record = session.measure(request, done=done, total=trials)
         if record.trial_id in ledger.cut:  # as one that was interrupted: what comes of it is not known
             break
         optimizer.tell(record)
@@ -147,26 +146,26 @@ def visit(session: Session) -> None:
         measure_visits(session, Stage.VISITS, visits)
 
 
-def measure_visits(session: Session, stage: Stage, trials: Sequence[Trial[StepsRequest]]) -> None:
+def measure_visits(session: Session, stage: Stage, requests: Sequence[StepsRequest]) -> None:
     """The trials in their order; where time is short those of the highest visit numbers are left out."""
     session.enter(stage)
     ledger = session.ledger
     # each once, beforehand: a question reads all records
-    still = [(done, trial) for done, trial in enumerate(trials) if ledger.is_open(trial.request)]
+    still = [each for each in enumerate(requests) if ledger.is_open(each[1])]
     if still:
-        session.announce(len(trials))
+        session.announce(len(requests))
     while still:
-        another = ledger.stand_in(still[0][1].request)
+        another = ledger.stand_in(still[0][1])
         if another is not None and ledger.record_of(another) is not None:  # of equal buckets
             still.pop(0)
             continue
-        found = session.forecast.fit(stage, [trial.request for _, trial in still])
+        found = session.forecast.fit(stage, [request for _, request in still])
         if found is None:
             break
         place, request = found
-        done, trial = still.pop(place)
+        done, _ = still.pop(place)
         with session.leaving_out_what_has_no_room():
-            session.measure(replace(trial, request=request), done=done, total=len(trials))
+            session.measure(request, done=done, total=len(requests))
 
 
 # --- the trainings: whole epochs, on one device and on several
@@ -188,8 +187,7 @@ def train(session: Session) -> None:
         if not session.budget.has(session.forecast.cost_of(request)):
             continue
         with session.leaving_out_what_has_no_room():
-            asked = with_peers(plan, request, records)
-            session.measure(Trial(asked), done=done, total=len(requests))
+            session.measure(with_peers(plan, request, records), done=done, total=len(requests))
 
 
 # --- the verification: the changes that a diagnosis proposes, tested (``--verify``)
@@ -209,7 +207,7 @@ def verify(session: Session) -> None:
         in_time = session.forecast.fit(Stage.VERIFICATION, [request])
         if in_time is not None:
             with session.leaving_out_what_has_no_room():
-                session.measure(Trial(in_time[1]), done=done, total=len(asked))
+                session.measure(in_time[1], done=done, total=len(asked))
         if in_time is None or request.trial_id in session.ledger.cut:
             late += 1  # a later one may be cheaper: no own processes, or smaller
     if late:

@@ -127,7 +127,7 @@ def run_sweep(
         except NoRoomError as error:
             lost.append(f"{place_words(request.config)} ({error})")
             continue
-        record = outcome.to_record(request, study=Sweep.name, suggestion=None, started_at=at)
+        record = outcome.to_record(request, study=Sweep.name, started_at=at)
         store.append(record)
         watcher.trial_done(record, None)
     return lost

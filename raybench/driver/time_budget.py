@@ -310,7 +310,8 @@ class Forecast:
 
     def curve_reserve_s(self) -> float:
         """Seconds to keep back for the curves of default and winner while the largest batch is looked for."""
-        curve = [trial.request for trial in self.ledger.plan.default_curve()]
+        plan = self.ledger.plan
+        curve = plan.curve(plan.default())
         return 2 * self._all(curve).least_s
 
     def _training_reserve_s(self) -> float:

@@ -356,7 +356,7 @@ def measure(
         ray.get(tell(Lost(str(lost))))
         return {"state": "lost"}
     ray.get(tell(outcome))
-    return metrics(outcome.to_record(task.request, study="", suggestion=None, started_at=""))
+    return metrics(outcome.to_record(task.request, study="", started_at=""))
 
 
 def _outcome(task: Task, tell: Any, *, needs: WorkerNeeds, storage: Path, name: str) -> Outcome:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,8 @@ def expected_improvement(measured: Points, logs: Array, others: Points) -> tuple
     best = float((mean + np.linalg.solve(root, prior).T @ weights).max())
     shared = np.linalg.solve(root, _covariance(measured, others))
     expected: Array = mean + shared.T @ weights
-    variance = _variance(others) - (shared**2).sum(axis=0)
+    any_one = replace(others, values=others.values[:1])  # before it is measured all vary alike
+    variance = _covariance(any_one, any_one)[0, 0] - (shared**2).sum(axis=0)
     deviation = np.sqrt(np.maximum(variance, 1e-12))
     z = (expected - best) / deviation
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
@@ -75,30 +76,15 @@ def expected_improvement(measured: Points, logs: Array, others: Points) -> tuple
     return np.maximum(improvement, 0.0), expected
 
 
-def _sizes(ordered: Sequence[bool]) -> list[float]:
-    return [BATCH if each else KNOB for each in ordered]
-
-
 def _covariance(one: Points, other: Points) -> Array:
     """Shape ``(one, other)``."""
-    correlations = []
-    for column, is_ordered in enumerate(one.ordered):
-        distance = np.abs(one.values[:, column, None] - other.values[None, :, column])
-        correlations.append(
-            np.exp(-distance / BATCH_REACH) if is_ordered else (distance == 0).astype(np.float64)
-        )
-    total: Array = np.full((len(one.values), len(other.values)), LEVEL**2)
-    for size, each in zip(_sizes(one.ordered), correlations, strict=True):
-        total += size**2 * each
-    for first, second in itertools.combinations(correlations, 2):
-        total += PAIR**2 * first * second
+    ordered = np.array(one.ordered, bool)
+    distance = np.abs(one.values[:, None] - other.values[None])  # shape (one, other, knobs)
+    correlation = np.where(ordered, np.exp(-distance / BATCH_REACH), distance == 0)
+    alone = (np.where(ordered, BATCH, KNOB) ** 2 * correlation).sum(axis=2)
+    pairs = (correlation.sum(axis=2) ** 2 - (correlation**2).sum(axis=2)) / 2  # the products of any two
+    total: Array = LEVEL**2 + alone + PAIR**2 * pairs
     return total
-
-
-def _variance(points: Points) -> float:
-    """Of any setting, before anything is measured."""
-    knobs = len(points.ordered)
-    return LEVEL**2 + sum(size**2 for size in _sizes(points.ordered)) + PAIR**2 * knobs * (knobs - 1) / 2
 
 
 def chance_of_success(measured: Array, failed: Array, others: Array) -> Array:
@@ -136,7 +122,7 @@ class MainEffectsSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs together, from the first trial on."""
-        return distributions(self._space)
+        return {name: CategoricalDistribution(list(values)) for name, values in self._space.values.items()}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -144,8 +130,8 @@ class MainEffectsSampler(BaseSampler):
         """The next setting; nothing where the trial's setting is given already."""
         if "fixed_params" in trial.system_attrs or not self._space.values:
             return {}
-        known = _Known(self._space, study.get_trials(deepcopy=False))
-        random = np.random.default_rng([self._seed, len(known.tried)])
+        tried = self._tried(study)
+        random = np.random.default_rng([self._seed, len(tried)])
         if math.prod(map(len, self._space.values.values())) > MOST_LISTED:
             every = self._space.values.items()
             drawn = (
@@ -154,67 +140,55 @@ class MainEffectsSampler(BaseSampler):
             )
             return next(filter(self._is_open, itertools.chain(drawn, self._space.points())), {})
         signs = np.array([1.0 if each is StudyDirection.MAXIMIZE else -1.0 for each in study.directions])
-        known.weigh(signs * random.dirichlet(np.ones(len(signs))))  # one objective: its sign
-        candidates = self._candidates(known)
-        for place in known.order(candidates, random) if candidates else ():
+        weights = signs * random.dirichlet(np.ones(len(signs)))  # one objective: its sign
+        candidates = self._candidates([point for point, _ in tried])
+        for place in self._order(candidates, tried, weights, random) if candidates else ():
             if self._is_open(candidates[place]):
                 return candidates[place]
         return next(filter(self._is_open, self._space.points()), {})
 
-    def _candidates(self, known: _Known) -> list[Parameters]:
-        """Those with at most one value that was never tried."""
-        tried = {tuple(point.values()) for point in known.tried}
-        points = (point for point in self._space.points() if known.num_new(point) <= 1)
-        return [point for point in points if tuple(point.values()) not in tried]
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """The first value: every knob is sampled with the others, none alone."""
-        assert isinstance(param_distribution, CategoricalDistribution)
-        return param_distribution.choices[0]
-
-
-class _Known:
-    """What finished trials say, each setting once."""
-
-    def __init__(self, space: SearchSpace, trials: Sequence[FrozenTrial]) -> None:
-        self._space = space
-        finished: dict[tuple[Any, ...], tuple[Parameters, list[float] | None]] = {}
-        for each in trials:
-            if not each.state.is_finished() or set(each.params) != set(space.values):
+    def _tried(self, study: Study) -> list[tuple[Parameters, Array | None]]:
+        """Each setting that has ended once, with the logarithms of its objectives; None: it failed."""
+        found: dict[tuple[Any, ...], tuple[Parameters, Array | None]] = {}
+        for each in study.get_trials(deepcopy=False):
+            if not each.state.is_finished() or set(each.params) != set(self._space.values):
                 continue
-            point: Parameters = {name: each.params[name] for name in space.values}
+            point: Parameters = {name: each.params[name] for name in self._space.values}
             complete = each.state is TrialState.COMPLETE
-            logs = [math.log(max(value, 1e-300)) for value in each.values] if complete else None
-            finished.setdefault(tuple(point.values()), (point, logs))
-        self.tried = [point for point, _ in finished.values()]
-        measured = [(point, logs) for point, logs in finished.values() if logs is not None]
-        self._failed = [point for point, logs in finished.values() if logs is None]
-        self._measured = [point for point, _ in measured]
-        self._all_logs: Array = np.array([logs for _, logs in measured])  # a row a setting
-        self._logs: Array = np.zeros(len(measured))
-        self._values = {name: {point[name] for point in self.tried} for name in space.values}
+            logs = np.log(np.maximum(each.values, 1e-300)) if complete else None
+            found.setdefault(tuple(point.values()), (point, logs))
+        return list(found.values())
 
-    def weigh(self, weights: Array) -> None:
-        """Take the logarithms of all objectives together, each times its weight; the larger the better."""
-        if self._measured:
-            self._logs = self._all_logs @ weights
+    def _candidates(self, tried: Sequence[Parameters]) -> list[Parameters]:
+        """Those with at most one value that was never tried."""
+        known = {tuple(point.values()) for point in tried}
+        old = [{point[name] for point in tried} for name in self._space.values]
+        return [
+            point
+            for point in self._space.points()
+            if tuple(point.values()) not in known
+            and sum(value not in values for value, values in zip(point.values(), old, strict=True)) <= 1
+        ]
 
-    def num_new(self, point: Parameters) -> int:
-        """How many of its values were never tried."""
-        return sum(value not in self._values[name] for name, value in point.items())
+    def _order(
+        self,
+        candidates: Sequence[Parameters],
+        tried: Sequence[tuple[Parameters, Array | None]],
+        weights: Array,
+        random: np.random.Generator,
+    ) -> list[int]:
+        """The places of the candidates, the most promising first; of equals any.
 
-    def order(self, candidates: Sequence[Parameters], random: np.random.Generator) -> list[int]:
-        """The places of the candidates, the most promising first; of equals any."""
-        others = self._points(candidates)
-        ties = random.random(len(candidates))
-        if not self._measured:
-            improvement, expected = np.ones(len(ties)), np.zeros(len(ties))
-        else:
-            improvement, expected = expected_improvement(self._points(self._measured), self._logs, others)
-        tried, failed = self._points(self._measured).values, self._points(self._failed).values
-        chance = chance_of_success(tried, failed, others.values)
+        The logarithms of all objectives count together, each times its weight; the larger the better.
+        """
+        others, ties = self._points(candidates), random.random(len(candidates))
+        measured = self._points([point for point, logs in tried if logs is not None])
+        failed = self._points([point for point, logs in tried if logs is None])
+        improvement, expected = np.ones(len(ties)), np.zeros(len(ties))
+        if len(measured.values):
+            logs = np.array([logs @ weights for _, logs in tried if logs is not None])
+            improvement, expected = expected_improvement(measured, logs, others)
+        chance = chance_of_success(measured.values, failed.values, others.values)
         # equal values may differ in their last digits
         worth = (improvement * chance).round(12)
         return [int(place) for place in np.lexsort((ties, expected.round(9), worth, chance > 0))[::-1]]
@@ -232,7 +206,9 @@ class _Known:
             return float(self._space.values[name].index(value))
         return math.log(value) if isinstance(value, int) else 0.0  # "max" where no batch fits
 
-
-def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
-    """The space as Optuna knows it: every knob a choice among its values."""
-    return {name: CategoricalDistribution(list(values)) for name, values in space.values.items()}
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """The first value: every knob is sampled with the others, none alone."""
+        assert isinstance(param_distribution, CategoricalDistribution)
+        return param_distribution.choices[0]

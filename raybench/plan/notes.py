@@ -81,8 +81,7 @@ def _asked_visits(
     plan: Plan, records: Sequence[TrialRecord], winners: Sequence[TrialRecord] = ()
 ) -> list[StepsRequest]:
     """Those of ``further_visits`` that somebody asked for."""
-    visits = [trial.request for trial in further_visits(plan, records, winners)]
-    return [request for request in visits if not plan.is_extra(request)]
+    return [each for each in further_visits(plan, records, winners) if not plan.is_extra(each)]
 
 
 def _num_points(plan: Plan) -> int:
@@ -134,7 +133,7 @@ def not_reached(
         return notes
     is_open = open_trials(plan, records)
     asked: dict[Stage, Sequence[StudyRequest]] = {
-        Stage.CURVES: [trial.request for trial in plan.first_visits()],
+        Stage.CURVES: plan.first_visits(),
         Stage.VISITS: _asked_visits(plan, records, winners),
         Stage.TRAINING: training_requests(plan, records),
     }

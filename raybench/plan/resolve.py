@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from raybench.analysis import choice
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.space import num_open
@@ -102,7 +103,7 @@ def _all_sizes(study: Study, devices: int) -> tuple[int, ...]:
 
 def powers_of_two(devices: int) -> tuple[int, ...]:
     """1, 2, 4, ... and every device."""
-    sizes = [1 << exponent for exponent in range(devices.bit_length()) if 1 << exponent <= devices]
+    sizes = [1 << exponent for exponent in range(devices.bit_length())]
     return tuple(dict.fromkeys([*sizes, devices]))
 
 
@@ -133,7 +134,7 @@ def _refuse_too_large(plan: Plan) -> None:
         instead = ": fewer values, or --trials N to have Optuna choose among them"
     elif study.search.method == "ablation":
         settings = sum(map(len, [*knobs.explored().values(), *variables.values()]))
-    each = len(plan.curve_sizes) * study.measure.starts
+    each = sum(len(choice.placements(study, size)) for size in plan.world_sizes) * study.measure.starts
     if settings * each > MOST_TRIALS:
         raise RequestError(
             f"search.method: {study.search.method} of at most {MOST_TRIALS:,} trials "

@@ -18,7 +18,7 @@ from raybench.analysis import choice
 from raybench.analysis.objectives import MAXIMIZED, UNITS
 from raybench.analysis.scaling import alongside
 from raybench.analysis.summary import model_name, summarize
-from raybench.plan.main_effects import MainEffectsSampler, distributions
+from raybench.plan.main_effects import MainEffectsSampler
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
@@ -60,12 +60,9 @@ class Search:
 
     def _sampler(self) -> BaseSampler:
         name, seed = self._study.search.sampler, self._study.seed
-        if name == "tpe":
-            return TPESampler(seed=seed)
-        if name == "gp":
-            return GPSampler(seed=seed)
-        if name == "random":
-            return RandomSampler(seed=seed)
+        samplers: dict[str, type[BaseSampler]] = {"tpe": TPESampler, "gp": GPSampler, "random": RandomSampler}
+        if name in samplers:
+            return samplers[name](seed=seed)  # type: ignore[call-arg]
         return MainEffectsSampler(self._space, self._is_open, seed)
 
     def ask(self) -> Suggestion | None:
@@ -78,10 +75,7 @@ class Search:
                 self._optuna.enqueue_trial(self._first_row.pop(0))
             elif attempts > MAX_REPEATS:
                 self._optuna.enqueue_trial(unseen)
-            trial = self._optuna.ask()
-            parameters = {
-                name: trial.suggest_categorical(name, list(c)) for name, c in self._space.values.items()
-            }
+            trial, parameters = self._suggested()
             key = self._space.key(parameters)
             if key in self._known:
                 self._tell(trial, self._known[key])
@@ -89,18 +83,23 @@ class Search:
                 self._optuna.tell(trial, state=TrialState.PRUNED)
             else:
                 self._asked = trial
-                return self._space.suggestion(trial.number, parameters)
+                return self._space.suggestion(parameters)
         return None
 
     def tell(self, record: TrialRecord) -> None:
         """What became of the suggestion that was asked for last, or of one of an earlier run."""
         if self._asked is None:
-            self.restore([record])
-            return
+            parameters = self._space.parameters(self._plan.suggestion_of(record))
+            self._optuna.enqueue_trial(self._space.categories(parameters))
+            self._asked, _ = self._suggested()
         self._keep(record)
         trial, self._asked = self._asked, None
         self._tell(trial, record)
         self._write_down(trial.number)
+
+    def _suggested(self) -> tuple[optuna.Trial, Parameters]:
+        trial, values = self._optuna.ask(), self._space.values
+        return trial, {name: trial.suggest_categorical(name, list(values[name])) for name in values}
 
     def _keep(self, record: TrialRecord) -> None:
         """Know a trial; merge points of which it shows that their buckets are equal."""
@@ -141,16 +140,7 @@ class Search:
     def restore(self, records: Iterable[TrialRecord]) -> None:
         """Tell Optuna what is known, in its order: the default's trial, and what an earlier run suggested."""
         for record in records:
-            parameters = self._space.parameters(self._plan.suggestion_of(record))
-            self._keep(record)
-            trial = optuna.trial.create_trial(
-                params=self._space.categories(parameters),
-                distributions=distributions(self._space),
-                user_attrs=attributes(record),
-                **self._outcome(record),
-            )
-            self._optuna.add_trial(trial)
-            self._write_down(-1)
+            self.tell(record)
 
 
 def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> optuna.Study:

@@ -57,7 +57,7 @@ class SearchSpace:
         for values in itertools.product(*self.values.values()):
             yield dict(zip(self.values, values, strict=True))
 
-    def suggestion(self, number: int, parameters: Parameters) -> Suggestion:
+    def suggestion(self, parameters: Parameters) -> Suggestion:
         """The suggestion of a point; it must be one that fits."""
         variables = {
             name.removeprefix(ENVIRONMENT_PREFIX): str(value)
@@ -67,7 +67,7 @@ class SearchSpace:
         setting = self._setting(parameters)
         assert setting is not None  # what does not fit is not suggested
         setting = self._buckets.standing(setting, self._plan.target)
-        return Suggestion(number, setting, {**choice.default_environment(self._study), **variables})
+        return Suggestion(setting, {**choice.default_environment(self._study), **variables})
 
     def parameters(self, suggestion: Suggestion) -> Parameters:
         """The suggestion as a point; knobs without effect at their first value.
@@ -97,7 +97,7 @@ class SearchSpace:
         A number in the place of "max", knobs without effect at their first value.
         """
         fits = self._setting(parameters) is not None
-        return self.parameters(self.suggestion(0, parameters)) if fits else None
+        return self.parameters(self.suggestion(parameters)) if fits else None
 
     def key(self, parameters: Parameters) -> tuple[Any, ...]:
         """The same for two points that are one trial."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.analysis.scaling import alongside
@@ -63,20 +64,21 @@ def _trained(plan: Plan) -> Iterator[Suggestion]:
     default = plan.default()
     for strategy in plan.study.knobs.values("strategy"):
         setting = default.setting.model_copy(update={"strategy": strategy})
-        yield Suggestion(0, setting, default.environment)
+        yield Suggestion(setting, default.environment)
     together = plan.all_changes() if plan.study.search.method == "ablation" else None
-    if together is not None and together != (default.environment, default.setting):
-        environment, setting = together  # does the cure learn?
-        yield Suggestion(1, setting, environment)
+    if together is not None and together != default:
+        yield together  # does the cure learn?
 
 
 def _request(
     plan: Plan, spec: TrainingSpec, suggestion: Suggestion, world_size: int, seed: int
 ) -> TrainingRequest:
-    reference = spec.reference_batch
-    if suggestion.number and reference is None:
+    reference, default = spec.reference_batch, plan.default()
+    strategy = {"strategy": default.setting.strategy}
+    is_default = replace(suggestion, setting=suggestion.setting.model_copy(update=strategy)) == default
+    if reference is None and not is_default:
         # the study's learning rate belongs to the default's step, not to that of a changed batch
-        reference = _request(plan, spec, plan.default(), 1, seed).reference_batch
+        reference = _request(plan, spec, default, 1, seed).reference_batch
     config = plan.config(suggestion, world_size, plan.placement(world_size))
     return TrainingRequest(
         config=config.model_copy(update={"seed": seed}),

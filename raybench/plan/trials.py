@@ -8,7 +8,7 @@ import random
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from raybench.analysis import choice
 from raybench.analysis.largest_batch import LargestFit, Rules, knobs_in_numbers, largest_by_setting, rules
@@ -24,7 +24,6 @@ from raybench.records.requests import (
     ProbeRequest,
     StepsRequest,
     StepsRole,
-    StudyRequest,
     Variant,
 )
 from raybench.spec.knobs import Knobs, LargestBatch, Setting
@@ -44,7 +43,6 @@ ALL_VARIANTS: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "rep
 class Suggestion:
     """One assignment of the knobs, those of the processes included."""
 
-    number: int
     setting: Setting
     environment: dict[str, str]
 
@@ -52,20 +50,6 @@ class Suggestion:
     def key(self) -> Hashable:
         """Equal for suggestions of the same knobs."""
         return self.setting, frozenset(self.environment.items())
-
-
-Asked_co = TypeVar("Asked_co", bound=StudyRequest, covariant=True)
-
-
-@dataclass(frozen=True)
-class Trial(Generic[Asked_co]):
-    """One trial to measure, and the number of the suggestion that it is of."""
-
-    request: Asked_co
-    suggestion: int | None = None
-
-
-StepsTrials = list[Trial[StepsRequest]]
 
 
 @dataclass(frozen=True)
@@ -107,11 +91,6 @@ class Plan:
         """The study, with what is known in the place of ``batch_size = "max"``."""
         return self.study.model_copy(update={"knobs": self.knobs}) if self.study.knobs.has_max else self.study
 
-    @property
-    def curve_sizes(self) -> list[int]:
-        """The world size of each trial of a curve."""
-        return [size for size in self.world_sizes for _ in choice.placements(self.study, size)]
-
     def environments(self) -> list[dict[str, str]]:
         """Every combination of the process knobs, the default first."""
         names = list(self.study.environment)
@@ -119,9 +98,9 @@ class Plan:
         return [dict(zip(names, combination, strict=True)) for combination in values]
 
     def default(self) -> Suggestion:
-        """The study's default, number 0."""
+        """The study's default."""
         setting = choice.default_setting(self.study, self.largest)
-        return Suggestion(0, setting, choice.default_environment(self.study))
+        return Suggestion(setting, choice.default_environment(self.study))
 
     def suggestion_of(self, record: TrialRecord) -> Suggestion:
         """The suggestion that a record is of.
@@ -133,7 +112,7 @@ class Plan:
         if record.config.world_size == 1:
             names = ("strategy", *default.indifferent(1))
             setting = setting.model_copy(update={name: getattr(default, name) for name in names})
-        return Suggestion(record.suggestion or 0, setting, record.config.environment)
+        return Suggestion(setting, record.config.environment)
 
     @property
     def knobs(self) -> Knobs:
@@ -172,7 +151,7 @@ class Plan:
     def probe(self, combination: Setting, batch_size: int) -> ProbeRequest:
         """A few steps at the target world size: does this batch fit?"""
         setting = combination.model_copy(update={"batch_size": batch_size})
-        suggestion = Suggestion(0, setting, choice.default_environment(self.study))
+        suggestion = Suggestion(setting, choice.default_environment(self.study))
         return ProbeRequest(
             config=self.config(suggestion, self.target, self.placement(self.target)),
             timeout_seconds=self._timeout_s(setting),
@@ -180,34 +159,31 @@ class Plan:
 
     def suggestions(self) -> Iterator[Suggestion]:
         """What is measured where nothing is searched for: the grid, or the ablation; the default first."""
-        pairs = self._ablation() if self.study.search.method == "ablation" else self._grid()
-        for number, (environment, setting) in enumerate(pairs):
-            yield Suggestion(number, setting, environment)
-
-    def _grid(self) -> Iterator[tuple[dict[str, str], Setting]]:
-        """Every combination, those of one worker group together."""
-        for environment in self.environments():
+        if self.study.search.method == "ablation":
+            yield from self._ablation()
+            return
+        for environment in self.environments():  # those of one worker group together
             for setting in self.study.knobs.grid(self.largest):
-                yield environment, setting
+                yield Suggestion(setting, environment)
 
-    def _ablation(self) -> Iterator[tuple[dict[str, str], Setting]]:
+    def _ablation(self) -> Iterator[Suggestion]:
         """The default, every change of it alone, and the last values of all lists together."""
         knobs, variables, default = self.study.knobs, self.study.environment, self.default()
         for setting in knobs.one_at_a_time(self.device, self.largest, whole_steps=self._whole_steps):
-            yield default.environment, setting
+            yield Suggestion(setting, default.environment)
         for name, values in variables.items():
             for value in values[1:]:
-                yield {**default.environment, name: value}, default.setting
+                yield Suggestion(default.setting, {**default.environment, name: value})
         varied = len(knobs.explored()) + sum(len(values) > 1 for values in variables.values())
         together = self.all_changes()
         if together is not None and varied > 1:
             yield together
 
-    def all_changes(self) -> tuple[dict[str, str], Setting] | None:
+    def all_changes(self) -> Suggestion | None:
         """The last value of every list; None where no batch fits."""
         together = self.study.knobs.all_together(self.device, self.largest, whole_steps=self._whole_steps)
         variables = {name: values[-1] for name, values in self.study.environment.items()}
-        return None if together is None else (variables, together)
+        return None if together is None else Suggestion(together, variables)
 
     @property
     def _whole_steps(self) -> bool:
@@ -223,24 +199,18 @@ class Plan:
 
         ``single`` on one device only.
         """
-        requests = [
+        return [
             self._visit(suggestion, size, placement, visit)
             for size in reversed(self.world_sizes)
             for placement in choice.placements(self.study, size)
             if size == 1 or suggestion.setting.strategy != "single"
         ]
-        is_default = suggestion.key == self.default().key
-        return [self.profiled(each) if self._shows(each, is_default) else each for each in requests]
 
-    def default_curve(self) -> StepsTrials:
-        """The first visit of the default at every world size: the first trials of a study."""
-        return [Trial(request, 0) for request in self.curve(self.default())]
-
-    def first_visits(self) -> StepsTrials:
+    def first_visits(self) -> list[StepsRequest]:
         """What is measured before default and winner are visited again, but for a search's suggestions."""
-        return self.default_curve() if self.is_search else self.trials()
+        return self.curve(self.default()) if self.is_search else self.trials()
 
-    def visits(self, winners: Iterable[TrialRecord]) -> StepsTrials:
+    def visits(self, winners: Iterable[TrialRecord]) -> list[StepsRequest]:
         """The visits of default and winners that follow the first, at every world size and placement.
 
         In shuffled order within a start of the workers and the environment of its group, which comes in
@@ -248,22 +218,21 @@ class Plan:
         for, the suggestion is the first visit at the target.
         """
         suggestions = {each.key: each for each in (self.default(), *map(self.suggestion_of, winners))}
-        trials = [
-            Trial(request, suggestion.number)
+        unique = {
+            request.trial_id: request
             for suggestion in suggestions.values()
             for visit in range(self.num_visits)
             for request in self.curve(suggestion, visit)
             if self._follows(request)
-        ]
-        trials = list({trial.request.trial_id: trial for trial in trials}.values())
-        shuffled = random.Random(self.study.seed)
-        shuffled.shuffle(trials)
+        }
+        requests, shuffled = list(unique.values()), random.Random(self.study.seed)
+        shuffled.shuffle(requests)
         groups = shuffled.sample(self.environments(), len(self.environments()))
 
-        def order(trial: Trial[StepsRequest]) -> tuple[int, int]:
-            return trial.request.start, groups.index(trial.request.config.environment)
+        def order(request: StepsRequest) -> tuple[int, int]:
+            return request.start, groups.index(request.config.environment)
 
-        return sorted(trials, key=order) + [Trial(request, 0) for request in self._last_visit()]
+        return sorted(requests, key=order) + self._last_visit()
 
     def _last_visit(self) -> list[StepsRequest]:
         """One more visit of the default, as if on more nodes; short of time, the first that is left out."""
@@ -305,22 +274,10 @@ class Plan:
         """Visits of default and winner at each world size: one in each start of the workers at least."""
         return max(self.study.measure.visits, self.study.measure.starts)
 
-    def _shows(self, request: StepsRequest, is_default: bool) -> bool:
-        """Whether the trial is the one of default or winner that is profiled, where a study wants that.
-
-        The default's first, and the winner's first after it was chosen.
-        """
-        return self.is_there(request) and request.visit == (0 if is_default else 1)
-
     def is_there(self, request: StepsRequest) -> bool:
         """Whether it is where suggestions are measured."""
         config = request.config
         return (config.world_size, config.placement) == (self.target, self.placement(self.target))
-
-    def profiled(self, request: StepsRequest) -> StepsRequest:
-        """``request`` with the traces that the study asks for of chosen trials."""
-        measure = request.measure.model_copy(update={"profile": self.study.measure.profile})
-        return request.model_copy(update={"measure": measure})
 
     def verification(
         self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
@@ -336,23 +293,20 @@ class Plan:
             anchor=unchanged.setting if paired else None,
         )
 
-    def trials(self) -> StepsTrials:
+    def trials(self) -> list[StepsRequest]:
         """The first visit of every suggestion, each trial once: the default's curve, then the others.
 
         By process knobs, the default's first, and by world size, the target first, then the largest.
         """
-        unique = {trial.request.trial_id: trial for trial in self.default_curve()}
-        num_default = len(unique)
-        for suggestion in self.suggestions():
-            for request in self.curve(suggestion):
-                unique.setdefault(request.trial_id, Trial(request, suggestion.number))
-        trials, groups, sizes = [*unique.values()], self.environments(), [*reversed(self.world_sizes)]
+        first = {request.trial_id: request for request in self.curve(self.default())}
+        every = {request.trial_id: request for each in self.suggestions() for request in self.curve(each)}
+        others = [request for request in every.values() if request.trial_id not in first]
+        groups, sizes = self.environments(), [*reversed(self.world_sizes)]
 
-        def order(trial: Trial[StepsRequest]) -> tuple[int, int]:
-            config = trial.request.config
-            return groups.index(config.environment), sizes.index(config.world_size)
+        def order(request: StepsRequest) -> tuple[int, int]:
+            return groups.index(request.config.environment), sizes.index(request.config.world_size)
 
-        return [*trials[:num_default], *sorted(trials[num_default:], key=order)]
+        return [*first.values(), *sorted(others, key=order)]
 
     def placement(self, world_size: int) -> Placement:
         """Of suggestions and of training."""
@@ -381,7 +335,10 @@ class Plan:
     ) -> StepsRequest:
         request = self._steps(suggestion, "scaling", world_size, placement)
         start = min(visit, self.num_visits - 1) * self.study.measure.starts // self.num_visits
-        return request.model_copy(update={"visit": visit, "start": start})
+        # the default's first visit at the target is profiled, and the winner's first after it was chosen
+        shown = self.is_there(request) and visit == (0 if suggestion == self.default() else 1)
+        measure = request.measure.model_copy(update={"profile": shown and self.study.measure.profile})
+        return request.model_copy(update={"visit": visit, "start": start, "measure": measure})
 
     def _steps(
         self, suggestion: Suggestion, role: StepsRole, world_size: int, placement: Placement
@@ -437,7 +394,7 @@ class Plan:
 
 def searched(plan: Plan, records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """The suggestions of a search among ``records``, failed ones too; the default's trial is the first."""
-    of_default = {trial.request.trial_id for trial in plan.default_curve() if plan.is_there(trial.request)}
+    of_default = {each.trial_id for each in plan.curve(plan.default()) if plan.is_there(each)}
     steps = [record for record in records if record.request.kind == "steps"]
     return [
         *(record for record in steps if record.trial_id in of_default),
@@ -445,10 +402,12 @@ def searched(plan: Plan, records: Iterable[TrialRecord]) -> list[TrialRecord]:
     ]
 
 
-def further_visits(plan: Plan, records: Iterable[TrialRecord], winners: Iterable[TrialRecord]) -> StepsTrials:
+def further_visits(
+    plan: Plan, records: Iterable[TrialRecord], winners: Iterable[TrialRecord]
+) -> list[StepsRequest]:
     """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
     failed = _failing(records)
-    return [each for each in plan.visits(winners) if each.request.config not in failed]
+    return [each for each in plan.visits(winners) if each.config not in failed]
 
 
 def _failing(records: Iterable[TrialRecord]) -> list[Configuration]:

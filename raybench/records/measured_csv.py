@@ -45,7 +45,6 @@ OPTIONAL = (
     "scaling",
 )
 _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size", "gradient_accumulation"))
-_READ = (*REQUIRED, *OPTIONAL, "gradient_accumulation")
 _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
 _MADE = ("workers", "context", "setting")  # fields of a row that are no cells
 _CONTEXT = ("device_name", "input", "study")  # what is never fitted together
@@ -153,7 +152,8 @@ def read_measured_csv(path: Path) -> MeasuredTable:
     left_out = ", ".join(f"{plural(number, 'row')} {why}" for why, number in skipped.items())
     if not rows:
         raise RequestError(f"{path}: at least one measured step (received none: {left_out or 'no row'})")
-    unread = [] if is_summary else [name for name in header if name not in (*_READ, *_KNOBS)]
+    read = {*MeasuredRow.model_fields, *_CONTEXT, *_KNOBS} - set(_MADE)
+    unread = [] if is_summary else [name for name in header if name not in read]
     notes = [f"left out of {path.name}: {left_out}"] if skipped else []
     notes += [f"columns that were not read: {', '.join(unread)}"] if unread else []
     return MeasuredTable(path, is_summary, tuple(rows), tuple(notes))
@@ -188,10 +188,9 @@ def _no_measurement(named: Mapping[str, str]) -> str:
 
 def _values(named: Mapping[str, str], path: Path, is_summary: bool) -> dict[str, Any]:
     """The cells that are read, and what is made of them."""
-    # of a summary also columns of knobs, which may have the name of what is made of cells here
-    known = (set(named) if is_summary else set(_READ)) - set(_MADE)
+    # columns of knobs may have the name of what is made of cells here
     read: dict[str, Any] = {
-        name: cell or None for name, cell in named.items() if name in known and (cell or name in REQUIRED)
+        name: cell or None for name, cell in named.items() if name not in _MADE and (cell or name in REQUIRED)
     }
     if is_summary:
         read["nodes"] = named["nodes"] or 1  # empty where nobody told them

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from raybench.errors import printable
 from raybench.records.record import State, TrialRecord, TrialResult
 from raybench.records.requests import TrialRequest
+from raybench.records.results import StepsResult, TrainingResult
 from raybench.spec.placement import Placement, workers_on
 
 
@@ -98,28 +99,21 @@ class Outcome:
     broken: bool = False  # failed where other ranks may still wait: the team's groups are dead
     ends_group: bool = False  # the worker group ends with this trial, or is gone already
 
-    def __post_init__(self) -> None:
-        """What goes into the record is printable and short, whatever code put into its errors."""
-        if self.reason is not None:
-            object.__setattr__(self, "reason", printable(self.reason) or self.state)
-        missing: dict[Any, str] = getattr(self.result, "missing", {})
-        if self.result is None or not isinstance(missing, dict):  # a sweep's is no such table
-            return
-        told = {name: printable(text) for name, text in missing.items()}
-        if told != missing:
-            object.__setattr__(self, "result", self.result.model_copy(update={"missing": told}))
+    def to_record(self, request: TrialRequest, *, study: str, started_at: str) -> TrialRecord:
+        """The record of the trial that ended so; ``started_at`` is ISO 8601.
 
-    def to_record(
-        self, request: TrialRequest, *, study: str, suggestion: int | None, started_at: str
-    ) -> TrialRecord:
-        """The record of the trial that ended so; ``started_at`` is ISO 8601."""
+        What goes into it is printable and short, whatever code put into its errors.
+        """
+        result = self.result
+        if isinstance(result, StepsResult | TrainingResult):
+            missing = {name: printable(text) for name, text in result.missing.items()}
+            result = result.model_copy(update={"missing": missing})
         return TrialRecord(
             study=study,
             trial_id=request.trial_id,
-            suggestion=suggestion,
             request=request,
             state=self.state,
-            reason=self.reason,
+            reason=None if self.reason is None else printable(self.reason) or self.state,
             ranks=self.ranks,
             nodes=self.nodes,
             hostnames=self.hostnames,
@@ -128,7 +122,7 @@ class Outcome:
             started_at=started_at,
             wall_time_s=self.wall_time_s,
             frame=self.frame,
-            result=self.result,
+            result=result,
         )
 
 

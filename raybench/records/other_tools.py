@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -63,45 +63,36 @@ def read_nccl_tests(path: Path) -> tuple[LoggedMessage, ...]:
 
 def _messages(path: Path, announced: Sequence[str], test: str) -> list[LoggedMessage]:
     """One test's rows; ``announced``: the programs that are named between it and the test before."""
-    rows, columns = list[tuple[int, list[str]]](), list[str]()
+    rows, columns = list[tuple[int, list[float]]](), list[str]()
     for line in test.splitlines():
         if " algbw " in line and " time " in line:
             names = line.split()
             columns = [name for name in names[names.index("time") :] if name != "timestamp"]
         elif (row := _ROW.search(line)) and columns:
-            values = [each for each in row[2].split() if not _TIMESTAMP.fullmatch(each)]
-            rows.append((int(row[1]), values[-len(columns) :]))
+            values = [each for each in row[2].split() if not _TIMESTAMP.fullmatch(each)][-len(columns) :]
+            pairs = zip(columns, values, strict=False)
+            times_us = [_number(value) for column, value in pairs if column == "time"]  # in place last
+            timed_us = [each for each in times_us if 0 < each < math.inf]
+            if len(values) == len(columns) and timed_us:
+                rows.append((int(row[1]), timed_us))
     ranks = _RANK.findall(test)
     if rows and not ranks:
         raise RequestError(f'{path}: lines "#  Rank 0 ... on HOST device 0", the devices (received none)')
-    group = [rank for rank in ranks if rank[0] == ranks[0][0]]  # with NCCL_TESTS_SPLIT the first of several
-    rows = [row for row in rows if row[0] and len(row[1]) == len(columns)]
-    if not rows:
-        return []
+    hosts = [host for group, host, _ in ranks if group == ranks[0][0]]  # with NCCL_TESTS_SPLIT of several
     concluded = _CONCLUDED.search(test)
     names = [concluded[1]] if concluded else [*_NAME.findall(path.name), *announced]
-    if not names:
+    if rows and not names:
         raise RequestError(
             f"{path}: a file's name that has the test's, as all_gather_perf.log: the log does not"
         )
-    kinds = [place for place, column in enumerate(columns) if column == "time"]  # in place last
-    times = [(message, [_number(values[place]) for place in kinds]) for message, values in rows]
-    return _logged(names[-1], [host for _, host, _ in group], group[0][2], times)
-
-
-def _logged(
-    name: str, hosts: Sequence[str], device: str, times: Iterable[tuple[int, list[float]]]
-) -> list[LoggedMessage]:
-    """Of messages with their times in us, out of place and in place; 0 and NaN: not timed."""
-    if name not in COLLECTIVES or len(hosts) < 2:
+    if not rows or names[-1] not in COLLECTIVES or len(hosts) < 2:
         return []
-    found = list[LoggedMessage]()
-    for message, both in times:
-        known = [time_us for time_us in both if 0 < time_us < math.inf]
-        if message and known:
-            time_us = known[-1 if name in IN_PLACE else 0]
-            found.append(LoggedMessage(name, len(hosts), len(set(hosts)), device, message, time_us / 1e6))
-    return found
+    place = -1 if names[-1] in IN_PLACE else 0
+    return [
+        LoggedMessage(names[-1], len(hosts), len(set(hosts)), ranks[0][2], message, times_us[place] / 1e6)
+        for message, times_us in rows
+        if message
+    ]
 
 
 def _number(text: str) -> float:
@@ -126,14 +117,9 @@ TRAINER_NOTE = (
     "Trainer: step times are those of whole runs without evaluation, with start-up and checkpoints; the "
     "files have neither intervals nor communication"
 )
-TRACEML_NOTE = (
-    "TraceML: a step is its wait for input and what was traced, mean over ranks; the files have neither "
-    "intervals nor communication"
-)
-TRACED_NOTE = (
-    "TraceML: a step is what was traced, mean over ranks, without the wait for input, which was not "
-    "measured; the files have neither intervals nor communication"
-)
+TRACEML_NOTE = "TraceML: a step is {what}; the files have neither intervals nor communication"
+TRACED = "its wait for input and what was traced, mean over ranks"
+WITHOUT_WAIT = "what was traced, mean over ranks, without the wait for input, which was not measured"
 
 
 @dataclass(frozen=True)
@@ -280,9 +266,7 @@ def _traceml_run(run: RunFile, summary: _TraceMLSummary) -> _Read:
         rule = f"the samples of a device, which the file does not have, as {run.path}@{devices or 8}x32"
         raise RequestError(f"{run.path}: {rule} (received none)")
     known_run = replace(run, nodes=run.nodes or summary.meta.get("nodes_observed"))
+    note = TRACEML_NOTE.format(what=WITHOUT_WAIT if name == names[-1] else TRACED)
     finding = summary.primary_diagnosis.get("summary")
-    notes = (
-        TRACEML_NOTE if name != names[-1] else TRACED_NOTE,
-        *((f"TraceML on {plural(devices, 'device')}: {finding}",) if finding else ()),
-    )
+    notes = (note, *((f"TraceML on {plural(devices, 'device')}: {finding}",) if finding else ()))
     return _row(known_run, "TraceML", devices, run.batch, step_ms / 1e3), notes

@@ -206,7 +206,9 @@ class _Request(Frozen):
         for setting in (asked["config"].get("setting") or {}, asked.get("anchor") or {}):
             for name in Setting.unasked(setting):
                 del setting[name]
-        return asked
+        # the first visit is the trial itself, in the first start; a further one is another trial
+        unasked = [name for name in ("visit", "start", "as_if") if not asked.get(name)]
+        return {name: value for name, value in asked.items() if name not in unasked}
 
 
 class AsIf(Frozen):
@@ -255,14 +257,6 @@ class StepsRequest(_Request):
     start: Whole = 0
     #: numbers of devices as which it is measured too: `as_if_1` is the first
     as_if: tuple[AsIf, ...] = ()
-
-    def _asked(self) -> dict[str, Any]:
-        """The first visit is the trial itself, in the first start; a further one is another trial."""
-        asked = super()._asked()
-        for name in ("visit", "start", "as_if"):
-            if not asked[name]:
-                del asked[name]
-        return asked
 
     @property
     def measures_beside_rounds(self) -> bool:

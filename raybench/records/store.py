@@ -13,13 +13,11 @@ traces/          of profiled trials: one directory a trial, with files of every 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock
@@ -27,7 +25,7 @@ from pydantic import ValidationError
 
 from raybench.errors import StoreError
 from raybench.machine.environment import Environment, differences
-from raybench.records.epochs_csv import epochs_csv
+from raybench.records.csv_files import epoch_rows, rows_csv
 from raybench.records.record import (
     SCHEMA_VERSION,
     DamagedLineError,
@@ -218,9 +216,7 @@ class ResultsDirectory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -263,18 +259,17 @@ class ResultsDirectory:
 
     def _write_epochs(self) -> None:
         """epochs.csv, made anew of the records that count; whole or as it was."""
-        path, text = self.path / EPOCHS, epochs_csv(self.latest().values())
+        rows = [row for record in self.latest().values() for row in epoch_rows(record)]
+        path = self.path / EPOCHS
         with _named(path, but=": the records are kept"):
-            if text:
-                replace_whole(path, text)
+            if rows:
+                replace_whole(path, rows_csv(rows))
             else:
                 path.unlink(missing_ok=True)
 
     def _write_line(self, line: bytes) -> None:
         descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(descriptor).st_size < self._good_end:
-                raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
             # A torn line of a killed process ends here, as does half a line of a full disk.
             os.ftruncate(descriptor, self._good_end)
             os.lseek(descriptor, self._good_end, os.SEEK_SET)
@@ -350,25 +345,24 @@ def _file_of(asked: Asked) -> str:
 def write_step_times(path: Path, step_times: Sequence[BlockStepTimes]) -> None:
     """Columns variant, round, rank, step, step_time_s; whole or not at all. Raises ``OSError``."""
     import numpy as np
-    import pyarrow as pa  # 0.2 s that commands without samples do not pay
-    import pyarrow.parquet as pq
+    import pandas as pd
 
-    def columns(block: BlockStepTimes) -> dict[str, Any]:
+    def rows(block: BlockStepTimes) -> pd.DataFrame:
         ranks, steps = block.step_time_s.shape
-        return {
+        columns = {
             #: what was run
-            "variant": np.full(ranks * steps, block.variant),
+            "variant": block.variant,
             #: number of the round, from 0
-            "round": np.full(ranks * steps, block.round, np.int32),
+            "round": block.round,
             #: rank in the worker group
-            "rank": np.repeat(np.asarray(block.ranks, np.int32), steps),
+            "rank": np.repeat(block.ranks, steps),
             #: number of the step in its block, from 0
-            "step": np.tile(np.arange(steps, dtype=np.int32), ranks),
+            "step": np.tile(np.arange(steps), ranks),
             #: from one optimizer step to the next, in s
             "step_time_s": block.step_time_s.ravel(),
         }
+        return pd.DataFrame(columns)
 
-    blocks = [columns(block) for block in step_times]
-    table = pa.table({name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]})
+    table = pd.concat([rows(block) for block in step_times])
     path.parent.mkdir(exist_ok=True)
-    replace_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
+    replace_whole(path, lambda file: table.to_parquet(file, index=False, compression="zstd"))

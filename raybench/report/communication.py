@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raybench.analysis.collectives import Link, Message, SweepResults, SweptPlace
 from raybench.analysis.labels import devices_words
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report import render
+from raybench.records.csv_files import rows_csv
 from raybench.report.answer import Clause
 from raybench.report.format import (
     duration_words,
@@ -225,7 +225,7 @@ def write_sweep_report(
         sections=sections,
         method=[BLOCKS, ESTIMATOR, BANDWIDTHS, FITTED],
     )
-    rows = render.rows_csv([each.row() for each in results.messages])
+    rows = rows_csv([each.row() for each in results.messages])
     return write_files(directory / "report", {**pages, "communication.csv": rows})
 
 

@@ -11,6 +11,7 @@ from raybench.analysis.labels import devices_words
 from raybench.analysis.load import load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
+from raybench.records.csv_files import rows_csv
 from raybench.report import render
 from raybench.report.answer import Clause, answer
 from raybench.report.format import factor, figures, plain_share, plus_minus, times
@@ -226,7 +227,7 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
     )
     contents = {
         **pages,
-        "summary.csv": render.rows_csv(_rows(sides)),
+        "summary.csv": rows_csv(_rows(sides)),
         "summary.tex": render.to_tex(without_constant(settings), name),
     }
     return write_files(directory, contents)

@@ -13,6 +13,7 @@ from raybench.analysis.history import SHOWN
 from raybench.analysis.labels import devices_of
 from raybench.analysis.objectives import prices_of
 from raybench.analysis.results import StudyResults
+from raybench.records.csv_files import rows_csv
 from raybench.report import render
 from raybench.report.answer import Clause, answer, answer_of
 from raybench.report.code import use_it
@@ -67,7 +68,7 @@ def write_report(
         "diagnosis.md": diagnosis_markdown(results),
         "summary.csv": render.summary_csv(results.summaries),
         "trials.csv": render.summary_csv(results.trials),
-        **({"predictions.csv": render.rows_csv(predicted)} if predicted else {}),
+        **({"predictions.csv": rows_csv(predicted)} if predicted else {}),
         "summary.json": summary_json(results, said, environment),
         "summary.tex": render.to_tex(sections["scaling"].tables[0], results.study.name),
     }

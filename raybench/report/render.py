@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from raybench.analysis.summary import Summary
+from raybench.records.csv_files import rows_csv
 from raybench.report.table import Table
-from raybench.spec.knobs import KnobValue
 
 
 def to_markdown(table: Table) -> str:
@@ -46,15 +44,6 @@ def markdown_cell(text: str) -> str:
 def summary_csv(summaries: Sequence[Summary]) -> str:
     """``summary.csv``: the columns of docs/reference.md, empty where unknown or inapplicable."""
     return rows_csv(summary.row() for summary in summaries)
-
-
-def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
-    """Rows that have the same columns, the names of these first; empty cells where unknown."""
-    text, every = io.StringIO(), list(rows)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows(every[:1])  # the names
-    writer.writerows(map(_csv_cell, row.values()) for row in every)
-    return text.getvalue()
 
 
 def to_tex(table: Table, study: str) -> str:
@@ -122,13 +111,3 @@ def _tex_cell(text: str) -> str:
 
 def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(markdown_cell(cell) for cell in cells) + " |"
-
-
-def _csv_cell(value: KnobValue) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.9g}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)

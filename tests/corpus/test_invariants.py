@@ -11,7 +11,7 @@ import pytest
 
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.recommendation import Basis
-from raybench.records.epochs_csv import epochs_csv
+from raybench.records.csv_files import epoch_rows, rows_csv
 from tests.corpus import invariants
 from tests.corpus.invariants import Drawn
 from tests.corpus.make import HERE, PATH, STUDIES, unpack
@@ -286,7 +286,9 @@ def test_nothing_was_left_out(drawn: Drawn) -> None:
 
 
 def test_epochs_are_those_of_the_records(draw: Draw) -> None:
-    assert (HERE / "training" / "epochs.csv").read_text() == epochs_csv(draw("training").records)
+    assert (HERE / "training" / "epochs.csv").read_text() == rows_csv(
+        row for record in draw("training").records for row in epoch_rows(record)
+    )
 
 
 def test_the_two_nodes_are_two(draw: Draw) -> None:

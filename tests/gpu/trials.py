@@ -67,7 +67,7 @@ class Worker:
         began = perf_counter()
         found = self.run(request)
         outcome = Outcome(found.state, perf_counter() - began, found.reason, found.result)
-        return outcome.to_record(request, study="gpu", suggestion=None, started_at="now")
+        return outcome.to_record(request, study="gpu", started_at="now")
 
 
 def run_all(

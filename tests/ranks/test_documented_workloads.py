@@ -58,7 +58,7 @@ def requests_of(study: Study) -> list[StudyRequest]:
     training = study.training.model_copy(update={"checkpoint": False})
     short = study.model_copy(update={"measure": measure, "training": training})
     plan = make_plan(short, Resources("cpu", 2, "a CPU"))
-    steps = next(each.request for each in plan.trials() if each.request.config.world_size == 2)
+    steps = next(each for each in plan.trials() if each.config.world_size == 2)
     return [steps, next(each for each in training_requests(plan) if each.config.world_size == 2)]
 
 

@@ -125,7 +125,7 @@ def test_code_that_leaves_is_a_failure_with_a_reason_that_can_be_kept(
     assert found.reason is not None
     assert CRASHED[name] in found.reason
     assert len(found.reason) <= LONGEST_LINE
-    record = found.to_record(_request(name), study="x", suggestion=None, started_at="2026-01-01T00:00:00")
+    record = found.to_record(_request(name), study="x", started_at="2026-01-01T00:00:00")
     assert TrialRecord.model_validate_json(record.model_dump_json().encode()) == record
 
 

@@ -54,7 +54,7 @@ def _find(workload: dict[str, Any], communicators: Communicators, cache: GroupCa
         told: list[Outcome | None] = [*serve_trial(request, BOTH, communicators, cache)] or [None]
         dist.broadcast_object_list(told, src=0, group=communicators.control)
         assert told[0] is not None
-        records.append(told[0].to_record(request, study="hungry", suggestion=None, started_at="now"))
+        records.append(told[0].to_record(request, study="hungry", started_at="now"))
 
 
 def _find_all() -> dict[str, list[str]]:

@@ -57,7 +57,7 @@ class ContractOfARunner:
         assert (outcome.ranks, outcome.nodes, outcome.group) == ((0, 1), 1, number)
         assert outcome.device_name
         assert "set up" in {each.phase for each in heard}
-        record = outcome.to_record(request, study="contract", suggestion=None, started_at="")
+        record = outcome.to_record(request, study="contract", started_at="")
         assert TrialRecord.model_validate_json(record.model_dump_json()) == record
         assert record.steps is not None
         assert len(record.steps.rounds) >= MEASURE.min_rounds

@@ -28,7 +28,7 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.summary import Summary
 from raybench.launch.metrics import METRICS
 from raybench.records import measured_csv, record, requests
-from raybench.records.epochs_csv import epoch_rows
+from raybench.records.csv_files import epoch_rows
 from raybench.records.store import write_step_times
 from raybench.report.prediction import prediction_row
 from raybench.spec import validation

@@ -289,7 +289,7 @@ def trained_study(learning: FakeLearning, devices: int = 2, **fields: Any) -> tu
     """That study, its trials of steps and of training."""
     plan = planned_training(devices, **fields)
     runner = FakeRunner(noise=Noise(block=0.005, step=0.002), learning=learning, seed=4)
-    return plan, run_all(runner, [*(trial.request for trial in plan.trials()), *training_requests(plan)])[0]
+    return plan, run_all(runner, [*plan.trials(), *training_requests(plan)])[0]
 
 
 def cured_study(name: str = "fake", devices: int = 2) -> StudyResults:

@@ -116,7 +116,7 @@ def measure(site: Site, seed: int, visits: int = 3) -> StudyResults:
     )
     cores = site.world_size
     plan = make_plan(study, Resources(site.device, cores, f"fake {site.device}"))
-    requests = [trial.request for trial in (*plan.trials(), *plan.visits([]))]
+    requests = [*plan.trials(), *plan.visits([])]
     if site.variants:
         requests = [
             each.model_copy(update={"variants": tuple(v for v in each.variants if v in site.variants)})

@@ -190,11 +190,9 @@ class FakeRunner:
         return truth(self.costs(config, config.setting), config)
 
 
-def to_record(
-    request: TrialRequest, outcome: Outcome, study: str = "fake", suggestion: int | None = None
-) -> TrialRecord:
+def to_record(request: TrialRequest, outcome: Outcome, study: str = "fake") -> TrialRecord:
     """The record of an outcome, as the driver writes it."""
-    return outcome.to_record(request, study=study, suggestion=suggestion, started_at=STARTED_AT)
+    return outcome.to_record(request, study=study, started_at=STARTED_AT)
 
 
 def run_all(
@@ -202,9 +200,8 @@ def run_all(
 ) -> tuple[list[TrialRecord], dict[str, tuple[BlockStepTimes, ...]]]:
     """The records of ``requests`` in order, and the step times of each by trial id."""
     records, samples = [], {}
-    for number, request in enumerate(requests):
+    for request in requests:
         outcome = runner.run(request, lambda progress: None)
-        suggestion = number if request.role == "search" else None
-        records.append(to_record(request, outcome, study, suggestion))
+        records.append(to_record(request, outcome, study))
         samples[request.trial_id] = outcome.step_times
     return records, samples

@@ -155,7 +155,7 @@ def test_settings_with_other_variables_are_of_other_workers() -> None:
         environment={"OMP_NUM_THREADS": ["1", "2"]},
         search={"method": "ablation"},
     )
-    requests = [trial.request for trial in make_plan(spec, Resources("cpu", 2, "a cpu")).trials()]
+    requests = make_plan(spec, Resources("cpu", 2, "a cpu")).trials()
     costs = FakeRunner(lambda config, setting: exactly(0.8), QUIET)
     results = resolve(spec, run_all(costs, requests)[0])
     assert results.default is not None

@@ -12,7 +12,7 @@ PLAN = make_plan(
     study(knobs={"batch_size": [32]}, search={"method": "grid"}, measure={"starts": 2}),
     Resources("cpu", 2, "a CPU"),
 )
-TRIALS = tuple(trial.request for trial in PLAN.trials())
+TRIALS = tuple(PLAN.trials())
 
 
 @pytest.mark.parametrize(

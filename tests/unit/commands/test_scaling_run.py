@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from raybench.commands import measuring, scaling_run
-from raybench.commands.dry_run import plan_lines, planned
 from raybench.commands.measuring import Ended, as_it_began
 from raybench.commands.progress import Display
 from raybench.commands.scaling import ScalingOptions
+from raybench.commands.scaling_run import plan_lines, planned
 from raybench.driver.time_budget import estimate
 from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import capture, of_nodes

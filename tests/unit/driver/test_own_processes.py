@@ -51,7 +51,7 @@ def test_a_trial_whose_processes_died_before_it_began_is_asked_again() -> None:
     plan = planned()
     _, store, runner = run(plan, LosesSome([0, 2, 4]))
     first = [each.trial_id for each in store.records if not each.request.visit]
-    assert sorted(first) == sorted(trial.request.trial_id for trial in plan.trials())
+    assert sorted(first) == sorted(trial.trial_id for trial in plan.trials())
     assert {record.state for record in store.records} == {"complete"}
     assert len(runner.requests) == len(store.records) + 3
 

@@ -358,7 +358,7 @@ def test_the_terminal_names_every_memory_knob_that_the_study_explores(capsys):
 
 def test_a_probe_is_another_trial_than_the_steps_of_its_batch():
     plan = planned(knobs={"batch_size": 8})
-    (steps, *_) = [trial.request for trial in plan.trials()]
+    (steps, *_) = plan.trials()
     probe = plan.probe(steps.config.setting, 8)
     assert probe.config == steps.config
     assert probe.trial_id != steps.trial_id

@@ -84,7 +84,7 @@ def test_one_start_of_several_and_one_placement() -> None:
         measure={"half_width": 0.02, "profile": True, "starts": 2},
         scaling={"placement": ["pack", "spread"]},
     )
-    asked = [trial.request for trial in plan.trials() if is_profiled(trial.request)]
+    asked = [trial for trial in plan.trials() if is_profiled(trial)]
     assert [(each.config.placement, trial_start(each)) for each in asked] == [("pack", 0)]
 
 
@@ -100,7 +100,7 @@ def test_nothing_is_profiled_unasked() -> None:
 
 def test_a_profile_makes_no_other_trial() -> None:
     with_it, without = planned(), planned(measure={"half_width": 0.02})
-    ids = [[trial.request.trial_id for trial in plan.trials()] for plan in (with_it, without)]
+    ids = [[trial.trial_id for trial in plan.trials()] for plan in (with_it, without)]
     assert ids[0] == ids[1]
 
 

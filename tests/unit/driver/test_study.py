@@ -139,12 +139,12 @@ def test_a_default_that_has_failed_is_not_tried_in_the_rounds_of_others():
 def test_the_visits_of_a_winner_have_all_variants_and_come_in_shuffled_order():
     plan = planned(4)
     executed, store, _ = run(plan)
-    trials = [trial.request for trial in plan.visits(executed.ledger.winners())]
+    trials = plan.visits(executed.ledger.winners())
     *_, last = (place for place, each in enumerate(store.records) if each.request.role == "search")
     assert [each.request for each in store.records[last + 1 :]] == trials
     assert trials != sorted(trials, key=lambda each: (each.visit, -each.config.world_size))
     other = planned(4, seed=1).visits(executed.ledger.winners())
-    assert [trial.request.visit for trial in other] != [each.visit for each in trials]
+    assert [trial.visit for trial in other] != [each.visit for each in trials]
     at_target = [each for each in trials if each.config.world_size == 4]
     assert all(set(each.variants) - {"anchor"} == set(ALL_VARIANTS) for each in at_target)
 
@@ -164,10 +164,10 @@ def test_a_grid_measures_everything_once_then_visits_default_and_best():
     plan = planned(4, search={"method": "grid"})
     executed, store, runner = run(plan)
     assert roles(store) == ["scaling"]
-    first = [trial.request.trial_id for trial in plan.trials()]
+    first = [trial.trial_id for trial in plan.trials()]
     assert [record.trial_id for record in store.records[: len(first)]] == first
     assert [each.config.world_size for each in asked_of(store, "scaling")[:3]] == [4, 2, 1]
-    visits = [trial.request.trial_id for trial in plan.visits(executed.ledger.winners())]
+    visits = [trial.trial_id for trial in plan.visits(executed.ledger.winners())]
     assert [each.trial_id for each in runner.requests] == [*first, *visits]
     assert {each.request.visit for each in store.records[len(first) :]} == {1, 2}
 
@@ -178,7 +178,7 @@ def test_visits_are_spread_over_the_starts_of_the_workers():
     assert by_start == {0: 0, 1: 0, 2: 1, 3: 1}
     assert runner.num_starts == 2
     more = planned(measure={"visits": 2, "starts": 3})
-    assert {each.request.visit for each in more.visits(())} == {1, 2}  # one in each start at least
+    assert {each.visit for each in more.visits(())} == {1, 2}  # one in each start at least
 
 
 def test_a_search_smaller_than_asked_ends_when_the_space_does():

@@ -19,8 +19,8 @@ def searched(trials: int, measured: int) -> list[Note]:
     spec = study(knobs=knobs, search={"method": "optuna", "trials": trials})
     plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
     space = SearchSpace(plan)
-    asked = [plan.search(space.suggestion(n, each)) for n, each in enumerate(space.points())]
-    curve = [trial.request for trial in plan.default_curve()]
+    asked = [plan.search(space.suggestion(each)) for each in space.points()]
+    curve = plan.curve(plan.default())
     records = run_all(FakeRunner(), [*curve, *asked[1:measured]])[0]
     notes = left_out(plan.study, records)
     visits = notes.pop()  # none was begun: of a default on two sizes
@@ -58,7 +58,7 @@ def test_world_sizes_that_were_not_reached_are_counted() -> None:
         measure={"visits": 1},
     )
     plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
-    records = run_all(FakeRunner(), [trial.request for trial in plan.trials()][1:])[0]
+    records = run_all(FakeRunner(), plan.trials()[1:])[0]
     (note,) = left_out(plan.study, records)
     assert [each.config.world_size for each in note.requests] == [4]
     assert left_out_words(note) == "1 of 3 trials of the curves"
@@ -72,5 +72,5 @@ def test_ranks_that_a_placement_names_are_devices_that_there_were() -> None:
         measure={"visits": 1},
     )
     plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
-    records = run_all(FakeRunner(num_devices=4), [trial.request for trial in plan.trials()])[0]
+    records = run_all(FakeRunner(num_devices=4), plan.trials())[0]
     assert left_out(plan.study, records) == []

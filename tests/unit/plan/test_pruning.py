@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from raybench.analysis import analyse
-from raybench.commands.dry_run import plan_lines
 from raybench.commands.progress import outcome_words
+from raybench.commands.scaling_run import plan_lines
 from raybench.machine.host import Resources
 from raybench.plan.notes import left_out
 from raybench.plan.pruning import pruned_after

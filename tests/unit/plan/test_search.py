@@ -45,7 +45,7 @@ def fails(state: State, when: Callable[[TrialRequest], bool]) -> FakeRunner:
 
 def measured(planned: Plan, suggestion: Suggestion, runner: FakeRunner) -> TrialRecord:
     request = planned.search(suggestion)
-    return to_record(request, runner.run(request, lambda _: None), planned.study.name, suggestion.number)
+    return to_record(request, runner.run(request, lambda _: None), planned.study.name)
 
 
 def searched(
@@ -238,13 +238,12 @@ def test_the_sampler_learns_from_the_ratio_to_the_default_in_the_same_rounds(tmp
     search = {"method": "optuna", "objectives": ["throughput", "efficiency", "cost_per_sample"]}
     planned = plan(search=search, knobs={"batch_size": [512, 128]})
     searching, runner = Search(planned, tmp_path / "optuna.log"), FakeRunner(costs, QUIET)
-    curve = [trial.request for trial in planned.default_curve()]
+    curve = planned.curve(planned.default())
     (default,), _ = run_all(runner, curve[:1])
     searching.restore([default])
     slowness[0] = 1.5
     ((suggestion, record),) = searched(searching, planned, 5, runner)
     assert suggestion.setting.batch_size == 128
-    assert suggestion.number == 1  # the default is 0, and not suggested again
     of_default, of_other = (trial.values for trial in opened(tmp_path / "optuna.log").trials)
     assert of_default[0] == pytest.approx(2 * 512 / 0.01, rel=0.01)
     assert of_other[0] == pytest.approx(2 * 128 / 0.005, rel=0.01)
@@ -491,5 +490,5 @@ def test_the_curve_has_the_steps_without_transfers_where_they_can_be_left_out(
 ) -> None:
     spec = study(knobs={"strategy": strategy, "batch_size": 64}, scaling={"world_sizes": [1, 2]})
     plan = make_plan(spec, Resources("cuda", 2, "a GPU"))
-    (several,) = (each.request for each in plan.default_curve() if each.request.config.world_size == 2)
+    (several,) = (each for each in plan.curve(plan.default()) if each.config.world_size == 2)
     assert ({"concurrent", "local", "replay"} <= set(several.variants)) is is_whole

@@ -43,7 +43,7 @@ def test_more_trials_than_a_report_reads_are_refused(fields, line):
 
 
 def requested(plan: Plan) -> list[StepsRequest]:
-    return [trial.request for trial in plan.trials()]
+    return plan.trials()
 
 
 def sizes(requests: Sequence[TrialRequest]) -> list[int]:
@@ -154,9 +154,9 @@ def test_the_first_suggestion_is_the_default():
     planned = plan(
         2, knobs={"batch_size": [64, 8], "precision": ["bf16", "fp32"]}, environment={"A": ["2", "1"]}
     )
-    assert planned.default() == Suggestion(0, Setting(batch_size=64, precision="bf16"), {"A": "2"})
+    assert planned.default() == Suggestion(Setting(batch_size=64, precision="bf16"), {"A": "2"})
     assert next(planned.suggestions()) == planned.default()
-    assert [suggestion.number for suggestion in planned.suggestions()] == list(range(8))
+    assert len(list(planned.suggestions())) == 8
 
 
 # --- an ablation: one at a time, and all together
@@ -563,7 +563,7 @@ def test_buckets_are_measured_once_under_fsdp_and_resharding_once_under_ddp():
 def last_visits(nodes: int, **fields: object) -> list[StepsRequest]:
     """The visits that are measured as if on more devices."""
     several = make_plan(study(**fields), Resources("cpu", 4, "a CPU", num_nodes=nodes))
-    return [trial.request for trial in several.visits(()) if trial.request.as_if]
+    return [trial for trial in several.visits(()) if trial.as_if]
 
 
 def test_on_several_nodes_the_default_is_visited_once_more_as_if_on_twice_and_four_times_as_many():

@@ -93,6 +93,6 @@ def test_nodes_are_counted_by_where_the_ranks_stand():
 )
 def test_whatever_an_error_said_becomes_a_record_that_can_be_written_and_read(reason, kept):
     outcome = Outcome("crashed", 1.0, reason)
-    made = outcome.to_record(request(), study="x", suggestion=None, started_at="2026-01-01T00:00:00+00:00")
+    made = outcome.to_record(request(), study="x", started_at="2026-01-01T00:00:00+00:00")
     assert made.reason == kept
     assert TrialRecord.model_validate(json.loads(made.model_dump_json().encode())) == made

@@ -145,7 +145,7 @@ def test_rows_of_one_place_are_of_one_setting() -> None:
         training={"epochs": 2},
     )
     plan = make_plan(spec, Resources("cpu", 2, "a CPU"))
-    requests = [*(trial.request for trial in plan.trials()), *training_requests(plan)]
+    requests = [*plan.trials(), *training_requests(plan)]
     runner = FakeRunner(costs, QUIET, learning=FakeLearning(num_train=5120))
     results = analyse(plan.study, run_all(runner, requests)[0])
     assert results.training is not None

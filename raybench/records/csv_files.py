@@ -1,31 +1,36 @@
-"""epochs.csv: one row an epoch and seed of each training trial."""
+"""CSV files of values, and the rows of epochs.csv: one an epoch and seed of each training trial."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from raybench.records.record import TrialRecord
+from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import placement_text
 
 
-def epochs_csv(records: Iterable[TrialRecord]) -> str:
-    """The file's text; empty where nothing was trained."""
-    rows = [row for record in records for row in epoch_rows(record)]
-    if not rows:
-        return ""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {name: f"{value:.9g}" if isinstance(value, float) else value for name, value in row.items()}
-        for row in rows
-    )
+def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
+    """Rows that have the same columns, the names of these first; empty cells where unknown."""
+    text, every = io.StringIO(), list(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(every[:1])  # the names
+    writer.writerows(map(_csv_cell, row.values()) for row in every)
     return text.getvalue()
 
 
-def epoch_rows(record: TrialRecord) -> Iterator[dict[str, object]]:
+def _csv_cell(value: KnobValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def epoch_rows(record: TrialRecord) -> Iterator[dict[str, KnobValue]]:
     """A row for each epoch of a training trial, by column; none of another trial."""
     if record.training is None:
         return
