@@ -10,9 +10,9 @@ from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
 from packaging.version import Version
-from pydantic import AfterValidator, BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Field, create_model
 
-from raybench.spec.base import ListOrValue, Model, NonNegativeInt, PositiveInt, Switch, no_repeats
+from raybench.spec.base import Listed, Model, NonNegativeInt, PositiveInt, Switch
 
 KnobValue = str | int | float | bool | None
 MAX = "max"  # of batch_size: the largest that fits in memory, found by trials before any other
@@ -416,8 +416,9 @@ def _list_fields() -> dict[str, Any]:
         item = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         if name == "batch_size":
             item = PositiveInt | Literal["max"]
-        of_many = Annotated[tuple[item, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)]  # type: ignore[valid-type]
-        fields[name] = (of_many, Field((field.default,), description=_LISTED.get(name, field.description)))
+        description = _LISTED.get(name, field.description)
+        listed = Field((field.default,), min_length=1, description=description)
+        fields[name] = (Listed[item], listed)  # type: ignore[valid-type]
     return fields
 
 
