@@ -34,7 +34,6 @@ MOST_VISITS = 100  # of one setting at one world size
 MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
 LONGEST_NAME = 100  # characters: the results directory is called after the study
 
-WorldSizes = Literal["all"] | Annotated[Listed[PositiveInt], Field(min_length=1)]
 
 # Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
 RESERVED_VARIABLES = {
@@ -83,13 +82,14 @@ class ScalingSpec(Model):
     mode: Literal["weak", "strong"] = Field(
         "weak", description="weak: the batch per device stays the same; strong: the global batch does"
     )
-    world_sizes: WorldSizes = Field(
+    world_sizes: Literal["all"] | Annotated[Listed[PositiveInt], Field(min_length=1)] = Field(
         "all",
         description='numbers of devices; "all": 1, 2, 4, ... and every device; under strong scaling those '
         "over which the batches can be divided",
     )
-    placement: Annotated[tuple[Placement, ...], Field(min_length=1)] = Field(
+    placement: Annotated[tuple[Placement, ...], AfterValidator(no_repeats)] = Field(
         ("pack",),
+        min_length=1,
         description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
         "is itself",
     )
@@ -109,17 +109,6 @@ class ScalingSpec(Model):
         if isinstance(value, list | tuple) and value and all(isinstance(rank, int) for rank in value):
             return (tuple(value),)
         return value
-
-    @field_validator("placement")
-    @classmethod
-    def _ranks_ascending(cls, value: tuple[Placement, ...]) -> tuple[Placement, ...]:
-        """As torch orders them: [1, 0] are the devices of [0, 1]."""
-        for placement in value:
-            if not isinstance(placement, str) and (len(set(placement)) != len(placement) or not placement):
-                raise ValueError("a list of ranks has each rank once, and at least one")
-        ascending = tuple(each if isinstance(each, str) else tuple(sorted(each)) for each in value)
-        no_repeats(ascending)
-        return ascending
 
 
 class SearchSpec(Model):

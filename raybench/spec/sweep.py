@@ -15,7 +15,7 @@ from raybench.spec.base import (
     Switch,
     timeout_is_longer,
 )
-from raybench.spec.study import ResourcesSpec, WorldSizes
+from raybench.spec.study import ResourcesSpec
 
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -24,6 +24,7 @@ NodePlacement = Literal["pack", "spread"]
 
 ELEMENT_BYTES = 4  # of float32, which messages are made of
 DEFAULT_SIZES = tuple(2**10 * 4**power for power in range(10))  # 1 KiB to 256 MiB
+Several = Annotated[int, Field(ge=2, strict=True)]  # one device has nobody to talk to
 MessageBytes = Annotated[int, Field(ge=ELEMENT_BYTES, multiple_of=ELEMENT_BYTES, strict=True)]
 
 
@@ -66,7 +67,7 @@ class Sweep(Model):
     message_bytes: Listed[MessageBytes] = Field(
         DEFAULT_SIZES, min_length=1, description="sizes of the messages in bytes, as nccl-tests counts them"
     )
-    world_sizes: WorldSizes = Field(
+    world_sizes: Literal["all"] | Annotated[Listed[Several], Field(min_length=1)] = Field(
         "all", description='numbers of devices, from 2 on; "all": 2, 4, ... and every device'
     )
     placement: Listed[NodePlacement] = Field(
@@ -85,10 +86,3 @@ class Sweep(Model):
     @classmethod
     def _ascending(cls, value: Any) -> Any:
         return value if isinstance(value, str) else tuple(sorted(value))
-
-    @field_validator("world_sizes")
-    @classmethod
-    def _several_devices(cls, value: Any) -> Any:
-        if not isinstance(value, str) and value[0] < 2:
-            raise ValueError("at least 2: one device has nobody to talk to")
-        return value
