@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from raybench.commands.networks import parse_network
 from raybench.commands.options import (
@@ -24,7 +24,7 @@ from raybench.commands.options import (
     with_options,
 )
 from raybench.commands.process import one_blas_thread
-from raybench.spec.base import ListOrValue, no_repeats
+from raybench.spec.base import Listed
 from raybench.spec.network import Network
 
 MOST_DEVICES = 10**6
@@ -32,7 +32,7 @@ MOST_DEVICES = 10**6
 
 Devices = Annotated[int, Field(gt=0, le=MOST_DEVICES, strict=True)]
 world_sizes = typed(
-    Annotated[tuple[Devices, ...], ListOrValue, AfterValidator(no_repeats)],
+    Listed[Devices],
     f"numbers of devices, each once, at most {MOST_DEVICES:,}, as 16,32,64",
 )
 

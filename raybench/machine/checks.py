@@ -8,13 +8,11 @@ import os
 import platform
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,14 +55,6 @@ def software() -> Iterator[Check]:
     yield Check("Python", "ok", f"{platform.python_version()} ({sys.executable}): {packages}")
 
 
-def installed_version(name: str) -> str:
-    """The version of a package, empty where it is not installed."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 def devices() -> Iterator[Check]:
     """Cores and GPUs."""
     graphics, usable = gpus.graphics(), host.usable_cores()
@@ -100,7 +90,7 @@ def devices() -> Iterator[Check]:
             text = f"GPU {index} takes one process alone, strategy dp has several (compute mode)"
             yield Check("devices", "warning", text, f"sudo nvidia-smi -i {index} -c DEFAULT")
     yield Check("devices", "ok", f"driver {graphics.driver_version}, CUDA up to {graphics.cuda_version}")
-    if installed_version("torch").endswith("+cpu"):
+    if host.installed_version("torch").endswith("+cpu"):
         command = "python -m pip install --force-reinstall torch torchvision"
         yield Check("devices", "missing", "this torch is built without CUDA", command)
     yield from _kernels(graphics.gpus)
@@ -148,7 +138,7 @@ def topology() -> Iterator[Check]:
     pairs = [(a, b) for a in range(num) for b in range(a + 1, num)]
     kinds: dict[str, list[str]] = {}
     for a, b in pairs:
-        kinds.setdefault(graphics.links[a][b], []).append(f"{a}-{b}")
+        kinds.setdefault(graphics.gpu_links[a][b], []).append(f"{a}-{b}")
     connections = "; ".join(f"{kind}: {few(names)}" for kind, names in kinds.items())
     without = [f"{a}-{b}" for a, b in pairs if graphics.peer_to_peer[a][b] is False]
     lacks = f"; no peer-to-peer between {few(without)}: transfers go through main memory" if without else ""
@@ -216,31 +206,22 @@ def all_reduce() -> Iterator[Check]:
     package_root = str(Path(raybench.__file__).parent.parent)
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     again = f"python -m {SELF_TEST}"
-    # A session of its own: when its time is over both ranks end with it.
-    process = subprocess.Popen(
-        [sys.executable, "-m", SELF_TEST],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=variables,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-m", SELF_TEST]
     try:
-        out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
+        # its ranks end with it, or once they have waited for each other in vain
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=variables, timeout=ALL_REDUCE_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         text = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
         yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
         return
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    if process.returncode:
-        last = next((line for line in reversed(err.splitlines()) if line.strip()), "no message")
-        text = f"two workers failed with code {process.returncode}: {last.strip()[:200]}"
+    if done.returncode:
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
+        text = f"two workers failed with code {done.returncode}: {last.strip()[:200]}"
         yield Check(name, "missing", text, again)
         return
-    result = json.loads(out.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     yield Check(name, "ok", all_reduce_words(result["backend"], result["bytes"], result["times_s"]))
 
 
@@ -249,19 +230,13 @@ def all_reduce_words(backend: str, num_bytes: int, times_s: list[float]) -> str:
 
     Bus bandwidth is bytes * 2 (n - 1) / n over time, with n = 2 the bytes over time (nccl-tests).
     """
-    low, high = median_interval(times_s)
     median = statistics.median(times_s)
+    interval: Any = quantile_test(times_s, p=0.5).confidence_interval()
     return (
         f"2 workers, {backend}, {num_bytes / 2**20:.0f} MiB: median {1e3 * median:.2f} ms "
-        f"[{1e3 * low:.2f}, {1e3 * high:.2f}], n = {len(times_s)}; "
+        f"[{1e3 * interval.low:.2f}, {1e3 * interval.high:.2f}], n = {len(times_s)}; "
         f"{num_bytes / median / 1e9:.2f} GB/s of bus bandwidth"
     )
-
-
-def median_interval(times_s: Sequence[float]) -> tuple[float, float]:
-    """The 95% interval of their median, whatever their distribution; NaN for fewer than 6."""
-    found: Any = quantile_test(times_s, p=0.5).confidence_interval()
-    return found.low, found.high
 
 
 def examine(with_workers: bool = True) -> list[Check]:

@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,12 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field
 import raybench
 from raybench.errors import printable
 from raybench.machine import gpus, host
-from raybench.machine.gpus import Gpu
+from raybench.machine.gpus import Gpu, Graphics
 from raybench.machine.host import DeviceKind
 from raybench.machine.network import rdma_devices
 
 PACKAGES = (
-    "raybench",
     "torch",
     "torchvision",
     "ray",
@@ -49,10 +47,8 @@ class KnownSpreads(BaseModel):
     studies: int = Field(description="how many studies say so")
 
 
-class Environment(BaseModel):
+class Environment(Graphics):
     """What may have an influence on a measurement. None and empty: the machine does not tell."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     hostname: str = Field(description="name of the host")
     os: str = Field(description="name and version of the distribution")
@@ -70,15 +66,6 @@ class Environment(BaseModel):
     clock_mhz: float | None = Field(None, description="clock of core 0 when the study began, in MHz")
     python: str = Field(description="version of Python")
     packages: dict[str, str] = Field(default_factory=dict, description="versions of the packages installed")
-    driver_version: str | None = Field(None, description="version of the GPU driver")
-    cuda_version: str | None = Field(None, description="newest CUDA that the driver speaks")
-    gpus: tuple[Gpu, ...] = Field((), description="the visible GPUs, in the order of their PCI bus ids")
-    gpu_links: tuple[tuple[str, ...], ...] = Field(
-        (), description="between each pair of GPUs: NV and the number of NVLinks, or PIX, PXB, PHB, NODE, SYS"
-    )
-    peer_to_peer: tuple[tuple[bool | None, ...], ...] = Field(
-        (), description="whether each GPU reads the memory of each other one directly"
-    )
     rdma_devices: tuple[str, ...] = Field((), description="adapters of InfiniBand, RoCE or EFA")
     commit: str | None = Field(None, description="git commit of raybench's checkout")
     dirty: bool | None = Field(None, description="whether that checkout had uncommitted changes")
@@ -107,10 +94,10 @@ class Environment(BaseModel):
 
 def capture() -> Environment:
     """The machine as it is now; takes some 50 ms and imports neither torch nor Ray."""
-    graphics = gpus.graphics()
     commit, dirty = _checkout()
     variables, other_variables = relevant_variables(os.environ)
     return Environment(
+        **dict(gpus.graphics()),
         hostname=socket.gethostname(),
         os=_distribution(),
         kernel=platform.release(),
@@ -125,11 +112,6 @@ def capture() -> Environment:
         clock_mhz=host.clock_mhz(),
         python=platform.python_version(),
         packages=versions(),
-        driver_version=graphics.driver_version,
-        cuda_version=graphics.cuda_version,
-        gpus=graphics.gpus,
-        gpu_links=graphics.links,
-        peer_to_peer=graphics.peer_to_peer,
         rdma_devices=rdma_devices(),
         commit=commit,
         dirty=dirty,
@@ -176,13 +158,8 @@ def of_nodes(nodes: Sequence[Environment]) -> Environment:
 
 def versions() -> dict[str, str]:
     """Of the packages that measurements depend on, as far as they are installed."""
-    found = {"raybench": raybench.__version__}
-    for name in PACKAGES[1:]:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            pass
-    return found
+    found = {name: host.installed_version(name) for name in PACKAGES}
+    return {"raybench": raybench.__version__} | {name: each for name, each in found.items() if each}
 
 
 def _distribution() -> str:
@@ -221,7 +198,7 @@ _NO_TIMING = re.compile(
     r"|TORCH_NCCL_DEBUG_INFO_|NCCL_(DEBUG|VERSION|COMM_ID|HOSTID))"
 )
 MOST_NAMES = 4
-_MEMORY_TOLERANCE = 0.01  # a kernel update reserves another few MB
+_MEMORY_UNIT = 2**30  # a kernel's update reserves another few MB
 
 
 def unlike_nodes(environment: Environment) -> list[str]:
@@ -233,7 +210,7 @@ def unlike_nodes(environment: Environment) -> list[str]:
         names: dict[str, list[str]] = {}
         for node, each in zip(nodes, described, strict=True):
             names.setdefault(_word(each.get(key)), []).append(node.hostname)
-        if len(names) > 1 and not (key == "memory_bytes" and _near(nodes)):
+        if len(names) > 1:
             parts = [f"{value} on {few(who)}" for value, who in names.items()]
             lines.append(f"{key}: {', '.join(parts)}")
     return lines
@@ -264,14 +241,9 @@ def _differences(before: Environment, now: Environment) -> list[str]:
     old, new = comparable(before), comparable(now)
     return [
         f"{key}: {_word(old.get(key))} before, {_word(new.get(key))} now"
-        for key in [*old, *(key for key in new if key not in old)]
-        if old.get(key) != new.get(key) and not (key == "memory_bytes" and _near((before, now)))
+        for key in old | new
+        if old.get(key) != new.get(key)
     ]
-
-
-def _near(nodes: Sequence[Environment]) -> bool:
-    sizes = [node.memory_bytes for node in nodes]
-    return max(sizes) - min(sizes) <= _MEMORY_TOLERANCE * max(sizes)
 
 
 def _word(value: object) -> str:
@@ -297,16 +269,13 @@ def comparable(environment: Environment) -> dict[str, object]:
     )
     more = ("governor", "python", "driver_version", "cuda_version")
     flat: dict[str, object] = {name: getattr(environment, name) for name in (*names, *more)}
+    flat["memory_bytes"] = round(environment.memory_bytes / _MEMORY_UNIT) * _MEMORY_UNIT
     flat |= {f"packages.{name}": version for name, version in environment.packages.items()}
     flat["number of GPUs"] = len(environment.gpus)
     for index, gpu in enumerate(environment.gpus):
         flat |= {f"gpus[{index}].{name}": getattr(gpu, name) for name in Gpu.COMPARED}
     for index, links in enumerate(environment.gpu_links):
         flat[f"gpu_links[{index}]"] = " ".join(links)
-    for name, value in environment.variables.items():
-        if not _NO_TIMING.match(name):
-            flat[f"variables.{name}"] = value
-    for name in environment.other_variables:
-        if not _NO_TIMING.match(name):
-            flat[f"variables.{name}"] = "set"
-    return flat
+    variables = {**environment.variables, **dict.fromkeys(environment.other_variables, "set")}
+    timing = {name: value for name, value in variables.items() if not _NO_TIMING.match(name)}
+    return flat | {f"variables.{name}": value for name, value in timing.items()}

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from raybench.machine.host import allowed_cores, cores_of_node, numa_nodes, read
+from raybench.machine.host import allowed_cores, cores_of_node, installed_version, numa_nodes, read
 
 T = TypeVar("T")
 
@@ -58,15 +55,20 @@ class Gpu(BaseModel):
     )
 
 
-@dataclass(frozen=True)
-class Graphics:
+class Graphics(BaseModel):
     """The visible GPUs and how they are connected; empty without a driver."""
 
-    gpus: tuple[Gpu, ...] = ()
-    links: tuple[tuple[str, ...], ...] = ()
-    peer_to_peer: tuple[tuple[bool | None, ...], ...] = ()
-    driver_version: str | None = None
-    cuda_version: str | None = None
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    gpus: tuple[Gpu, ...] = Field((), description="the visible GPUs, in the order of their PCI bus ids")
+    gpu_links: tuple[tuple[str, ...], ...] = Field(
+        (), description="between each pair of GPUs: NV and the number of NVLinks, or PIX, PXB, PHB, NODE, SYS"
+    )
+    peer_to_peer: tuple[tuple[bool | None, ...], ...] = Field(
+        (), description="whether each GPU reads the memory of each other one directly"
+    )
+    driver_version: str | None = Field(None, description="version of the GPU driver")
+    cuda_version: str | None = Field(None, description="newest CUDA that the driver speaks")
 
 
 def graphics() -> Graphics:
@@ -83,7 +85,7 @@ def graphics() -> Graphics:
         cuda = _answer(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         return Graphics(
             gpus=tuple(_gpu(pynvml, handle) for handle in handles),
-            links=tuple(tuple(_link(pynvml, a, b) for b in handles) for a in handles),
+            gpu_links=tuple(tuple(_link(pynvml, a, b) for b in handles) for a in handles),
             peer_to_peer=tuple(tuple(_reads_peer(pynvml, a, b) for b in handles) for a in handles),
             driver_version=_answer(pynvml.nvmlSystemGetDriverVersion),
             cuda_version=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
@@ -103,10 +105,9 @@ def unsupported() -> str | None:
     divided = [gpu.name for gpu in graphics().gpus if gpu.is_sliced]
     if divided:
         return f"GPUs: whole ones, with MIG off: nvidia-smi -mig 0 (received {divided[0]} with MIG on)"
-    with suppress(metadata.PackageNotFoundError):
-        version = metadata.version("torch")
-        if "+rocm" in version:
-            return f'torch: built for CUDA, or device = "cpu": AMD is not measured yet (received {version})'
+    version = installed_version("torch")
+    if "+rocm" in version:
+        return f'torch: built for CUDA, or device = "cpu": AMD is not measured yet (received {version})'
     return None
 
 

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -254,6 +255,14 @@ def available_memory_bytes() -> int:
             forgettable = first_match(folder / "memory.stat", rf"^{reclaimable} (\d+)$") or "0"
             left = min(left, int(most) - int(taken) + int(forgettable))
     return max(left, 0)
+
+
+def installed_version(name: str) -> str:
+    """The version of a package, empty where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -85,7 +85,7 @@ def _asked_visits(
 
 
 def _num_points(plan: Plan) -> int:
-    number: int = plan.study.knobs.num_combinations
+    number: int = plan.study.knobs.num_combinations()
     return number * len(plan.environments())
 
 

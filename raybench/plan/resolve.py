@@ -10,6 +10,7 @@ from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.space import num_open
 from raybench.plan.trials import Plan
+from raybench.spec.knobs import Setting
 from raybench.spec.study import ResourcesSpec, Study
 from raybench.spec.user_input import home_path, real_path
 
@@ -121,16 +122,17 @@ def _refuse_too_little(study: Study, resources: Resources) -> None:
 def _refuse_too_large(plan: Plan) -> None:
     """Counted before anything is made of it: a plan and a report hold its trials in memory."""
     study, knobs, variables = plan.study, plan.study.knobs, plan.study.environment
-    if knobs.has_max and knobs.num_memory_combinations > MOST_MEMORY_COMBINATIONS:
+    of_memory = knobs.num_combinations(Setting.MEMORY_KNOBS) if knobs.has_max else 0
+    if of_memory > MOST_MEMORY_COMBINATIONS:
         raise RequestError(
             f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs '
-            f"that change memory (received {knobs.num_memory_combinations:,})"
+            f"that change memory (received {of_memory:,})"
         )
     if study.search.method == "optuna" and study.search.trials > MOST_TRIALS:
         raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {study.search.trials:,})")
     settings, instead = 1, ""
     if study.search.method == "grid":
-        settings = knobs.num_combinations * math.prod(map(len, variables.values()))
+        settings = knobs.num_combinations() * math.prod(map(len, variables.values()))
         instead = ": fewer values, or --trials N to have Optuna choose among them"
     elif study.search.method == "ablation":
         settings = sum(map(len, [*knobs.explored().values(), *variables.values()]))

@@ -169,7 +169,7 @@ class Plan:
     def _ablation(self) -> Iterator[Suggestion]:
         """The default, every change of it alone, and the last values of all lists together."""
         knobs, variables, default = self.study.knobs, self.study.environment, self.default()
-        for setting in knobs.one_at_a_time(self.device, self.largest, whole_steps=self._whole_steps):
+        for setting in knobs.one_at_a_time(default.setting, self.largest, whole_steps=self._whole_steps):
             yield Suggestion(setting, default.environment)
         for name, values in variables.items():
             for value in values[1:]:
@@ -181,7 +181,8 @@ class Plan:
 
     def all_changes(self) -> Suggestion | None:
         """The last value of every list; None where no batch fits."""
-        together = self.study.knobs.all_together(self.device, self.largest, whole_steps=self._whole_steps)
+        default = self.default().setting
+        together = self.study.knobs.all_together(default, self.largest, whole_steps=self._whole_steps)
         variables = {name: values[-1] for name, values in self.study.environment.items()}
         return None if together is None else Suggestion(together, variables)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 T = TypeVar("T")
 
@@ -15,10 +15,8 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-def no_repeats(values: Any) -> Any:
+def no_repeats(values: tuple[T, ...]) -> tuple[T, ...]:
     """The list, unless a value stands in it twice; 1 and 1.0 are two."""
-    if isinstance(values, str):
-        return values
     seen = set[tuple[type, Any]]()
     for value in values:
         if (type(value), value) in seen:
@@ -45,3 +43,4 @@ Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
 # a value stands for a list of one
 ListOrValue = BeforeValidator(lambda value: list(value) if isinstance(value, list | tuple) else [value])
+Listed = Annotated[tuple[T, ...], ListOrValue, AfterValidator(no_repeats)]

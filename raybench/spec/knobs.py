@@ -10,9 +10,9 @@ from importlib import metadata
 from typing import Annotated, Any, ClassVar, Literal
 
 from packaging.version import Version
-from pydantic import AfterValidator, BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Field, create_model
 
-from raybench.spec.base import ListOrValue, Model, NonNegativeInt, PositiveInt, Switch, no_repeats
+from raybench.spec.base import Listed, Model, NonNegativeInt, PositiveInt, Switch
 
 KnobValue = str | int | float | bool | None
 MAX = "max"  # of batch_size: the largest that fits in memory, found by trials before any other
@@ -138,11 +138,8 @@ class Setting(Model):
 
     def at(self, world_size: int) -> Setting:
         """The same setting with everything reset that cannot matter on ``world_size`` devices."""
-        reset, mine = _reset(self.indifferent(world_size), world_size), vars(self)
-        for name, value in reset.items():  # asked of every trial, many times
-            if mine[name] != value:
-                return self.model_copy(update=reset)
-        return self
+        reset = {name: _DEFAULTS[name] for name in self.indifferent(world_size)}
+        return self.model_copy(update=reset | {"strategy": "single"} if world_size == 1 else reset)
 
     def key(self, world_size: int | None = None, ignore: Collection[str] = ()) -> Hashable:
         """Return what is equal for settings that are equal but for the knobs ``ignore``.
@@ -255,13 +252,6 @@ _DEFAULTS: dict[str, KnobValue] = {name: each.default for name, each in Setting.
 LEAST_COMPILED_BUCKET_MB = 1
 
 
-@cache
-def _reset(indifferent: tuple[str, ...], world_size: int) -> Mapping[str, KnobValue]:
-    """What stands in the place of the knobs that cannot matter."""
-    reset = {name: _DEFAULTS[name] for name in indifferent}
-    return reset | {"strategy": "single"} if world_size == 1 else reset
-
-
 class _Space(Model):
     """The values to explore, knob by knob; the first of each list is the study's default."""
 
@@ -291,18 +281,13 @@ class _Space(Model):
         ``single`` is the one device that every curve has, so it is the default only where it stands alone.
         ``largest`` as for ``grid``; where no batch fits beside the first values, the first that one does.
         """
-        settings = (
-            setting_in_numbers({**self.first, "strategy": each}, largest) for each in self.values("strategy")
+        listed = self.grid(largest, ["strategy"])
+        best = min(
+            listed, key=lambda it: (it.strategy == "single", it.fault(device) is not None), default=None
         )
-        listed = [setting for setting in settings if setting is not None]
-        several = [setting for setting in listed if setting.strategy != "single"]
-        possible = [setting for setting in several if setting.fault(device) is None]
-        known = possible or several or listed
-        if known:
-            return known[0]
-        fitting = self.first_that_fits(largest)
-        assert fitting is not None, "what has no batch that fits has no default"
-        return fitting
+        found = best or self.first_that_fits(largest)
+        assert found is not None, "what has no batch that fits has no default"
+        return found
 
     def combinations_of(self, names: Collection[str]) -> Iterator[dict[str, KnobValue]]:
         """Every combination of the knobs ``names``, the others with their first values.
@@ -323,22 +308,18 @@ class _Space(Model):
             found.add(fault)
         return sorted(found)
 
-    @property
-    def num_combinations(self) -> int:
-        """Settings in the grid, "max" as one value."""
-        return math.prod(len(self.values(name)) for name in Setting.model_fields)
+    def num_combinations(self, names: Iterable[str] = Setting.model_fields) -> int:
+        """Combinations of the knobs ``names``, "max" as one value."""
+        return math.prod(len(self.values(name)) for name in names)
 
-    @property
-    def num_memory_combinations(self) -> int:
-        """Combinations of the knobs that change the memory of a batch."""
-        return math.prod(len(self.values(name)) for name in Setting.MEMORY_KNOBS)
-
-    def grid(self, largest: LargestBatch | None = None) -> Iterator[Setting]:
-        """Every combination, the default first.
+    def grid(
+        self, largest: LargestBatch | None = None, names: Collection[str] = Setting.model_fields
+    ) -> Iterator[Setting]:
+        """Every combination of the knobs ``names``, the default first.
 
         ``largest`` says what "max" stands for, see ``setting_in_numbers``: to be given where it is a value.
         """
-        settings = (setting_in_numbers(each, largest) for each in self.combinations_of(Setting.model_fields))
+        settings = (setting_in_numbers(each, largest) for each in self.combinations_of(names))
         return (setting for setting in settings if setting is not None)
 
     def first_that_fits(self, largest: LargestBatch | None = None) -> Setting | None:
@@ -347,18 +328,16 @@ class _Space(Model):
         What "max" stands for depends on the knobs that change memory, and on those that may make a fault.
         """
         matter = {"batch_size", *Setting.MEMORY_KNOBS, *Setting.FAULT_KNOBS}
-        settings = (setting_in_numbers(each, largest) for each in self.combinations_of(matter))
-        return next((setting for setting in settings if setting is not None), None)
+        return next(self.grid(largest, matter), None)
 
     def one_at_a_time(
-        self, device: str = "cuda", largest: LargestBatch | None = None, *, whole_steps: bool = False
+        self, default: Setting, largest: LargestBatch | None = None, *, whole_steps: bool = False
     ) -> Iterator[Setting]:
-        """The default, then each other value of each knob alone; ``largest`` as for ``grid``.
+        """The ``default``, then each other value of each knob alone; ``largest`` as for ``grid``.
 
         ``whole_steps``: a batch is that of a step, whatever the accumulation. It grows with it, so that the
         passes stay as they are: of a given step accumulation would make smaller passes, sent as often.
         """
-        default = self.default(device, largest)
         yield default
         for name, values in self.explored().items():
             for value in values:
@@ -367,11 +346,11 @@ class _Space(Model):
                     yield changed
 
     def all_together(
-        self, device: str = "cuda", largest: LargestBatch | None = None, *, whole_steps: bool = False
+        self, default: Setting, largest: LargestBatch | None = None, *, whole_steps: bool = False
     ) -> Setting | None:
         """The last value of every list, as ``one_at_a_time`` has them; None where no batch fits."""
         last = {name: values[-1] for name, values in self.explored().items()}
-        return self._changed(self.default(device, largest), last, largest, whole_steps)
+        return self._changed(default, last, largest, whole_steps)
 
     def _changed(
         self,
@@ -380,12 +359,11 @@ class _Space(Model):
         largest: LargestBatch | None,
         whole_steps: bool,
     ) -> Setting | None:
-        # of the default, also where "max" stands for it: beside another knob it would be another batch
-        batch = {"batch_size": default.batch_size}
-        values: dict[str, Any] = {**self.first, **batch, "strategy": default.strategy, **changes}
+        # the default's batch, also where "max" stands for it: beside another knob it would be another batch
+        values: dict[str, Any] = {**vars(default), **changes}
         if whole_steps and values["batch_size"] != MAX:
-            once, now = self.first["gradient_accumulation"], values["gradient_accumulation"]
-            values["batch_size"] = values["batch_size"] * now // once
+            now = values["batch_size"] * values["gradient_accumulation"]
+            values["batch_size"] = now // default.gradient_accumulation
         return setting_in_numbers(values, largest)
 
 
@@ -416,8 +394,9 @@ def _list_fields() -> dict[str, Any]:
         item = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         if name == "batch_size":
             item = PositiveInt | Literal["max"]
-        of_many = Annotated[tuple[item, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)]  # type: ignore[valid-type]
-        fields[name] = (of_many, Field((field.default,), description=_LISTED.get(name, field.description)))
+        description = _LISTED.get(name, field.description)
+        listed = Field((field.default,), min_length=1, description=description)
+        fields[name] = (Listed[item], listed)  # type: ignore[valid-type]
     return fields
 
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from raybench.spec.base import NonNegativeInt
+from pydantic import AfterValidator, Field
 
-Placement = Literal["pack", "spread"] | tuple[NonNegativeInt, ...]
+from raybench.spec.base import NonNegativeInt, no_repeats
+
+# Ranks ascend, as torch orders them: [1, 0] are the devices of [0, 1].
+Ranks = Annotated[
+    tuple[NonNegativeInt, ...],
+    Field(min_length=1),
+    AfterValidator(no_repeats),
+    AfterValidator(lambda ranks: tuple(sorted(ranks))),
+]
+Placement = Literal["pack", "spread"] | Ranks
 Node = TypeVar("Node", bound=Hashable)
 
 

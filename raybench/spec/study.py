@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from raybench.spec.base import (
     LONGEST_S,
     Fraction,
+    Listed,
     ListOrValue,
     Model,
     NonNegativeInt,
@@ -33,10 +34,6 @@ MOST_VISITS = 100  # of one setting at one world size
 MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
 LONGEST_NAME = 100  # characters: the results directory is called after the study
 
-WorldSizes = Annotated[
-    Literal["all"] | Annotated[tuple[PositiveInt, ...], Field(min_length=1)],
-    BeforeValidator(lambda value: (value,) if isinstance(value, int) else value),
-]
 
 # Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
 RESERVED_VARIABLES = {
@@ -85,23 +82,19 @@ class ScalingSpec(Model):
     mode: Literal["weak", "strong"] = Field(
         "weak", description="weak: the batch per device stays the same; strong: the global batch does"
     )
-    world_sizes: Annotated[WorldSizes, AfterValidator(no_repeats)] = Field(
+    world_sizes: Literal["all"] | Annotated[Listed[PositiveInt], Field(min_length=1)] = Field(
         "all",
         description='numbers of devices; "all": 1, 2, 4, ... and every device; under strong scaling those '
         "over which the batches can be divided",
     )
-    placement: Annotated[tuple[Placement, ...], Field(min_length=1)] = Field(
+    placement: Annotated[tuple[Placement, ...], AfterValidator(no_repeats)] = Field(
         ("pack",),
+        min_length=1,
         description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
         "is itself",
     )
 
-    as_if: (
-        Annotated[
-            tuple[PositiveInt, ...], Field(max_length=MOST_AS_IF), ListOrValue, AfterValidator(no_repeats)
-        ]
-        | None
-    ) = Field(
+    as_if: Annotated[Listed[PositiveInt], Field(max_length=MOST_AS_IF)] | None = Field(
         None,
         description="further numbers of devices, measured in the rounds of the target world size as if there "
         "were that many: collectives last as long as on them; unset: in a last visit the next two doublings "
@@ -116,17 +109,6 @@ class ScalingSpec(Model):
         if isinstance(value, list | tuple) and value and all(isinstance(rank, int) for rank in value):
             return (tuple(value),)
         return value
-
-    @field_validator("placement")
-    @classmethod
-    def _ranks_ascending(cls, value: tuple[Placement, ...]) -> tuple[Placement, ...]:
-        """As torch orders them: [1, 0] are the devices of [0, 1]."""
-        for placement in value:
-            if not isinstance(placement, str) and (len(set(placement)) != len(placement) or not placement):
-                raise ValueError("a list of ranks has each rank once, and at least one")
-        ascending = tuple(each if isinstance(each, str) else tuple(sorted(each)) for each in value)
-        no_repeats(ascending)
-        return ascending
 
 
 class SearchSpec(Model):
@@ -146,9 +128,9 @@ class SearchSpec(Model):
     pruner: Pruner = Field(
         "none", description="Optuna's pruner that stops trainings early which learn too little"
     )
-    objectives: Annotated[
-        tuple[Objective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
-    ] = Field(("throughput",), description="what is best; several: the Pareto front")
+    objectives: Listed[Objective] = Field(
+        ("throughput",), min_length=1, description="what is best; several: the Pareto front"
+    )
     max_batch_size: PositiveInt = Field(
         65536, description='the largest that batch_size = "max" tries, as batch_size counts'
     )

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from raybench.spec.base import (
     Fraction,
-    ListOrValue,
+    Listed,
     Model,
     NonNegativeInt,
     Seconds,
     Switch,
-    no_repeats,
     timeout_is_longer,
 )
-from raybench.spec.study import ResourcesSpec, WorldSizes
+from raybench.spec.study import ResourcesSpec
 
 Collective = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -25,6 +24,7 @@ NodePlacement = Literal["pack", "spread"]
 
 ELEMENT_BYTES = 4  # of float32, which messages are made of
 DEFAULT_SIZES = tuple(2**10 * 4**power for power in range(10))  # 1 KiB to 256 MiB
+Several = Annotated[int, Field(ge=2, strict=True)]  # one device has nobody to talk to
 MessageBytes = Annotated[int, Field(ge=ELEMENT_BYTES, multiple_of=ELEMENT_BYTES, strict=True)]
 
 
@@ -61,18 +61,18 @@ class Sweep(Model):
     # as of a study: how long it may take, not what is measured
     MAY_CHANGE_ON_RESUME: ClassVar[tuple[str, ...]] = ("measure.max_seconds", "measure.timeout_seconds")
 
-    collectives: Annotated[
-        tuple[Collective, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
-    ] = Field(COLLECTIVES, description="as torch.distributed names them")
-    message_bytes: Annotated[tuple[MessageBytes, ...], Field(min_length=1), AfterValidator(no_repeats)] = (
-        Field(DEFAULT_SIZES, description="sizes of the messages in bytes, as nccl-tests counts them")
+    collectives: Listed[Collective] = Field(
+        COLLECTIVES, min_length=1, description="as torch.distributed names them"
     )
-    world_sizes: Annotated[WorldSizes, AfterValidator(no_repeats)] = Field(
+    message_bytes: Listed[MessageBytes] = Field(
+        DEFAULT_SIZES, min_length=1, description="sizes of the messages in bytes, as nccl-tests counts them"
+    )
+    world_sizes: Literal["all"] | Annotated[Listed[Several], Field(min_length=1)] = Field(
         "all", description='numbers of devices, from 2 on; "all": 2, 4, ... and every device'
     )
-    placement: Annotated[
-        tuple[NodePlacement, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)
-    ] = Field(("pack",), description="pack fills nodes, spread takes one per node")
+    placement: Listed[NodePlacement] = Field(
+        ("pack",), min_length=1, description="pack fills nodes, spread takes one per node"
+    )
     measure: SweepMeasureSpec = Field(SweepMeasureSpec(), description="how long and how exactly")
     loopback_nic: Switch = Field(
         False,
@@ -86,10 +86,3 @@ class Sweep(Model):
     @classmethod
     def _ascending(cls, value: Any) -> Any:
         return value if isinstance(value, str) else tuple(sorted(value))
-
-    @field_validator("world_sizes")
-    @classmethod
-    def _several_devices(cls, value: Any) -> Any:
-        if not isinstance(value, str) and value[0] < 2:
-            raise ValueError("at least 2: one device has nobody to talk to")
-        return value

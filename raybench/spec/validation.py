@@ -22,7 +22,7 @@ _TYPES = {
     "name": "text of letters, digits, dots, dashes and underscores, 100 at most",
     **{f"workload.{key}": 'text such as "package.module:function"' for key in OWN_CODE},
     "message_bytes": f"a multiple of {ELEMENT_BYTES} bytes above 0",
-    "world_sizes": 'whole numbers above 0, each once, or "all"',
+    "world_sizes": 'whole numbers of at least 2, each once, or "all"',
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
     "knobs.bucket_cap_mb": BUCKET_RULE,
@@ -175,10 +175,8 @@ def _place(loc: Path, data: Mapping[str, Any], is_absent: bool) -> tuple[Path, A
     here: Any = data
     if loc[:1] == ("workload",) and len(loc) > 1 and loc[1] in WORKLOADS:
         loc = (loc[0], *loc[2:])
-    ranks = data.get("scaling", {}).get("placement") if isinstance(data.get("scaling"), Mapping) else None
-    one_list = isinstance(ranks, list | tuple) and all(isinstance(rank, int) for rank in ranks)
-    if loc[:3] == ("scaling", "placement", 0) and one_list:  # the model wrapped it in a list
-        loc = (*loc[:2], *loc[3:])
+    if loc[:2] == ("scaling", "placement"):  # which the model may have wrapped in a list
+        loc = loc[:2]
     for index, part in enumerate(loc):
         if isinstance(here, Mapping):
             if part not in here and not (is_absent and index == len(loc) - 1):

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from raybench.spec.base import ListOrValue, Model, PositiveInt, Switch, no_repeats
+from raybench.spec.base import Listed, ListOrValue, Model, PositiveInt, Switch
 from raybench.spec.knobs import Setting
 from raybench.spec.user_input import did_you_mean, received
 
@@ -104,11 +104,10 @@ class _TextModelSpec(Model):
     input: Literal["synthetic", "real"] = Field(
         "synthetic", description="random tokens, or those of the data set's texts"
     )
-    text_columns: Annotated[tuple[str, ...], Field(min_length=1), ListOrValue, AfterValidator(no_repeats)] = (
-        Field(
-            ("text",),
-            description="of your own texts: columns, joined by a space; if there is no text, that of texts",
-        )
+    text_columns: Listed[str] = Field(
+        ("text",),
+        min_length=1,
+        description="of your own texts: columns, joined by a space; if there is no text, that of texts",
     )
     tokenizer: str | None = Field(
         None,
@@ -270,7 +269,7 @@ class ScriptSpec(Model):
         description="samples of one device in an optimizer step, accumulated ones too, on any number of "
         "devices; unset: as many as torch's DataLoaders gave, else {batch_size}",
     )
-    links: Annotated[tuple[str, ...], ListOrValue, AfterValidator(no_repeats)] = Field(
+    links: Listed[str] = Field(
         (),
         description="files and folders, absolute, next to the script or in the current directory, that the "
         "script finds in the empty one in which it runs",

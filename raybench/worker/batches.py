@@ -21,7 +21,7 @@ from raybench.worker.communicators import default_group
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import SamplesCheck
 from raybench.workloads.batch_parts import on_device
-from raybench.workloads.protocol import Workload, collate_of, dataset_of
+from raybench.workloads.protocol import Workload, dataset_of
 
 PREFETCH_FACTOR = 2  # batches that each loader process keeps ready: DataLoader's default, named
 # What the server of forks imports once, so that a loader's process starts in 0.1 s rather than in 5 (and in a
@@ -133,7 +133,7 @@ def loader_options(workload: Workload, setting: Setting, device: Device, *, pers
         "persistent_workers": setting.persistent_workers and setting.workers > 0 and persists,
         "pin_memory": setting.pin_memory and device.pins_memory,
         "prefetch_factor": PREFETCH_FACTOR if setting.workers else None,
-        "collate_fn": collate_of(workload),
+        "collate_fn": getattr(workload, "collate", None),
         "multiprocessing_context": context,
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 
 from raybench.spec.workloads import CausalLMSpec
 from raybench.workloads import corpora, tokenizers, tokens
-from raybench.workloads.tokens import Batch, TokenBlocks
+from raybench.workloads.tokens import TokenBlocks
 
 
 class CausalLM:
@@ -18,12 +17,6 @@ class CausalLM:
 
     def __init__(self, spec: CausalLMSpec, data: Path | None) -> None:
         self._spec, self._data = spec, data
-        self._datasets: dict[str, TokenBlocks] = {}
-
-    @property
-    def collate(self) -> Callable[[Sequence[torch.Tensor]], Batch]:
-        """What makes a batch of blocks."""
-        return tokens.stacked
 
     def model(self) -> nn.Module:
         """The decoder with random weights."""
@@ -47,39 +40,25 @@ class CausalLM:
         decoder: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
         return decoder
 
-    def batch(self, size: int, generator: torch.Generator) -> Batch:
+    def batch(self, size: int, generator: torch.Generator) -> torch.Tensor:
         """Random tokens of shape (size, sequence_length)."""
-        return {
-            "input_ids": tokens.random_ids(
-                size, self._spec.sequence_length, tokenizers.vocab_size(self._spec, self._data), generator
-            )
-        }
+        vocab_size = tokenizers.vocab_size(self._spec, self._data)
+        return tokens.random_ids(size, self._spec.sequence_length, vocab_size, generator)
 
     def dataset(self, split: str) -> TokenBlocks:
         """The blocks of "train" (limited to ``samples``) or "test" (to ``test_samples``).
 
         Raises ``RequestError`` for data that is missing or damaged.
         """
-        if split not in self._datasets:
-            tokenizer = tokenizers.study_tokenizer(self._spec, self._data)
-            folder = tokenizers.tokenize_stream(corpora.find(self._spec, self._data, split), tokenizer)
-            limit = self._spec.samples if split == "train" else self._spec.test_samples
-            self._datasets[split] = TokenBlocks(folder, self._spec.sequence_length, limit, split)
-        return self._datasets[split]
+        tokenizer = tokenizers.study_tokenizer(self._spec, self._data)
+        folder = tokenizers.tokenize_stream(corpora.find(self._spec, self._data, split), tokenizer)
+        limit = self._spec.samples if split == "train" else self._spec.test_samples
+        return TokenBlocks(folder, self._spec.sequence_length, limit, split)
 
-    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         """Mean cross entropy of every token but the first, each told from those before it."""
-        ids = batch["input_ids"]
-        logits = model(input_ids=ids).logits[:, :-1]
-        return nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-
-    def samples(self, batch: Batch) -> int:
-        """The number of blocks."""
-        return len(batch["input_ids"])
-
-    def tokens(self, batch: Batch) -> int:
-        """The number of tokens."""
-        return batch["input_ids"].numel()
+        logits = model(input_ids=batch).logits[:, :-1]
+        return nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
     def tokens_per_sample(self) -> float:
         """The length of a block."""

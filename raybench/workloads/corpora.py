@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from raybench.errors import RequestError
 from raybench.spec.workloads import CausalLMSpec, TextSpec
-from raybench.workloads import hub
+from raybench.workloads import data_files, hub
 from raybench.workloads.data_files import candidate_folders, damaged, first_line
 
 HUB_FOLDERS = ("", "data", "plain_text")  # of a repository, where its parquet files are
@@ -37,11 +37,9 @@ class Corpus:
     first_label: int = 0
     num_classes: int | None = None  # of a published data set; None: as many as there are labels
 
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        """What decides, together with the files, what is read."""
-        columns = self.text_columns, self.label_column, self.header
-        return *columns, self.first_label, self.num_classes
+    def key(self, *more: Any) -> str:
+        """A name for what is made of what is read, with the settings ``more``."""
+        return data_files.key(self.files, replace(self, files=()), *more)
 
 
 @dataclass(frozen=True)

@@ -95,19 +95,15 @@ def key(files: Sequence[Path], *more: Any) -> str:
     return hashlib.sha256(repr((CACHE_FORMAT, versions, *more)).encode()).hexdigest()[:16]
 
 
-def cached(name: str) -> Path | None:
-    """The folder ``name`` of the cache, or None."""
-    folder = cache_directory() / name
-    return folder if folder.is_dir() else None
-
-
-def store(name: str, write: Callable[[Path], None]) -> Path:
-    """Make the folder ``name`` of the cache: ``write`` fills the one it is given. Safe in many processes.
+def stored(name: str, write: Callable[[Path], None]) -> Path:
+    """The folder ``name`` of the cache. Where it is not there ``write`` fills one: safe in many processes.
 
     Raises ``RequestError`` for a cache that cannot be written.
     """
     cache = cache_directory()
     folder = cache / name
+    if folder.is_dir():
+        return folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
         _fill(folder, write)

@@ -15,8 +15,6 @@ from raybench.spec.workloads import OwnCode
 from raybench.workloads.batch_parts import on_device
 from raybench.workloads.protocol import (
     Workload,
-    after_backward_of,
-    collate_of,
     dataset_of,
     model_without_storage,
     optimizer_of,
@@ -68,7 +66,7 @@ def _step(workload: Workload, spec: OwnCode, device: torch.device, size: int, wh
     with fails_in_words(f"{where}: loss(model, batch)"):
         loss = workload.loss(model, batch)
         loss.backward()  # type: ignore[no-untyped-call]
-    after_backward = after_backward_of(workload)
+    after_backward = getattr(workload, "after_backward", None)
     if after_backward is not None:
         with fails_in_words(f"{where}: after_backward(model)"):
             after_backward(model)
@@ -90,7 +88,7 @@ def _batch(workload: Any, spec: OwnCode, size: int) -> Any:
         return workload.batch(size, torch.Generator().manual_seed(0))
     dataset = dataset_of(workload, "train")
     samples = read_samples(dataset, range(min(size, len(dataset))))
-    return (collate_of(workload) or default_collate)(samples)
+    return (getattr(workload, "collate", None) or default_collate)(samples)
 
 
 @contextmanager

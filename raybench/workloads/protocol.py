@@ -12,7 +12,7 @@ from raybench.errors import RequestError
 if TYPE_CHECKING:
     import torch
     from torch import nn
-    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data import DataLoader
 
 # of torch and of Accelerate
 EVEN_SAMPLERS = ("RandomSampler", "SequentialSampler", "SeedableRandomSampler", "NoneType")
@@ -22,14 +22,15 @@ EVEN_SAMPLERS = ("RandomSampler", "SequentialSampler", "SeedableRandomSampler", 
 class Workload(Protocol):
     """A model, its loss, and batches made up or read.
 
-    Besides ``model`` and ``loss`` a workload has ``batch(size, generator)`` for synthetic input or
-    ``dataset(split)`` for real input. Optional, used where it is there: ``optimizer(parameters)`` or
-    ``optimizer(model)``, told apart by the name of the argument, ``scheduler(optimizer)`` or
-    ``scheduler(optimizer, steps)``, ``after_backward(model)`` (gradient clipping), ``samples(batch) -> int``,
-    ``tokens(batch) -> int``, ``metric(output, batch)`` (the number of correct
-    predictions, as a tensor; ``output`` is the model's), ``tokens_per_sample() -> float`` (the exact mean
-    over the training set, without padding, where batches differ), ``collate(samples) -> batch``, which the
-    real loader takes in place of torch's own and which has to be picklable,
+    Besides ``model`` and ``loss`` a workload has ``batch(size, generator)`` for synthetic input (so many
+    samples on the CPU: a tensor, or tuples, lists and dicts of tensors) or ``dataset(split)`` for real input
+    (a map-style data set; ``split`` is "train" or "test"). Optional, used where it is there:
+    ``optimizer(parameters)`` or ``optimizer(model)``, told apart by the name of the argument,
+    ``scheduler(optimizer)`` or ``scheduler(optimizer, steps)``, ``after_backward(model)`` (gradient
+    clipping), ``samples(batch) -> int``, ``tokens(batch) -> int``, ``metric(output, batch)`` (the number of
+    correct predictions, as a tensor; ``output`` is the model's), ``tokens_per_sample() -> float`` (the exact
+    mean over the training set, without padding, where batches differ), ``collate(samples) -> batch``, which
+    the real loader takes in place of torch's own and which has to be picklable,
     ``communication_hook(group)``, which returns the state and the hook for DDP's ``register_comm_hook``, and
     ``left_out()``, names of what else the measured steps have not.
     """
@@ -40,22 +41,6 @@ class Workload(Protocol):
 
     def loss(self, model: nn.Module, batch: Any) -> torch.Tensor:
         """The mean loss of one batch: the forward pass through ``model``, which may be wrapped."""
-        ...
-
-
-class SyntheticWorkload(Workload, Protocol):
-    """Synthetic input."""
-
-    def batch(self, size: int, generator: torch.Generator) -> Any:
-        """``size`` samples on the CPU: a tensor, or tuples, lists and dicts of tensors."""
-        ...
-
-
-class RealWorkload(Workload, Protocol):
-    """Real input."""
-
-    def dataset(self, split: str) -> Dataset[Any]:
-        """A map-style data set; ``split`` is "train" or "test"."""
         ...
 
 
@@ -107,29 +92,11 @@ def optimizer_of(workload: Workload, model: nn.Module) -> torch.optim.Optimizer 
     return optimizer
 
 
-def after_backward_of(workload: Workload) -> Callable[[nn.Module], None] | None:
-    """What the workload does with gradients before the optimizer's step, as clipping them; None: nothing."""
-    after: Callable[[nn.Module], None] | None = getattr(workload, "after_backward", None)
-    return after
-
-
 def left_out_of(workload: Workload) -> tuple[str, ...]:
     """What a training usually has in a step, and the measured steps of ``workload`` have not."""
-    clipping = () if after_backward_of(workload) else ("gradient clipping",)
+    clipping = () if getattr(workload, "after_backward", None) else ("gradient clipping",)
     more = getattr(workload, "left_out", tuple[str, ...])
     return (*clipping, "scheduler", "logging", "evaluation", *more())
-
-
-def collate_of(workload: Workload) -> Callable[[list[Any]], Any] | None:
-    """How the workload makes a batch of samples; None: as ``DataLoader`` does."""
-    collate: Callable[[list[Any]], Any] | None = getattr(workload, "collate", None)
-    return collate
-
-
-def metric_of(workload: Workload) -> Callable[[Any, Any], torch.Tensor] | None:
-    """The workload's count of correct predictions; None: it has no accuracy."""
-    metric: Callable[[Any, Any], torch.Tensor] | None = getattr(workload, "metric", None)
-    return metric
 
 
 class OfLoaders:

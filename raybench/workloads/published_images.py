@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from raybench.errors import RequestError
 from raybench.workloads import data_files, hub
-from raybench.workloads.data_files import MappedArrays, candidate_folders, damaged, first_line
+from raybench.workloads.data_files import candidate_folders, damaged, first_line
 
 HALVES = ("train", "test")
 
@@ -43,12 +43,13 @@ class PublishedImages:
     def array_folder(self, data: Path | None) -> Path:
         """The folder with the data set's arrays, made if it is not there; safe in many processes at once.
 
+        Of "train" and "test" images of shape (n, channels, height, width) and labels of shape (n,).
         Raises ``RequestError`` where it is neither under ``data`` nor can be downloaded, for damaged files,
         and for a cache that cannot be written.
         """
         files = self.find(data)
         name = f"{self.torchvision.lower()}-{data_files.key(files)}"
-        return data_files.cached(name) or data_files.store(name, lambda new: self._write(files, new))
+        return data_files.stored(name, lambda new: self._write(files, new))
 
     def find(self, data: Path | None) -> tuple[Path, ...]:
         """Its files under ``data``, else in the cache, where torchvision downloads them."""
@@ -147,8 +148,3 @@ PUBLISHED_IMAGES = {
         folder="fashion_mnist",
     ),
 }
-
-
-def open_arrays(folder: Path, split: str) -> MappedArrays:
-    """One half of an ``array_folder``: images of shape (n, channels, height, width), labels of shape (n,)."""
-    return MappedArrays(folder, f"{split}_images", f"{split}_labels")

@@ -6,7 +6,6 @@ All of them are fast ones. Token numbers are made once, and stored as the flat a
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,13 +83,8 @@ def trained(corpus: Corpus, vocab_size: int) -> Tokenizer:
     """
     import tokenizers
 
-    name = (
-        f"wordpiece-{data_files.key(corpus.files, corpus.text_columns, corpus.header, vocab_size, TRAINING)}"
-    )
-    folder = data_files.cached(name)
-    if folder is None:
-        learned = _train(corpus, vocab_size)
-        folder = data_files.store(name, lambda new: learned.save(str(new / "tokenizer.json")))
+    name = f"wordpiece-{corpus.key(vocab_size, TRAINING)}"
+    folder = data_files.stored(name, lambda new: _train(corpus, vocab_size).save(str(new / "tokenizer.json")))
     fast = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     return Tokenizer(name, fast.get_vocab_size(), SPECIAL.index(PAD), SPECIAL.index(END), fast)
 
@@ -163,38 +157,27 @@ def _all_texts(corpus: Corpus) -> Iterator[str]:
         yield from texts
 
 
-def tokenize_texts(corpus: Corpus, tokenizer: Tokenizer, length: int) -> Path:
-    """The folder with every text's tokens, at most ``length`` of them, and every text's class.
+def tokenize_texts(corpus: Corpus, tokenizer: Tokenizer, length: int) -> tuple[Path, int]:
+    """The folder with every text's tokens, at most ``length`` of them, and class; the number of classes.
 
     Raises ``RequestError`` for damaged files, and for labels that are missing or unknown.
     """
-    name = f"texts-{data_files.key(corpus.files, corpus.identity, tokenizer.identity, length)}"
-    folder = data_files.cached(name)
-    if folder is not None:
-        return folder
-    ids: list[Numbers] = []
-    lengths: list[int] = []
-    labels: corpora.Labels = []
-    for texts, raw_labels in corpora.row_batches(corpus):
-        encoded = tokenizer.encode(texts, length)
-        lengths += map(len, encoded)
-        ids.append(_flat(encoded))
-        labels += raw_labels
-    classes = class_numbers(corpus, labels)
-    about = {"num_classes": corpus.num_classes or int(classes.max()) + 1}
 
     def write(new: Path) -> None:
+        ids: list[Numbers] = []
+        lengths: list[int] = []
+        labels: corpora.Labels = []
+        for texts, raw_labels in corpora.row_batches(corpus):
+            encoded = tokenizer.encode(texts, length)
+            lengths += map(len, encoded)
+            ids.append(_flat(encoded))
+            labels += raw_labels
         np.save(new / "ids.npy", np.concatenate(ids))
         np.save(new / "offsets.npy", np.concatenate([[0], np.cumsum(lengths)]))
-        np.save(new / "labels.npy", classes)
-        (new / "about.json").write_text(json.dumps(about), encoding="utf-8")
+        np.save(new / "labels.npy", class_numbers(corpus, labels))
 
-    return data_files.store(name, write)
-
-
-def classes_of(folder: Path) -> int:
-    """The number of classes of what ``tokenize_texts`` made."""
-    return int(json.loads((folder / "about.json").read_text(encoding="utf-8"))["num_classes"])
+    folder = data_files.stored(f"texts-{corpus.key(tokenizer.identity, length)}", write)
+    return folder, corpus.num_classes or int(np.load(folder / "labels.npy").max()) + 1
 
 
 def tokenize_stream(corpus: Corpus, tokenizer: Tokenizer) -> Path:
@@ -202,12 +185,12 @@ def tokenize_stream(corpus: Corpus, tokenizer: Tokenizer) -> Path:
 
     Raises ``RequestError`` for damaged files.
     """
-    name = f"stream-{data_files.key(corpus.files, corpus.identity, tokenizer.identity)}"
-    folder = data_files.cached(name)
-    if folder is not None:
-        return folder
-    ids = [_flat(tokenizer.encode(texts, None)) for texts, _ in corpora.row_batches(corpus)]
-    return data_files.store(name, lambda new: np.save(new / "ids.npy", np.concatenate(ids)))
+
+    def write(new: Path) -> None:
+        ids = [_flat(tokenizer.encode(texts, None)) for texts, _ in corpora.row_batches(corpus)]
+        np.save(new / "ids.npy", np.concatenate(ids))
+
+    return data_files.stored(f"stream-{corpus.key(tokenizer.identity)}", write)
 
 
 def _flat(encoded: list[list[int]]) -> Numbers:

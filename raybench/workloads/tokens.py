@@ -88,11 +88,6 @@ class TokenBlocks(Dataset[torch.Tensor]):
         return torch.from_numpy(self._stored.arrays[0][begin : begin + self._length].astype(np.int64))
 
 
-def stacked(blocks: Sequence[torch.Tensor]) -> Batch:
-    """``input_ids`` of shape (size, tokens)."""
-    return {"input_ids": torch.stack(list(blocks))}
-
-
 def random_ids(size: int, length: int, vocab_size: int, generator: torch.Generator) -> torch.Tensor:
     """Token numbers of shape (size, length); 0 is left out: it is the padding of most vocabularies."""
     return torch.randint(1, vocab_size, (size, length), generator=generator)

@@ -21,8 +21,8 @@ from torch.utils.data import Dataset
 from raybench.errors import RequestError
 from raybench.spec.user_input import did_you_mean
 from raybench.spec.workloads import VisionSpec
-from raybench.workloads.data_files import first_line, sample_count
-from raybench.workloads.published_images import PUBLISHED_IMAGES, open_arrays
+from raybench.workloads.data_files import MappedArrays, first_line, sample_count
+from raybench.workloads.published_images import PUBLISHED_IMAGES
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Sample = tuple[torch.Tensor, int]
@@ -172,7 +172,7 @@ class ArrayImages(Dataset[Sample]):
     """Images out of the arrays in ``published.array_folder``; a pickle of it holds only where they are."""
 
     def __init__(self, folder: Path, split: str, prepare: Preparation, samples: int | None = None) -> None:
-        self._stored, self._prepare = open_arrays(folder, split), prepare
+        self._stored, self._prepare = MappedArrays(folder, f"{split}_images", f"{split}_labels"), prepare
         self._length = sample_count(len(self._stored.arrays[1]), samples, split)
 
     def __len__(self) -> int:

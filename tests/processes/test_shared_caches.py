@@ -32,7 +32,7 @@ def tokenised(data: str) -> list[Any]:
     from tests.unit.workloads.small_texts import text
 
     made = text(Path(data), **SMALL, input="real")
-    return [str(made.dataset("train")._stored.folder), made._tokenizer().fast.get_vocab()]
+    return [str(made.dataset("train")._stored.folder), made._tokenizer.fast.get_vocab()]
 
 
 def unpacked(data: str) -> str:

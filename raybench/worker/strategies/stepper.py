@@ -15,7 +15,7 @@ from raybench.records.results import Phase
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches
 from raybench.worker.communicators import default_group
-from raybench.workloads.protocol import Workload, after_backward_of
+from raybench.workloads.protocol import Workload
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Mark = Callable[[Phase], None]
@@ -50,7 +50,7 @@ class Stepper:
         self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
         self.group, self.autocast = group, autocast
         self._workload, self._setting, self._device = workload, setting, device
-        self._after_backward = after_backward_of(workload)
+        self._after_backward = getattr(workload, "after_backward", None)
         self.batches_per_step = setting.gradient_accumulation
         # what keeps fp16 gradients from vanishing; switched off at other precisions
         self.scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")

@@ -20,7 +20,7 @@ from raybench.spec.knobs import Setting
 from raybench.worker.batches import loader_options, restore_message
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import samples_of
-from raybench.workloads.protocol import Workload, collate_of, read_samples
+from raybench.workloads.protocol import Workload, read_samples
 from raybench.workloads.seeding import seeded
 
 
@@ -52,7 +52,7 @@ class EpochBatches:
         self.num_samples = len(dataset)
         self.part: Part | None = None
         self._reader, self._place, self._parts = Reader(dataset), place, list[Part]()
-        self._workload, self._collate = workload, collate_of(workload)
+        self._workload, self._collate = workload, getattr(workload, "collate", None)
         self._left: Iterator[Part] = iter(())
         self._batches: Iterator[Any] = iter(())
         self._loader: DataLoader[Any] = DataLoader(

@@ -20,7 +20,7 @@ from raybench.worker.training.epoch_batches import PRIME, EpochBatches, Part, sh
 from raybench.workloads import Workload
 from raybench.workloads.batch_counts import correct_of
 from raybench.workloads.batch_parts import on_device
-from raybench.workloads.protocol import dataset_of, metric_of
+from raybench.workloads.protocol import dataset_of
 from raybench.workloads.schedule import Schedule
 
 
@@ -140,7 +140,7 @@ class Counter:
     """Adds up loss and correct predictions of a pass, on the device, without waiting for it."""
 
     def __init__(self, workload: Workload, device: torch.device) -> None:
-        self._metric = metric_of(workload)
+        self._metric = getattr(workload, "metric", None)
         self._in_training = not getattr(self._metric, "waits", False)
         self._output: Any = None
         self._loss = torch.zeros((), dtype=torch.float64, device=device)

@@ -25,7 +25,6 @@ from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, kee
 from raybench.worker.training.epoch_batches import MOST_SEEDS, PRIME, state_preserved
 from raybench.worker.training.passes import LearningRates, Passes, correct_predictions, mean_loss
 from raybench.workloads import build
-from raybench.workloads.protocol import metric_of
 from raybench.workloads.schedule import schedule_of
 
 
@@ -108,7 +107,7 @@ class TrainingTrial:
         Under dp only the leader does: of the other devices it knows what torch counts.
         """
         config, team, missing = self._request.config, self._at_work, dict[str, str]()
-        if metric_of(self._workload) is None:
+        if getattr(self._workload, "metric", None) is None:
             missing["accuracy"] = "the workload has no metric(output, batch)"
         own = (
             self._memory.torch,

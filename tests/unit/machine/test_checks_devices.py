@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.machine import checks, gpus
+from raybench.machine import checks, gpus, host
 from raybench.machine.gpus import Gpu, Graphics
 
 GPU = Gpu(name="H200", memory_bytes=141 * 2**30, pci_bus_id="0000:01:00.0", power_limit_watts=700)
@@ -11,7 +11,7 @@ GPU = Gpu(name="H200", memory_bytes=141 * 2**30, pci_bus_id="0000:01:00.0", powe
 def test_gpus_without_peer_to_peer(monkeypatch):
     graphics = Graphics(
         gpus=(GPU, GPU),
-        links=(("X", "SYS"), ("SYS", "X")),
+        gpu_links=(("X", "SYS"), ("SYS", "X")),
         peer_to_peer=((None, False), (False, None)),
         driver_version="570",
         cuda_version="12.8",
@@ -31,7 +31,7 @@ def test_without_gpus_nothing_reads_the_memory_of_another(monkeypatch):
 
 def test_a_torch_without_cuda(monkeypatch):
     monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(GPU,)))
-    monkeypatch.setattr(checks, "installed_version", lambda name: "2.14.1+cpu")
+    monkeypatch.setattr(host, "installed_version", lambda name: "2.14.1+cpu")
     assert list(checks.devices())[-1].found == "this torch is built without CUDA"
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
@@ -70,7 +71,7 @@ def test_gpus_their_links_and_what_they_do_not_tell(paper, monkeypatch):
     assert (found.gpus[0].max_clock_mhz, found.gpus[0].max_memory_clock_mhz) == (1980, 3201)
     assert found.gpus[0].pcie_width is None
     assert [gpu.is_exclusive for gpu in found.gpus] == [False, False, True]
-    assert found.links == (("X", "NV2", "SYS"), ("NV2", "X", "SYS"), ("SYS", "SYS", "X"))
+    assert found.gpu_links == (("X", "NV2", "SYS"), ("NV2", "X", "SYS"), ("SYS", "SYS", "X"))
     assert found.peer_to_peer == ((None, True, False), (True, None, False), (False, False, None))
     assert (found.driver_version, found.cuda_version) == ("570.1", "12.8")
     assert len(capture().gpus) == 3
@@ -135,7 +136,7 @@ def test_slices_of_a_gpu_and_amds_are_refused_and_no_study_on_cores_instead(
     monkeypatch, visible, version, line
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(gpus.metadata, "version", lambda name: version)
+    monkeypatch.setattr(metadata, "version", lambda name: version)
     monkeypatch.setattr(gpus, "gpu_names", list)
     cluster = Cluster()
     if line is None:

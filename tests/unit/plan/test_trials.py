@@ -200,13 +200,15 @@ def test_beside_another_knob_the_default_keeps_its_largest_batch():
     def largest(setting: Setting) -> int:
         return 64 if setting.precision == "fp32" else 128
 
+    default = knobs.default("cpu", largest)
+
     def found(whole_steps: bool) -> list[tuple[int, str, int]]:
-        settings = knobs.one_at_a_time("cpu", largest, whole_steps=whole_steps)
+        settings = knobs.one_at_a_time(default, largest, whole_steps=whole_steps)
         return [(s.batch_size, s.precision, s.gradient_accumulation) for s in settings]
 
     assert found(False) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (64, "fp32", 4)]
     assert found(True) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (256, "fp32", 4)]
-    together = knobs.all_together("cpu", largest, whole_steps=True)
+    together = knobs.all_together(default, largest, whole_steps=True)
     assert together == Setting(batch_size=64, precision="bf16", gradient_accumulation=4)
 
 

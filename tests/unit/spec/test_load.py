@@ -54,8 +54,8 @@ def test_what_the_write_up_calls_implemented_is_on_in_all_its_studies(name):
 def test_the_cure_ends_in_fp16_on_gpus_as_its_write_up_does():
     knobs = load_study(find_study("transformer_ag_news_tuned"), device="cuda").knobs
     assert knobs.precision == ("fp32", "bf16", "fp16")
-    assert knobs.all_together("cuda").precision == "fp16"
-    assert knobs.all_together("cuda").fault("cuda") is None
+    assert knobs.all_together(knobs.default("cuda")).precision == "fp16"
+    assert knobs.all_together(knobs.default("cuda")).fault("cuda") is None
 
 
 def test_every_study_that_ships_has_a_header():
@@ -185,9 +185,9 @@ def test_layers_must_be_tables():
         ({"scaling": {"world_sizes": []}}, ["scaling.world_sizes: at least one value (received [])"]),
         ({"scaling": {"world_sizes": [2, 2]}}, ["scaling.world_sizes: each value once, 2 stands there twice (received [2, 2])"]),
         ({"scaling": {"placement": "pak"}}, ['scaling.placement: "pack", "spread" or ranks, each once, such as [0, 1] (received "pak"), did you mean "pack"?']),
-        ({"scaling": {"placement": [0, 0]}}, ["scaling.placement: a list of ranks has each rank once, and at least one (received [0, 0])"]),
+        ({"scaling": {"placement": [0, 0]}}, ["scaling.placement: each value once, 0 stands there twice (received [0, 0])"]),
         ({"scaling": {"placement": [[0, 1], [1, 0]]}}, ["scaling.placement: each value once, (0, 1) stands there twice (received [[0, 1], [1, 0]])"]),
-        ({"scaling": {"placement": [0, -1]}}, ['scaling.placement[1]: "pack", "spread" or ranks, each once, such as [0, 1] (received -1)']),
+        ({"scaling": {"placement": [0, -1]}}, ['scaling.placement: "pack", "spread" or ranks, each once, such as [0, 1] (received [0, -1])']),
         ({"scaling": {"mode": "medium"}}, ['scaling.mode: "weak" or "strong" (received "medium")']),
         ({"knobs": {"batch_size": 0}}, ["knobs.batch_size: a whole number above 0 or \"max\" (received 0)"]),
         ({"knobs": {"batch_size": [8, "x"]}}, ['knobs.batch_size[1]: a whole number above 0 or "max" (received "x")']),

@@ -13,7 +13,7 @@ import pytest
 import torchvision
 
 from raybench.errors import RequestError
-from raybench.workloads import data_files, hub, published_images
+from raybench.workloads import data_files, hub
 from raybench.workloads.published_images import PUBLISHED_IMAGES
 
 RAW = "FashionMNIST/raw"
@@ -25,6 +25,10 @@ CIFAR10, FASHION_MNIST = PUBLISHED_IMAGES["cifar10"], PUBLISHED_IMAGES["fashion_
 def cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "raybench"
+
+
+def halves(folder, split):
+    return data_files.MappedArrays(folder, f"{split}_images", f"{split}_labels")
 
 
 def idx(values):
@@ -92,10 +96,10 @@ def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
     target = tmp_path / "data" / place / form
     archive(small_cifar10, target) if "tar" in form else extract(small_cifar10, target)
     folder = CIFAR10.array_folder(tmp_path / "data")
-    images, labels = published_images.open_arrays(folder, "train").arrays
+    images, labels = halves(folder, "train").arrays
     assert images.shape == (10, 3, 32, 32)
     assert labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert (published_images.open_arrays(folder, "test").arrays[0] == 5).all()
+    assert (halves(folder, "test").arrays[0] == 5).all()
 
 
 @pytest.mark.parametrize("place", [RAW, f"fashion_mnist/{RAW}"])
@@ -103,10 +107,10 @@ def test_cifar10_is_found_in_each_form(tmp_path, small_cifar10, place, form):
 def test_fashion_mnist_is_found_in_each_form(tmp_path, place, packed):
     write_fashion_mnist(tmp_path / "data" / place, packed)
     folder = FASHION_MNIST.array_folder(tmp_path / "data")
-    images, labels = published_images.open_arrays(folder, "train").arrays
+    images, labels = halves(folder, "train").arrays
     assert images.shape == (6, 1, 28, 28)
     assert images[:, 0, 3, 3].tolist() == labels.tolist() == [0, 1, 2, 3, 4, 5]
-    assert len(published_images.open_arrays(folder, "test").arrays[1]) == 4
+    assert len(halves(folder, "test").arrays[1]) == 4
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,7 @@ def test_who_comes_second_takes_the_folder_of_the_first(tmp_path, cache_folder, 
     monkeypatch.setattr(torchvision.datasets, "FashionMNIST", read)
     folder = FASHION_MNIST.array_folder(tmp_path)
     assert list(cache_folder.iterdir()) == [folder]
-    assert len(published_images.open_arrays(folder, "test").arrays[1]) == 4
+    assert len(halves(folder, "test").arrays[1]) == 4
 
 
 def test_what_data_does_not_have_is_downloaded_once(tmp_path, cache_folder, monkeypatch):

@@ -13,7 +13,7 @@ from raybench.errors import InvalidTrialError, RequestError
 from raybench.spec.study import Study
 from raybench.spec.workloads import TrainerSpec
 from raybench.workloads import build, check
-from raybench.workloads.protocol import collate_of, dataset_of, left_out_of, metric_of
+from raybench.workloads.protocol import dataset_of, left_out_of
 from raybench.workloads.schedule import schedule_of
 from raybench.workloads.transformers_trainer import LAUNCHER, TrainerWorkload, alone
 from tests.support import own_trainings
@@ -34,7 +34,7 @@ def workload_of(**more: Any) -> tuple[Any, Any]:
 
 
 def a_batch(workload: Any, size: int = 4) -> Any:
-    dataset, collate = dataset_of(workload, "train"), collate_of(workload)
+    dataset, collate = dataset_of(workload, "train"), workload.collate
     assert collate is not None
     return collate([dataset[index] for index in range(size)])
 
@@ -138,7 +138,7 @@ def test_a_scheduler_that_waits_for_a_metric_is_refused_where_it_is_needed() -> 
 
 def test_correct_predictions_are_counted_where_its_metric_is_an_accuracy() -> None:
     trainer, workload = workload_of()
-    metric = metric_of(workload)
+    metric = getattr(workload, "metric", None)
     assert metric is not None
     batch = a_batch(workload, 8)
     output = trainer.model(**batch)
@@ -155,7 +155,7 @@ def test_another_metric_leaves_the_losses(found: Any) -> None:
     trainer = Trainer(
         text_model(), arguments(), train_dataset=data, eval_dataset=data, compute_metrics=compute
     )
-    assert metric_of(TrainerWorkload(trainer, BUILD)) is None
+    assert not hasattr(TrainerWorkload(trainer, BUILD), "metric")
 
 
 def test_what_it_does_besides_a_step_is_named() -> None:
@@ -355,4 +355,4 @@ def test_its_log_does_nothing() -> None:
 
 def test_its_metric_is_asked_in_evaluations_alone() -> None:
     _, workload = workload_of()
-    assert metric_of(workload).waits  # type: ignore[union-attr]
+    assert workload.metric.waits  # type: ignore[attr-defined]
