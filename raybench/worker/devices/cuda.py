@@ -24,7 +24,14 @@ from raybench.machine import gpus
 from raybench.machine.host import DeviceKind, host_id
 from raybench.records.results import NUMANode, PCIeLink
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.device import AvailableMemory, Device, MemoryPeak
+from raybench.worker.devices.device import (
+    AvailableMemory,
+    Device,
+    MemoryPeak,
+    Moment,
+    Stopwatch,
+    UtilizationMeter,
+)
 
 PAUSE_CYCLES = 20_000_000  # by which the clock of a pause is known: some 10 ms
 
@@ -278,7 +285,7 @@ class _Precision:
 _TF32 = {True: _Precision("high", True), False: _Precision("highest", False)}
 
 
-class CUDAMoment:
+class CUDAMoment(Moment):
     """An event without a time."""
 
     def __init__(self, device: torch.device) -> None:
@@ -294,7 +301,7 @@ class CUDAMoment:
         self._event.synchronize()
 
 
-class CUDAStopwatch:
+class CUDAStopwatch(Stopwatch):
     """CUDA events on the current stream, so that the CPU may run ahead inside a block."""
 
     def __init__(self, device: torch.device) -> None:
@@ -321,7 +328,7 @@ class CUDAStopwatch:
         return np.asarray([first.elapsed_time(second) / 1000 for first, second in pairwise(events)])
 
 
-class CUDAUtilizationMeter:
+class CUDAUtilizationMeter(UtilizationMeter):
     """The driver's own samples, looked at about once a second."""
 
     def __init__(self, read_rates: Callable[[], Any]) -> None:

@@ -12,7 +12,7 @@ from raybench.records.results import MessageRound, StopReason
 from raybench.spec.sweep import SweepMeasureSpec
 from raybench.worker.collectives_trial import Case, CollectivesTrial, Operation
 from raybench.worker.communicators import Team
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 
 ROUNDS = 8
 
@@ -51,7 +51,7 @@ def measured(rank: int, *stops: StopReason | None) -> tuple[list[MessageRound], 
         config=SimpleNamespace(seed=0, device="cpu"),
         measure=SweepMeasureSpec(min_rounds=ROUNDS, max_seconds=1e-9),
     )
-    trial = CollectivesTrial(request, Told(rank, [*stops]), CPUDevice())
+    trial = CollectivesTrial(request, Told(rank, [*stops]), Device())
     return trial.measure(cases, lambda progress: None)
 
 
