@@ -16,7 +16,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import Batches, affordable_steps, make_batches
+from raybench.worker.batches import Batches, EndlessBatches, affordable_steps, make_batches
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
@@ -123,7 +123,7 @@ def run_on_one_device(
     config: Configuration, models: StrategyModels, cache: GroupCache, world_size: int, steps: int
 ) -> ShortRun:
     """One device that takes the pieces of all ranks; neither compiled nor checkpointed."""
-    pieces = SeededPieces(config, models, range(world_size))
+    pieces = seeded_pieces(config, models, range(world_size))
     accumulation = world_size * config.setting.gradient_accumulation
     setting = config.setting.model_copy(update={"gradient_accumulation": accumulation})
     module = _new_model(config, models, cache).to(models.device.torch_device)
@@ -144,7 +144,7 @@ def run_under_strategy(
         config,
         models,
         wrapped.module,
-        SeededPieces(config, models, [team.rank]),
+        seeded_pieces(config, models, [team.rank]),
         config.setting,
         steps,
         keep_gradient=team.leads,
@@ -198,38 +198,26 @@ def _run(
 _SEEDS = 2**31 - 1
 
 
-class SeededPieces:
+def seeded_pieces(config: Configuration, models: StrategyModels, ranks: Sequence[int]) -> Batches:
     """The micro-batches of ``ranks``, rank after rank in each step, torch seeded for each by its place.
 
     So augmentation and dropout draw the same for a piece on any rank.
     """
+    # read in this process: a loader's own processes would draw otherwise
+    in_process = config.setting.model_copy(update={"workers": 0})
+    read = config.model_copy(update={"setting": in_process})
+    sources = [
+        (rank, make_batches(models.workload, read, config.batch_size, rank, models.device)) for rank in ranks
+    ]
 
-    prefetched = 0
-
-    def __init__(self, config: Configuration, models: StrategyModels, ranks: Sequence[int]) -> None:
-        # read in this process: a loader's own processes would draw otherwise
-        in_process = config.setting.model_copy(update={"workers": 0})
-        read = config.model_copy(update={"setting": in_process})
-        self._seed, self._accumulation = config.seed, config.setting.gradient_accumulation
-        self._sources = {
-            rank: make_batches(models.workload, read, config.batch_size, rank, models.device)
-            for rank in ranks
-        }
-        self._pieces = self._in_turn(ranks)
-
-    def next(self) -> Any:
-        """The next piece."""
-        return next(self._pieces)
-
-    def _in_turn(self, ranks: Sequence[int]) -> Iterator[Any]:
+    def in_turn() -> Iterator[Any]:
         for step in itertools.count():
-            for rank in ranks:
-                for micro_batch in range(self._accumulation):
-                    yield self._read(step, rank, micro_batch)
+            for rank, source in sources:
+                for micro_batch in range(config.setting.gradient_accumulation):
+                    place = ((config.seed * 1_009 + step) * 1_000_003 + rank) * 1_009 + micro_batch
+                    torch.manual_seed(place % _SEEDS)
+                    batch = source.next()
+                    torch.manual_seed(place % _SEEDS)
+                    yield batch
 
-    def _read(self, step: int, rank: int, micro_batch: int) -> Any:
-        place = (((self._seed * 1_009 + step) * 1_000_003 + rank) * 1_009 + micro_batch) % _SEEDS
-        torch.manual_seed(place)
-        batch = self._sources[rank].next()
-        torch.manual_seed(place)
-        return batch
+    return EndlessBatches(in_turn().__next__)
