@@ -18,6 +18,7 @@ from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, EndlessBatches, affordable_steps, make_batches
 from raybench.worker.communicators import Team, default_group
+from raybench.worker.failures import AgreedFailure
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.models import StrategyModels, make_optimizer
 from raybench.worker.strategies.sharding import copy_weights, gathered
@@ -62,10 +63,11 @@ def loss_parity(
                 return ShortRun([], [])
             return run_on_one_device(config, models, cache, team.size, steps)
 
-        failure, reference = team.tried(reference_run)
+        try:
+            reference = team.agreed(reference_run)
+        except AgreedFailure as failure:
+            raise InvalidTrialError(f"one device could not take the samples of all: {failure}") from failure
         models.device.end_trial()  # that device has to have as much memory again as the others
-        if failure or reference is None:
-            raise InvalidTrialError(f"one device could not take the samples of all: {failure}")
         run = run_under_strategy(config, initial, models, team, steps)
     return LossParity(
         samples_per_step=config.global_batch_size,

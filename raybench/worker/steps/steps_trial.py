@@ -9,7 +9,7 @@ what there is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -336,8 +336,9 @@ class StepsTrial:
                     each.grad = None
 
         own = models.setting.optimizer_kernels
-        why, found = team.tried(lambda: {"fused_update_s": seconds("fused"), "update_s": seconds(own)})
-        return {} if why or not found else found
+        with suppress(AgreedFailure):
+            return team.agreed(lambda: {"fused_update_s": seconds("fused"), "update_s": seconds(own)})
+        return {}
 
     def _profile(self, step_s: float, max_seconds: float) -> dict[str, Any]:
         self._files += traces(self._models.measured, self._team, step_s, max_seconds)
