@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -28,15 +27,10 @@ MOST_PARAMETERS = 20_000  # whose times a record has room for
 DIGITS = 6  # of a time in s
 
 
-@dataclass(frozen=True)
-class _OneStep:
-    """Moments of one step, or medians over steps, in s."""
-
-    ready_s: NDArray[np.float64]  # shape ``(parameters,)``, in the order of ``nn.Module.parameters``
-    before_s: float
-    backward_s: float
-    after_s: float
-    micro_batch_s: float | None
+# Of one step, in s: until its last backward pass, that pass, after it, each micro-batch before the last (or
+# 0); then when the gradient of each parameter is ready, in the order of ``nn.Module.parameters``.
+Moments = NDArray[np.float64]
+NUM_PARTS = 4
 
 
 def gradient_timeline(
@@ -62,44 +56,29 @@ def gradient_timeline(
     cores = communication_cores(models, team, step_s.get("replay"))
     team.barrier()
     own = team.agreed(lambda: _timed(twin, parameters, device, num_steps))
-    ranks: list[tuple[_OneStep, float | None]] = team.gather((own, cores))
-    whole = _joined([step for step, _ in ranks], np.mean)
+    ranks: list[tuple[Moments, float | None]] = team.gather((own, cores))
+    mean = np.mean([moments for moments, _ in ranks], axis=0).round(DIGITS)
+    before_s, backward_s, after_s, micro_batch_s = mean[:NUM_PARTS].tolist()
     # the leader's order is the one in which DDP has filled the buckets of all ranks
-    order = np.argsort(ranks[0][0].ready_s, kind="stable")
+    order = np.argsort(ranks[0][0][NUM_PARTS:], kind="stable")
     known = [cores for _, cores in ranks if cores is not None]
     return GradientTimeline(
         parameter_bytes=tuple(parameters[index].nbytes for index in order),
         element_bytes=parameters[0].element_size(),
-        ready_s=tuple(_rounded(time) for time in np.maximum.accumulate(whole.ready_s[order])),
-        before_s=_rounded(whole.before_s),
-        backward_s=_rounded(whole.backward_s),
-        after_s=_rounded(whole.after_s),
-        micro_batch_s=None if whole.micro_batch_s is None else _rounded(whole.micro_batch_s),
+        ready_s=tuple(np.maximum.accumulate(mean[NUM_PARTS:][order]).tolist()),
+        before_s=before_s,
+        backward_s=backward_s,
+        after_s=after_s,
+        micro_batch_s=micro_batch_s or None,
         num_steps=num_steps,
-        communication_cores=_rounded(fmean(known)) if known else None,
+        communication_cores=round(fmean(known), DIGITS) if known else None,
     )
 
 
-def _joined(steps: Sequence[_OneStep], middle: Callable[..., Any]) -> _OneStep:
-    """Of each moment the ``middle``: numpy's mean or median."""
-    micro = [each.micro_batch_s for each in steps if each.micro_batch_s is not None]
-    return _OneStep(
-        middle([each.ready_s for each in steps], axis=0),
-        middle([each.before_s for each in steps]),
-        middle([each.backward_s for each in steps]),
-        middle([each.after_s for each in steps]),
-        middle(micro) if micro else None,
-    )
-
-
-def _rounded(seconds: float) -> float:
-    return round(float(seconds), DIGITS)
-
-
-def _timed(stepper: Stepper, parameters: list[nn.Parameter], device: Device, num_steps: int) -> _OneStep:
+def _timed(stepper: Stepper, parameters: list[nn.Parameter], device: Device, num_steps: int) -> Moments:
     """Steps of this rank, each gradient's moment marked; medians over them."""
     drop_ready(stepper.batches)
-    stopwatch, marks, steps = device.stopwatch(), list[Phase | int](), list[_OneStep]()
+    stopwatch, marks, steps = device.stopwatch(), list[Phase | int](), list[Moments]()
 
     def mark(what: Phase | int) -> None:
         """A phase, or the gradient of the parameter of this number, is done."""
@@ -113,10 +92,11 @@ def _timed(stepper: Stepper, parameters: list[nn.Parameter], device: Device, num
             stepper.step(mark)
             # waits for the device, so that each step begins on an idle one
             steps.append(_taken_apart(marks, np.cumsum(stopwatch.read()), len(parameters)))
-    return _joined(steps[DISCARD:], np.median)
+    found: Moments = np.median(steps[DISCARD:], axis=0)
+    return found
 
 
-def _taken_apart(order: Sequence[Phase | int], moments: NDArray[np.float64], num_parameters: int) -> _OneStep:
+def _taken_apart(order: Sequence[Phase | int], moments: NDArray[np.float64], num_parameters: int) -> Moments:
     """``moments`` are those of the marks in ``order``, in s since the step began."""
     marks = list(zip(order, moments.tolist(), strict=True))
     passes = [moment for what, moment in marks if what == "backward"]
@@ -127,8 +107,8 @@ def _taken_apart(order: Sequence[Phase | int], moments: NDArray[np.float64], num
             ready_s[what] = moment - begin_s
     if np.isnan(ready_s).any():
         raise InvalidTrialError("a parameter has no gradient in this step")
-    micro_batch_s = passes[-2] / (len(passes) - 1) if len(passes) > 1 else None
-    return _OneStep(ready_s, begin_s, end_s - begin_s, float(moments[-1]) - end_s, micro_batch_s)
+    micro_batch_s = passes[-2] / (len(passes) - 1) if len(passes) > 1 else 0.0
+    return np.array([begin_s, end_s - begin_s, moments[-1] - end_s, micro_batch_s, *ready_s])
 
 
 @contextmanager
