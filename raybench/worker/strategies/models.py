@@ -129,7 +129,7 @@ class StrategyModels:
         module = self.copies.sharing_storage()
         if self.setting.compile:
             compile_module(module)
-        wrapper = ddp.wrap_twin(module, team, self.setting, self.device, self.twin_hook)
+        wrapper = ddp.wrap(module, team, self.setting, self.device, self.twin_hook)
         self.twin = self._stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
