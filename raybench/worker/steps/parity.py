@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from raybench.errors import InvalidTrialError
@@ -20,7 +19,7 @@ from raybench.worker.batches import Batches, EndlessBatches, affordable_steps, m
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.failures import AgreedFailure
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.strategies.models import StrategyModels, make_optimizer
+from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import copy_weights, gathered
 from raybench.worker.strategies.stepper import Stepper, gradients_of
 
@@ -129,7 +128,7 @@ def run_on_one_device(
     accumulation = world_size * config.setting.gradient_accumulation
     setting = config.setting.model_copy(update={"gradient_accumulation": accumulation})
     module = _new_model(config, models, cache).to(models.device.torch_device)
-    return _run(config, models, module, pieces, setting, steps, keep_gradient=True)
+    return _run(models.stepper(module, pieces, setting=setting), steps, keep_gradient=True)
 
 
 def run_under_strategy(
@@ -142,54 +141,30 @@ def run_under_strategy(
     wrapped = models.wrapped
     assert wrapped is not None
     copy_weights(initial, wrapped.module)
-    run = _run(
-        config,
-        models,
-        wrapped.module,
-        seeded_pieces(config, models, [team.rank]),
-        config.setting,
-        steps,
-        keep_gradient=team.leads,
-        group=wrapped.group,
-        autocast=wrapped.autocast,
-    )
+    pieces = seeded_pieces(config, models, [team.rank])
+    stepper = models.stepper(wrapped.module, pieces, team, autocast=wrapped.autocast)
+    run = _run(stepper, steps, keep_gradient=team.leads)
     of_ranks = team.gather(run.losses)
     means = [sum(losses) / team.size for losses in zip(*of_ranks, strict=True)]
     return ShortRun(means, run.gradient)
 
 
-def _run(
-    config: Configuration,
-    models: StrategyModels,
-    module: nn.Module,
-    pieces: Batches,
-    setting: Setting,
-    steps: int,
-    *,
-    keep_gradient: bool,
-    group: dist.ProcessGroup | None = None,
-    autocast: bool = True,
-) -> ShortRun:
+def _run(stepper: Stepper, steps: int, *, keep_gradient: bool) -> ShortRun:
     losses, gradient = list[torch.Tensor](), list[torch.Tensor]()
-    optimizer = make_optimizer(models.workload, config.optimizer, module, setting.optimizer_kernels, group)
-    place = models.device.torch_device
-    stepper = Stepper(
-        module, optimizer, models.workload, pieces, setting, place, group=group, autocast=autocast
-    )
 
     def record(loss: torch.Tensor, batch: Any) -> torch.Tensor:
         losses.append(loss.detach().float())
-        return loss / setting.gradient_accumulation
+        return loss / stepper.batches_per_step
 
     # when it is averaged, and no longer scaled as fp16 needs it (for a fused optimizer it is, in both runs)
     def copy_gradient(*_: Any) -> None:
-        for part in gradients_of(module):
+        for part in gradients_of(stepper.module):
             whole = gathered(part, keep=keep_gradient)
             if keep_gradient:
                 gradient.append(whole.to("cpu", copy=True))
 
     stepper.weigh_loss = record
-    hook = optimizer.register_step_pre_hook(copy_gradient)
+    hook = stepper.optimizer.register_step_pre_hook(copy_gradient)
     stepper.step()
     hook.remove()
     for _ in range(steps - 1):

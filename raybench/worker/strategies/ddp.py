@@ -48,8 +48,8 @@ def wrap(
 ) -> DistributedDataParallel:
     """DDP over the team's data group, with its own all-reduce or the hook of ``switch``.
 
-    A collective call; with ``switch`` nothing is sent when it is made, as the weights are another copy's: then
-    the first steps of all ranks agree on the order of the buckets.
+    A collective call; with ``switch`` nothing is sent when it is made, as the weights are another copy's:
+    then the first steps of all ranks agree on the order of the buckets.
     """
     newer = ("batched_grad_copy", "skip_all_reduce_unused_params")  # which an older torch has not
     sync_buffers = {SYNC_BUFFERS: setting.broadcast_buffers and switch is None}

@@ -82,7 +82,7 @@ class StrategyModels:
             module = self.whole_copy() if self.is_sharded else self.copies.sharing_storage()
             if self.setting.compile:
                 compile_module(module)
-            self._bare = self._stepper(module, self.batches)
+            self._bare = self.stepper(module, self.batches)
         return self._bare
 
     def drop_bare(self) -> None:
@@ -130,7 +130,7 @@ class StrategyModels:
         if self.setting.compile:
             compile_module(module)
         wrapper = ddp.wrap(module, team, self.setting, self.device, self.twin_hook)
-        self.twin = self._stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
+        self.twin = self.stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
 
@@ -162,7 +162,7 @@ class StrategyModels:
             compile_module(self.copies.model)
         wrapper = ddp.wrap(self.copies.model, team, self.setting, self.device)
         self.communication = ddp.set_communication(wrapper, self.workload, self.setting, team)
-        wrapped = self._stepper(wrapper, self.batches, team)
+        wrapped = self.stepper(wrapper, self.batches, team)
         share_state(bare.optimizer, wrapped.optimizer)
         return wrapped
 
@@ -174,7 +174,7 @@ class StrategyModels:
             return bare
         assert self._batches_of_all is not None
         self.dp_devices = devices
-        wrapped = self._stepper(DataParallel(self.copies.model, devices, device), self._batches_of_all)
+        wrapped = self.stepper(DataParallel(self.copies.model, devices, device), self._batches_of_all)
         share_state(bare.optimizer, wrapped.optimizer)
         return wrapped
 
@@ -183,17 +183,23 @@ class StrategyModels:
         module = self.copies.with_own_weights()
         autocast = shard(module, team, self.setting, self.device.torch_device)
         self.collectives = Collectives(module)
-        return self._stepper(module, self.batches, team, autocast=autocast)
+        return self.stepper(module, self.batches, team, autocast=autocast)
 
-    def _stepper(
-        self, module: nn.Module, batches: Batches, team: Team | None = None, *, autocast: bool = True
+    def stepper(
+        self,
+        module: nn.Module,
+        batches: Batches,
+        team: Team | None = None,
+        *,
+        autocast: bool = True,
+        setting: Setting | None = None,
     ) -> Stepper:
-        """``team``: with whom its step may communicate."""
-        kernels, device = self.setting.optimizer_kernels, self.device.torch_device
+        """``team``: with whom its step may communicate; ``setting``: another one than that of the models."""
+        setting, device = setting or self.setting, self.device.torch_device
         group = team.data if team is not None else None
-        optimizer = make_optimizer(self.workload, self._optimizer, module, kernels, group)
+        optimizer = make_optimizer(self.workload, self._optimizer, module, setting.optimizer_kernels, group)
         return Stepper(
-            module, optimizer, self.workload, batches, self.setting, device, group=group, autocast=autocast
+            module, optimizer, self.workload, batches, setting, device, group=group, autocast=autocast
         )
 
 
