@@ -182,8 +182,7 @@ class Variants:
             self.add(*self._bare_variants())
         self._add_twin()
         self._add_as_if()
-        self._add_bucket_replay()
-        self._add_sharded_replay()
+        self._add_replay()
         self._add_anchor()
 
     def _count_pass_collectives(self) -> None:
@@ -255,16 +254,6 @@ class Variants:
             collectives.leave_out()
 
         return replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
-
-    def _add_sharded_replay(self) -> None:
-        """FSDP's transfers alone."""
-        models, team = self._models, self._team
-        if "replay" not in self._request.variants or models.collectives is None or models.wrapped is None:
-            return
-        models.activate()
-        messages = models.collectives.messages_of(models.wrapped.step)
-        self.collective_bytes = tuple(each.bytes for each in messages)
-        self._add_replay(ShardedReplay(models.collectives, messages, team, self._device.torch_device))
 
     def _step_alone(self, stepper: Stepper) -> Stepper:
         self._models.activate()
@@ -353,14 +342,22 @@ class Variants:
         step, run = steps.step_after(waits, stepper.step), run_of(name, models, stepper)
         return replace(run, step=step, activate=activate, release=release), steps.held(asked, waits)
 
-    def _add_bucket_replay(self) -> None:
-        """The all-reduces alone."""
+    def _replay(self) -> Replay | ShardedReplay | None:
+        """What a step sends, alone: DDP's all-reduces, or FSDP's gathers and scatters; None: nothing."""
+        models, team, on = self._models, self._team, self._device.torch_device
+        if models.collectives is not None and models.wrapped is not None:
+            models.activate()
+            messages = models.collectives.messages_of(models.wrapped.step)
+            self.collective_bytes = tuple(each.bytes for each in messages)
+            return ShardedReplay(models.collectives, messages, team, on)
         sizes = self._bucket_bytes()
-        if "replay" in self._request.variants and sizes:
-            on, communication = self._device.torch_device, self._models.communication
-            self._add_replay(Replay(sizes, self._team, on, communication))
+        return Replay(sizes, team, on, models.communication) if sizes else None
 
-    def _add_replay(self, replay: Replay | ShardedReplay) -> None:
+    def _add_replay(self) -> None:
+        """The transfers of a step alone."""
+        replay = self._replay() if "replay" in self._request.variants else None
+        if replay is None:
+            return
         is_own = self._models.communication.own is not None  # it may want more than a bucket has without DDP
         try:
             self._team.agreed(replay.make_buffers, (lambda error: True) if is_own else is_out_of_memory)
