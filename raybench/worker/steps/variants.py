@@ -149,7 +149,6 @@ class Variants:
     def __init__(self, request: StepsRequest, models: TrialModels, team: Team, device: Device) -> None:
         self._request, self._team, self._device = request, team, device
         self._trial_models, self._models = models, models.measured
-        self.has_loaders = models.has_loaders  # processes of their own read for this rank
         self.runs = list[VariantRun]()  # warmed up
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
