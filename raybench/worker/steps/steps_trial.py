@@ -29,10 +29,14 @@ from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
-from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
-from raybench.worker.steps.profiling import data_parallel_seconds, phases_of_trial, traces
+from raybench.worker.steps.profiling import (
+    data_parallel_seconds,
+    gradient_timeline,
+    phases_of_trial,
+    traces,
+)
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
