@@ -98,7 +98,7 @@ class StrategyModels:
 
         Raises ``InvalidTrialError`` on every rank where the strategy cannot be had on these devices.
         """
-        wraps = {"single": self._single, "dp": self._dp, "ddp": self._ddp, "fsdp": self._fsdp}
+        wraps = {"single": lambda team: self.bare, "dp": self._dp, "ddp": self._ddp, "fsdp": self._fsdp}
         self.wrapped = wraps[self.setting.strategy](team)
         return self.wrapped
 
@@ -151,10 +151,6 @@ class StrategyModels:
         if self.is_sharded and self.wrapped is not None:
             release_group(self.wrapped.module)
         self._bare = self.wrapped = self.twin = self.collectives = None
-
-    def _single(self, team: Team) -> Stepper:
-        assert team.size == 1, "single has one device"
-        return self.bare
 
     def _ddp(self, team: Team) -> Stepper:
         bare = self.bare  # copied before the model is compiled in place
@@ -320,15 +316,11 @@ def device_ids(team: Team, device: Device) -> list[int]:
     """
     if not device.drives_several:
         raise InvalidTrialError("strategy dp exists on GPUs only")
-    gpu = device.torch_device
-    places: list[tuple[str, int | None, str]] = team.gather((host_id(), gpu.index, gpu_uuid(gpu)))
-    if len({host for host, _, _ in places}) > 1:
+    places: list[tuple[str, str]] = team.gather((host_id(), gpu_uuid(device.torch_device)))
+    if len({host for host, _ in places}) > 1:
         raise InvalidTrialError("strategy dp: one process drives all devices, so none may be on another node")
-    seen = [index is not None and _is_device(index, uuid) for _, index, uuid in places]
-    if not all(team.gather(all(seen))[:1]):  # the leader's view
+    seen = {gpu_uuid(index): index for index in range(torch.cuda.device_count())}
+    indices = team.from_leader([seen[uuid] for _, uuid in places if uuid in seen])
+    if len(indices) < team.size:
         raise InvalidTrialError("strategy dp: the leader's process does not see every device of the team")
-    return [index for _, index, _ in places if index is not None]
-
-
-def _is_device(index: int, uuid: str) -> bool:
-    return index < torch.cuda.device_count() and gpu_uuid(index) == uuid
+    return indices
