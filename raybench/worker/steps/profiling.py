@@ -11,6 +11,7 @@ import gzip
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -60,22 +61,17 @@ def phases_of_trial(
             models.activate()
             team.barrier()
             steps = whole_turns(num_steps, stepper.batches, stepper.batches_per_step)
-            with models.without_transfers() if variant == "local" else nullcontext():
-                phases = _phases_on_rank(variant, stepper, team, models.device, steps)
-            reports = [report for report in team.gather(phases) if report is not None]
+            timed = partial(_time_phases, stepper, models.device, steps)
+            if variant == "ddp":
+                reports = team.gather(timed())
+            else:  # ranks do not wait for each other: a failure is agreed on
+                takes_part = variant == "local" or team.leads
+                with models.without_transfers() if variant == "local" else nullcontext():
+                    phases = team.agreed(timed) if takes_part else team.agreed(lambda: None)
+                reports = [report for report in team.gather(phases) if report is not None]
             mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}
             blocks.append(PhaseBlock(variant=variant, seconds=mean, num_steps=steps))
     return tuple(blocks)
-
-
-def _phases_on_rank(
-    variant: str, stepper: Stepper, team: Team, device: Device, num_steps: int
-) -> dict[Phase, float] | None:
-    """None on a rank that takes no part. Where ranks do not wait for each other, a failure is agreed on."""
-    if variant == "ddp":
-        return _time_phases(stepper, device, num_steps)
-    takes_part = variant != "plain" or team.leads
-    return team.agreed(lambda: _time_phases(stepper, device, num_steps) if takes_part else None)
 
 
 def _time_phases(stepper: Stepper, device: Device, num_steps: int) -> dict[Phase, float]:

@@ -77,7 +77,7 @@ class StepsTrial:
         limits = memory_limits_of_ranks(self._team, self._cache, self._device)
         self._models.set_up(self._count_or_step)
         variants = self._variants = Variants(self._request, self._models, self._team, self._device)
-        measured = variants.measured()
+        measured = measured_run(self._models.measured, self._team, self._request.anchor)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         of_warm_up = self._warm_up(variants, measured)

@@ -15,6 +15,7 @@ import torch
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
+from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Made, Team, collectives_alone
 from raybench.worker.devices.device import Device
@@ -51,9 +52,9 @@ class VariantRun:
         return self.one_rank or self.independent
 
 
-def measured_run(models: StrategyModels, team: Team) -> VariantRun:
-    """What is measured: the bare model on one device, under its strategy on several. A collective call."""
-    return plain_run(models) if team.size == 1 else strategy_run("ddp", models, team)
+def measured_run(models: StrategyModels, team: Team, anchor: Setting | None = None) -> VariantRun:
+    """What is measured: under its strategy, or the bare model on one device alone. A collective call."""
+    return strategy_run("ddp", models, team) if team.size > 1 or anchor else plain_run(models)
 
 
 def plain_run(models: StrategyModels) -> VariantRun:
@@ -159,12 +160,6 @@ class Variants:
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
             self.missing["plain"] = models.too_large
-
-    def measured(self) -> VariantRun:
-        """What is measured: the model under its strategy, or the bare one where one device is all."""
-        if self._request.anchor is not None:
-            return strategy_run("ddp", self._models, self._team)
-        return measured_run(self._models, self._team)
 
     def add(self, *runs: VariantRun) -> int:
         """Warm ``runs`` up for the rounds; the steps of what is measured, if that is one of them."""

@@ -35,12 +35,7 @@ class Communication:
     # the workload's: a new state and hook each time; None: the hook is not its own
     own: Callable[[], tuple[Any, Hook]] | None = None
     parameters: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # of an own hook's, by bucket
-    calls: Counter[int] = field(default_factory=Counter)  # of an own hook, by bucket
-
-    @property
-    def steps(self) -> int:
-        """That an own hook has sent."""
-        return self.calls[0]
+    calls: Counter[int] = field(default_factory=Counter)  # of an own hook, by bucket: of 0 in each step
 
 
 def wrap(
