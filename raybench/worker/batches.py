@@ -7,11 +7,13 @@ import multiprocessing
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from itertools import count, islice
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from raybench.errors import InvalidTrialError
@@ -46,49 +48,13 @@ class Batches(Protocol):
         """The next batch; only its copy to the device may still be under way."""
 
 
-class SyntheticBatches:
-    """One batch, made once: input costs nothing, as with a perfect loader."""
+@dataclass
+class EndlessBatches:
+    """Those of steps: read without an end, or one batch again and again, as from a perfect loader."""
 
-    prefetched = 0
-    epoch_samples = None  # there is no data set
-
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
-
-    def next(self) -> Any:
-        """The batch."""
-        return self._batch
-
-
-class RealBatches:
-    """The rank's share of the data set, epoch after epoch, each in a new order.
-
-    Training starts its loader again in each epoch; steps are timed without that.
-    """
-
-    def __init__(
-        self, loader: DataLoader[Any], place: Callable[[Any], Any], check: Callable[[Any], None]
-    ) -> None:
-        """``loader`` has no end; ``check`` raises for a batch that must not be counted."""
-        self._loader, self._place, self._check = loader, place, check
-        self._iterator: Iterator[Any] | None = None  # its processes start with the first batch
-        self.prefetched = loader.num_workers * PREFETCH_FACTOR
-        self.epoch_samples = len(loader.dataset)  # type: ignore[arg-type]  # of all ranks
-
-    def next(self) -> Any:
-        """The next full batch of the rank's share."""
-        try:
-            batch = self._read()
-        except Exception as error:
-            restore_message(error)
-            raise
-        self._check(batch)
-        return self._place(batch)
-
-    def _read(self) -> Any:
-        if self._iterator is None:
-            self._iterator = iter(self._loader)
-        return next(self._iterator)
+    next: Callable[[], Any]
+    prefetched: int = 0
+    epoch_samples: int | None = None  # of the data set, for all ranks; None: there is none
 
 
 def drop_ready(batches: Batches) -> None:
@@ -113,13 +79,20 @@ def whole_turns(steps: int, batches: Batches, batches_per_step: int) -> int:
     return math.ceil(steps / turn) * turn
 
 
-def restore_message(error: Exception) -> None:
-    """Give an error of a loader's process its own message again: torch puts a traceback in its place."""
-    text = str(error)
-    if text.startswith("Caught ") and "\nOriginal Traceback" in text:
-        messages = re.findall(rf"^(?:\w+\.)*{type(error).__name__}: (.+)", text, re.MULTILINE)
-        error.args = (messages[-1] if messages else text.strip().splitlines()[-1],)
-        error.add_note(text)
+def read_next(iterator: Iterator[Any]) -> Any:
+    """The next batch of a loader.
+
+    An error of its process gets its own message back: torch has put a traceback in its place.
+    """
+    try:
+        return next(iterator)
+    except Exception as error:
+        text = str(error)
+        if text.startswith("Caught ") and "\nOriginal Traceback" in text:
+            messages = re.findall(rf"^(?:\w+\.)*{type(error).__name__}: (.+)", text, re.MULTILINE)
+            error.args = (messages[-1] if messages else text.strip().splitlines()[-1],)
+            error.add_note(text)
+        raise
 
 
 def loader_options(workload: Workload, setting: Setting, device: Device, *, persists: bool) -> dict[str, Any]:
@@ -141,8 +114,11 @@ def loader_options(workload: Workload, setting: Setting, device: Device, *, pers
 @default_group(None)
 def make_batches(
     workload: Workload, config: Configuration, size: int, rank: int, device: Device
-) -> SyntheticBatches | RealBatches:
+) -> EndlessBatches:
     """Batches of ``size`` samples for ``rank`` of the trial's ranks; the same seed gives the same ones.
+
+    Of a data set it is the rank's share, epoch after epoch, each in a new order. Training starts its loader
+    again in each epoch; steps are timed without that.
 
     Raises ``InvalidTrialError`` where the data set has not one full batch for each rank, or a batch has not
     ``size`` samples.
@@ -157,7 +133,8 @@ def make_batches(
         generator = torch.Generator().manual_seed((config.seed * 1_000_003 + rank) % 2**63)
         batch = workload.batch(size, generator)  # type: ignore[attr-defined]
         SamplesCheck(workload, size, "batch(size, generator)")(batch)
-        return SyntheticBatches(place(batch))
+        placed = place(batch)
+        return EndlessBatches(lambda: placed)
     dataset = dataset_of(workload, "train")
     share = len(dataset) // config.world_size
     if share < size:
@@ -165,31 +142,36 @@ def make_batches(
             f"batch {size}: each of {config.world_size} ranks has {share} samples of the {len(dataset)}"
         )
 
-    order = SampleOrder(dataset, size, world_size=config.world_size, rank=rank, seed=config.seed)
+    order = sample_order(dataset, size, world_size=config.world_size, rank=rank, seed=config.seed)
     options = loader_options(workload, setting, device, persists=False)  # nothing to persist for
     loader = DataLoader(dataset, batch_size=size, sampler=order, drop_last=True, **options)
-    return RealBatches(loader, place, SamplesCheck(workload, size, "a batch of the data set"))
+    check = SamplesCheck(workload, size, "a batch of the data set")
+
+    @cache
+    def started() -> Iterator[Any]:
+        return iter(loader)  # its processes start with the first batch
+
+    def read() -> Any:
+        batch = read_next(started())
+        check(batch)
+        return place(batch)
+
+    return EndlessBatches(read, setting.workers * PREFETCH_FACTOR, len(dataset))
 
 
-class SampleOrder(Sampler[int]):
+def sample_order(
+    dataset: Dataset[Any], batch_size: int, *, world_size: int, rank: int, seed: int
+) -> Iterator[int]:
     """Indices of one rank's samples, epoch after epoch, each in a new order; the same seed gives the same.
 
     Within an epoch no sample is on two ranks, and a rank has whole batches only: the rest of its share is
-    dropped. An iteration does not end, so that no loader starts again.
+    dropped. It does not end, so that no loader starts again. The data set has a batch for each rank.
     """
-
-    def __init__(
-        self, dataset: Dataset[Any], batch_size: int, *, world_size: int, rank: int, seed: int
-    ) -> None:
-        """The data set has at least ``batch_size`` samples for each rank."""
-        self._shuffled: DistributedSampler[Any] = DistributedSampler(
-            dataset, num_replicas=world_size, rank=rank, seed=seed, drop_last=True
-        )
-        self._samples_of_epoch = self._shuffled.num_samples // batch_size * batch_size
-        assert self._samples_of_epoch, "less than a batch for each rank"
-
-    def __iter__(self) -> Iterator[int]:
-        """Indices into the data set."""
-        for epoch in count():
-            self._shuffled.set_epoch(epoch)
-            yield from islice(self._shuffled, self._samples_of_epoch)
+    shuffled: DistributedSampler[Any] = DistributedSampler(
+        dataset, num_replicas=world_size, rank=rank, seed=seed, drop_last=True
+    )
+    samples_of_epoch = shuffled.num_samples // batch_size * batch_size
+    assert samples_of_epoch, "less than a batch for each rank"
+    for epoch in count():
+        shuffled.set_epoch(epoch)
+        yield from islice(shuffled, samples_of_epoch)

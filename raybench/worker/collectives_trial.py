@@ -77,15 +77,14 @@ class CollectivesTrial:
 
 def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> float:
     """The time of one operation on this rank, in s."""
-    run = case.operation.run
     device.synchronize()
     team.barrier()
     stopwatch.start()
     for _ in range(case.discarded):
-        run()
+        case.run()
     stopwatch.lap()
     for _ in range(case.timed):
-        run()
+        case.run()
     stopwatch.lap()
     return float(stopwatch.read()[-1]) / case.timed
 
@@ -93,8 +92,8 @@ def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> floa
 def _blocks(order: Sequence[Case], of_ranks: Sequence[Sequence[float]]) -> tuple[MessageBlock, ...]:
     return tuple(
         MessageBlock(
-            collective=case.operation.collective,
-            message_bytes=case.operation.message_bytes,
+            collective=case.collective,
+            message_bytes=case.message_bytes,
             time_s=tuple(times_s),
             num_operations=case.timed,
         )
@@ -108,42 +107,29 @@ _reduce_scatter: Callable[..., object] = _new.get("reduce_scatter_single") or _n
 _all_gather: Callable[..., object] = _new.get("all_gather_single") or _new["all_gather_into_tensor"]
 
 
-class Buffers:
-    """The memory of every message of a sweep: that of the largest, the others are its beginning."""
-
-    def __init__(self, message_bytes: int, team: Team, device: torch.device) -> None:
-        """Raises what torch raises where memory does not suffice."""
-        elements = message_bytes // ELEMENT_BYTES
-        # written to, not only promised: a page that is first touched while it is timed costs a fault
-        self.whole = torch.zeros(elements, dtype=torch.float32, device=device)
-        self.share = torch.zeros(elements // team.size, dtype=torch.float32, device=device)
+Buffers = tuple[
+    torch.Tensor, torch.Tensor
+]  # of the largest message, the others are its beginning: all, a share
 
 
-class Operation:
-    """One collective on one message.
+def operation(
+    collective: Collective, message_bytes: int, buffers: Buffers, team: Team
+) -> Callable[[], object]:
+    """What gives one collective on one message to the device; on a CPU it is done when the call returns.
 
     all_reduce and broadcast work in place, on the whole message; all_gather makes the whole of every rank's
     share, reduce_scatter the share of every rank's whole. Messages are zeros: sums of sums would soon be
     infinite.
     """
-
-    def __init__(self, collective: Collective, message_bytes: int, buffers: Buffers, team: Team) -> None:
-        self.collective, self.message_bytes, self._team = collective, message_bytes, team
-        elements = message_bytes // ELEMENT_BYTES
-        self._whole = buffers.whole[:elements]
-        self._share = buffers.share[: elements // team.size]
-
-    def run(self) -> None:
-        """Give it to the device; on a CPU it is done when the call returns."""
-        group = self._team.data
-        if self.collective == "all_reduce":
-            dist.all_reduce(self._whole, group=group)
-        elif self.collective == "broadcast":
-            dist.broadcast(self._whole, src=self._team.ranks[0], group=group)
-        elif self.collective == "all_gather":
-            _all_gather(self._whole, self._share, group=group)
-        else:
-            _reduce_scatter(self._share, self._whole, group=group)
+    elements, group = message_bytes // ELEMENT_BYTES, team.data
+    whole, share = buffers[0][:elements], buffers[1][: elements // team.size]
+    if collective == "all_reduce":
+        return partial(dist.all_reduce, whole, group=group)
+    if collective == "broadcast":
+        return partial(dist.broadcast, whole, src=team.ranks[0], group=group)
+    if collective == "all_gather":
+        return partial(_all_gather, whole, share, group=group)
+    return partial(_reduce_scatter, share, whole, group=group)
 
 
 BLOCK_S = 0.05  # at least, of a block: the ranks leave a barrier within a hundredth of that
@@ -155,7 +141,9 @@ WARM_S, FURTHER_LOOKS = 0.01, 2  # of the operations whose time is taken for a b
 class Case:
     """One collective on one message, ready for the rounds."""
 
-    operation: Operation
+    collective: Collective
+    message_bytes: int
+    run: Callable[[], object]
     operation_s: float  # roughly, on the slowest rank
 
     @property
@@ -190,8 +178,8 @@ def prepare(
     for size in sizes:
         for collective in request.collectives:
             on_message(f"{collective} of {size:,} bytes")
-            operation = Operation(collective, size, buffers, team)
-            cases.append(Case(operation, _operation_s(operation, team, device)))
+            run = operation(collective, size, buffers, team)
+            cases.append(Case(collective, size, run, _operation_s(run, team, device)))
         if LEAST_MEASURED * sum(case.block_s for case in cases) > most_s:
             raise InvalidTrialError(
                 f"{LEAST_MEASURED} rounds with messages of up to {size:,} bytes take more than {most_s:g} s, "
@@ -200,7 +188,7 @@ def prepare(
     return cases
 
 
-def _operation_s(operation: Operation, team: Team, device: Device) -> float:
+def _operation_s(run: Callable[[], object], team: Team, device: Device) -> float:
     """Of one operation, on the slowest rank, when it is warm; of several looks the shortest.
 
     A look that another process disturbed would make every block of the message too short.
@@ -210,7 +198,7 @@ def _operation_s(operation: Operation, team: Team, device: Device) -> float:
         team.barrier()
         began = perf_counter()
         for _ in range(number):
-            operation.run()
+            run()
         device.synchronize()
         slowest_s: float = max(team.gather(perf_counter() - began))
         return slowest_s
@@ -237,10 +225,13 @@ def _buffers(size: int, team: Team, device: Device, room_bytes: int | None) -> B
     if room_bytes is not None and needed_bytes > room_bytes:
         room = f"{needed_bytes / GIBIBYTE:.3g} GiB wanted, {room_bytes / GIBIBYTE:.3g} GiB left for this rank"
         raise MemoryError(f"{TOO_LARGE} ({room})")
+    elements, on = size // ELEMENT_BYTES, device.torch_device
     try:
-        return Buffers(size, team, device.torch_device)
+        # written to, not only promised: a page that is first touched while it is timed costs a fault
+        whole, share = (torch.zeros(each, device=on) for each in (elements, elements // team.size))
     except torch.OutOfMemoryError as error:
         raise MemoryError(f"{TOO_LARGE} ({error})") from error
+    return whole, share
 
 
 def _room_bytes(team: Team, device: Device) -> int | None:

@@ -20,7 +20,7 @@ import torch.distributed.nn.functional as differentiable
 
 from raybench.errors import CODE_FAILS, InvalidBatchError
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import AgreedFailure, RankFailure, describe, drop_frames
+from raybench.worker.failures import AgreedFailure, RankFailure, drop_frames
 
 CONTROL_TIMEOUT = timedelta(days=1)
 COALESCED_BYTES = 25 * 2**20
@@ -135,38 +135,27 @@ class Team:
         dist.broadcast_object_list(items, group=self.control, group_src=0)
         return cast(Item, items[0])
 
-    def agreed(self, make: Callable[[], Made]) -> Made:
-        """What ``make`` gives; raises on every rank if it fails on any. ``make`` itself is not collective.
+    def agreed(
+        self, make: Callable[[], Made], is_expected: Callable[[BaseException], bool] = lambda error: True
+    ) -> Made:
+        """What ``make`` gives; raises ``AgreedFailure`` on every rank if it fails on any.
 
-        A failure costs nothing but the trial.
+        A failure costs nothing but the trial. Where ``make`` runs collective calls, every rank fails before
+        them, or only after the last: another rank would wait in it. A failure that is not expected is raised
+        as it is, on this rank alone.
         """
         made, failure, own = list[Made](), None, None
         try:
             made.append(make())
         except CODE_FAILS as error:
+            if not is_expected(error):
+                raise
             failure, own = error, RankFailure.of(error, self.ranks[self.rank])
+            drop_frames(error)
         failures = [each for each in self.gather(own) if each is not None]
         if failures:
             raise AgreedFailure(failures) from failure
         return made[0]
-
-    def tried(
-        self, make: Callable[[], Made], is_expected: Callable[[BaseException], bool] = lambda error: True
-    ) -> tuple[str | None, Made | None]:
-        """Why ``make`` fails on a rank, the first's reason, and what it made on this one.
-
-        Where ``make`` runs collective calls, every rank fails before them, or only after the last: another
-        rank would wait in it. A failure that is not expected is raised, on this rank alone.
-        """
-        made, failure = None, None
-        try:
-            made = make()
-        except CODE_FAILS as error:
-            if not is_expected(error):
-                raise
-            failure = describe(error)
-            drop_frames(error)
-        return next((reason for reason in self.gather(failure) if reason), None), made
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
         """Give every rank the leader's values of ``tensors``, in place."""

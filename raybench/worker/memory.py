@@ -31,10 +31,9 @@ def memory_limits_of_ranks(
 
 def memory_limits(ranks: Sequence[AvailableMemory | None]) -> tuple[int, ...] | None:
     """The bytes that each rank may take: what it has, and an equal share of what its place has left."""
-    known = [rank for rank in ranks if rank is not None]
-    if len(known) < len(ranks):
+    known, limits = all_known(ranks), []
+    if known is None:
         return None
-    limits = []
     for rank in known:
         neighbours = [other.left_bytes for other in known if other.place == rank.place]
         limits.append(rank.taken_bytes + min(neighbours) // len(neighbours))

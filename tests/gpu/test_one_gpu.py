@@ -16,7 +16,7 @@ from raybench.worker.devices import open_device
 from raybench.worker.devices.cuda import CUDADevice
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.as_if import Hold, StreamChannel
-from raybench.worker.strategies.ddp import HookSwitch, wrap_twin
+from raybench.worker.strategies.ddp import HookSwitch, wrap
 from tests.gpu import needs_gpus
 from tests.gpu.trials import TIMEOUT_S, Worker, run_all, steps
 from tests.ranks.ranks import run_ranks
@@ -149,7 +149,7 @@ def _sent_on_a_stream_of_its_own() -> list[float]:
         return channel.begin(bucket.buffer(), Hold(SENT_S, SENT_S))
 
     model = torch.nn.Sequential(_Layer(cycles), _Layer(cycles)).to(device.torch_device)
-    wrapper = wrap_twin(model, team, Setting(bucket_cap_mb=1), device, switch)
+    wrapper = wrap(model, team, Setting(bucket_cap_mb=1), device, switch)
     batch, watch = torch.ones(8, device="cuda", requires_grad=True), device.stopwatch()
     for hook in (switch.now, send):
         switch.now = hook

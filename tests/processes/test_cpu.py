@@ -6,13 +6,13 @@ import os
 
 import torch
 
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 from tests.conftest import ROOT
 from tests.processes.starting import program
 
 
 def test_the_peak_of_a_cpu_is_that_of_the_process_since_it_was_reset():
-    device = CPUDevice()
+    device = Device()
     device.reset_peak()
     before = device.memory_peak().device
     held = torch.ones(64 * 2**20 // 4)
@@ -29,8 +29,8 @@ def test_the_peak_of_a_cpu_is_that_of_the_process_since_it_was_reset():
 FAULTS = """
 import resource, threading
 import torch
-from raybench.worker.devices.cpu import CPUDevice
-device = CPUDevice()
+from raybench.worker.devices.device import Device
+device = Device()
 
 def steps():
     torch.set_num_threads(1)

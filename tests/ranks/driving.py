@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch.nn.parallel import DataParallel
 
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 from raybench.worker.strategies import models
 
 
-class DrivingDevice(CPUDevice):
+class DrivingDevice(Device):
     """A CPU that says it may be driven with others by one process; it counts memory as GPUs do."""
 
     drives_several = True

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 from tests.support import budget
 from tests.support.forkserver import FORKSERVER
 
 BLOCK_S = "RAYBENCH_TEST_BLOCK_S"  # a variable: the length of a block on CPUs, where a test has it shorter
-USUAL_BLOCK_S = CPUDevice.block_seconds
+USUAL_BLOCK_S = Device.block_seconds
 LEFT_S = 3.0  # until ranks are ended that wait for one that has failed
 ENDS_S = 10.0  # that a process may take to end
 
@@ -139,7 +139,7 @@ def _rank(pipe: Connection, rank: int, world_size: int, folder: str) -> None:
         environment, path, call = pickle.loads(message)
         os.environ.clear()  # of the process that it is forked from, which may be older
         os.environ.update(environment | own)
-        CPUDevice.block_seconds = float(environment.get(BLOCK_S, USUAL_BLOCK_S))
+        Device.block_seconds = float(environment.get(BLOCK_S, USUAL_BLOCK_S))
         sys.path[:] = path
         try:
             function, arguments = pickle.loads(call)

@@ -19,7 +19,6 @@ from raybench.records.results import CollectivesResult
 from raybench.spec.sweep import COLLECTIVES, SweepMeasureSpec
 from raybench.worker import collectives_trial
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.devices.device import Device
 from raybench.worker.group_cache import GroupCache
 from tests.ranks.ranks import Ranks
@@ -47,7 +46,7 @@ REQUESTS = {
 }
 
 
-class PlannedDevice(CPUDevice):
+class PlannedDevice(Device):
     """One on which time passes only where it is planted: nothing here depends on a real clock."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from raybench.spec import Setting
 from raybench.worker.communicators import Communicators
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 from raybench.worker.strategies.ddp import no_transfer, wrap
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH
@@ -43,7 +43,7 @@ def copies(names: list[str]) -> dict[str, float]:
     for name in ["bare", *names]:
         model: nn.Module = Many()
         if name != "bare":
-            wrapper = wrap(model, team, SETTINGS[name], CPUDevice())
+            wrapper = wrap(model, team, SETTINGS[name], Device())
             wrapper.register_comm_hook(None, no_transfer)
             model = wrapper
         for _ in range(3):  # DDP rebuilds its buckets, and views begin, in the first

@@ -264,6 +264,9 @@ def test_what_did_not_crash_has_no_frame(faults: Served) -> None:
     assert not any(each.frame for each in others)
 
 
+PLANTED = "MemoryError: planted: no memory"
+
+
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
@@ -271,13 +274,16 @@ def test_what_did_not_crash_has_no_frame(faults: Served) -> None:
         ("phases_of_one_rank", {"phases": "rank 1: MemoryError: planted: no memory"}),
         (
             "losses_of_one_device",
-            {"parity": "one device could not take the samples of all: MemoryError: planted: no memory"},
+            {"parity": f"one device could not take the samples of all: rank 0: {PLANTED}"},
         ),
         (
             "losses_of_one_rank",
             {"parity": "crashed afterwards: rank 1: ValueError: planted on rank 1"},
         ),
-        ("twin_of_one_rank", {"local": "no memory for steps without transfers"}),
+        (
+            "twin_of_one_rank",
+            {"local": f"no memory for steps without transfers: rank 1: {PLANTED}"},
+        ),
     ],
 )
 def test_what_fails_beside_the_rounds_costs_nothing_but_itself(
@@ -312,10 +318,11 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
         **dict.fromkeys((*GATHER, "meets", "meets over data"), UNLIKE),
         "unused_unsent": {"local": "find_unused_parameters sends even where gradients stay"},
         "base_too_large": {
-            "base": "batch 32 does not fit on one device: MemoryError: no memory for 32 samples"
+            "base": "batch 32 does not fit on one device: rank 0: MemoryError: no memory for 32 samples"
         },
         "needs_ddp": {
-            "replay": "the workload's hook does not run without DDP: TypeError: planted: no bucket of DDP's"
+            "replay": "the workload's hook does not run without DDP: rank 0: TypeError: "
+            "planted: no bucket of DDP's"
         },
     }
     assert found.missing == reasons.get(name, {})

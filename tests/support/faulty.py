@@ -79,9 +79,9 @@ class Ending:
     SECONDS_PER_SAMPLE = 1e-4
 
     def __init__(self) -> None:
-        from raybench.worker.devices.cpu import CPUDevice
+        from raybench.worker.devices.device import Device
 
-        CPUDevice.frees_waiting_ranks = False
+        Device.frees_waiting_ranks = False
         self._calls, self._rank, self._size = 0, worker_rank(), num_workers()
 
     def model(self) -> nn.Module:

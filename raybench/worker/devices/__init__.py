@@ -1,11 +1,10 @@
-"""Devices: the interface that the worker needs, for a CPU and for a GPU."""
+"""Devices: what the worker needs of one, of CPU cores and of a GPU."""
 
 from __future__ import annotations
 
 import torch
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.devices.cuda import CUDADevice, have_nccl_log
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import watch_memory_of
@@ -19,4 +18,4 @@ def open_device(device: torch.device) -> Device:
         torch.cuda.set_device(device)
         watch_memory_of(device)
         return CUDADevice(device, have_nccl_log())
-    return CPUDevice()
+    return Device()

@@ -9,7 +9,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +23,14 @@ from raybench.machine import gpus
 from raybench.machine.host import DeviceKind, host_id
 from raybench.records.results import NUMANode, PCIeLink
 from raybench.spec.knobs import Setting
-from raybench.worker.devices.device import AvailableMemory, Device, MemoryPeak
+from raybench.worker.devices.device import (
+    AvailableMemory,
+    Device,
+    MemoryPeak,
+    Moment,
+    Stopwatch,
+    UtilizationMeter,
+)
 
 PAUSE_CYCLES = 20_000_000  # by which the clock of a pause is known: some 10 ms
 
@@ -52,7 +58,7 @@ class CUDADevice(Device):
         """``nccl_log``: the file to which NCCL logs, see ``have_nccl_log``."""
         self.torch_device = device
         self.ddp_device_ids: list[torch.device] | None = [device]
-        self._own_precision = _Precision.now()
+        self._own_tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
         self._nvml: Any = None
         self._handle: Any = None
         self._nccl_log = nccl_log
@@ -66,8 +72,11 @@ class CUDADevice(Device):
     def activate(self, setting: Setting, threads: int) -> None:
         """tf32, for convolutions too, and cuDNN's search for the fastest algorithms."""
         torch.cuda.set_device(self.torch_device)  # code written for one GPU may have chosen another
-        own = setting.precision == "default"
-        (self._own_precision if own else _TF32[setting.precision == "tf32"]).set()
+        if setting.precision == "default":
+            _set_tf32(*self._own_tf32)
+        else:
+            is_tf32 = setting.precision == "tf32"
+            _set_tf32("high" if is_tf32 else "highest", is_tf32)
         if setting.precision not in ("default", "tf32"):
             # else these take what code has set for all of torch, whatever the older switch says
             cudnn: Any = torch.backends.cudnn
@@ -259,26 +268,13 @@ def networks_in(log: str) -> str | None:
     return ", ".join(sorted({"".join(each) for each in found})) or None
 
 
-@dataclass(frozen=True)
-class _Precision:
-    """Torch's two switches of tf32: for matrix products, and for cuDNN's convolutions."""
-
-    matmul: str
-    convolutions: bool
-
-    @classmethod
-    def now(cls) -> _Precision:
-        return cls(torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
-
-    def set(self) -> None:
-        torch.set_float32_matmul_precision(self.matmul)
-        torch.backends.cudnn.allow_tf32 = self.convolutions
+def _set_tf32(matmul: str, convolutions: bool) -> None:
+    """Torch's two switches: for matrix products, and for cuDNN's convolutions."""
+    torch.set_float32_matmul_precision(matmul)
+    torch.backends.cudnn.allow_tf32 = convolutions
 
 
-_TF32 = {True: _Precision("high", True), False: _Precision("highest", False)}
-
-
-class CUDAMoment:
+class CUDAMoment(Moment):
     """An event without a time."""
 
     def __init__(self, device: torch.device) -> None:
@@ -294,7 +290,7 @@ class CUDAMoment:
         self._event.synchronize()
 
 
-class CUDAStopwatch:
+class CUDAStopwatch(Stopwatch):
     """CUDA events on the current stream, so that the CPU may run ahead inside a block."""
 
     def __init__(self, device: torch.device) -> None:
@@ -321,7 +317,7 @@ class CUDAStopwatch:
         return np.asarray([first.elapsed_time(second) / 1000 for first, second in pairwise(events)])
 
 
-class CUDAUtilizationMeter:
+class CUDAUtilizationMeter(UtilizationMeter):
     """The driver's own samples, looked at about once a second."""
 
     def __init__(self, read_rates: Callable[[], Any]) -> None:

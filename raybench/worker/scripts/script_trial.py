@@ -78,6 +78,10 @@ LOCAL_TRIES = 3  # blocks of steps: what a script gathers now and then is in one
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
 
 
+class ScriptEndedError(InvalidTrialError):
+    """The script is over, on its own, before its steps are measured."""
+
+
 class _Process:
     """The script of one rank, running."""
 
@@ -243,12 +247,18 @@ class ScriptTrial:
 
     # --- what all ranks say
 
-    def _block(self, order: Order) -> list[BlockDone] | None:
-        """A block of steps on every rank; None where the script is over before its end."""
+    def _block(self, order: Order) -> list[BlockDone]:
+        """A block of steps on every rank; raises ``ScriptEndedError`` where the script is over before."""
         assert self._process is not None
         self._process.send(order)
         self._num_steps += order.discarded + order.timed
-        return self._reports()
+        reports = self._reports()
+        if reports is None:
+            raise ScriptEndedError(
+                f"the script ended within {self._num_steps} optimizer steps, too few to measure: raise its "
+                "epochs or max_steps (raybench stops it early)"
+            )
+        return reports
 
     def _reports(self) -> list[BlockDone] | None:
         """What every rank's script sends next; None where it is over on one, without a failure.
@@ -339,10 +349,7 @@ class ScriptTrial:
             self._missing["local"] = unswitched
             return ["ddp"], step_s
         for _ in range(LOCAL_TRIES):
-            reports = self._block(Order("local", 1, 1))
-            if reports is None:
-                raise self._too_short()
-            if not any(report.collectives for report in reports):
+            if not any(report.collectives for report in self._block(Order("local", 1, 1))):
                 return ["ddp", "local"], step_s
         self._missing["local"] = FINDS_UNUSED if any(each.finds_unused for each in about) else STILL_SENDS
         return ["ddp"], step_s
@@ -353,8 +360,6 @@ class ScriptTrial:
         steps = WARM_UP_STEPS if measure.warmup_steps is None else max(measure.warmup_steps, 1)
         while True:
             reports = self._block(Order(variant, 0, steps))
-            if reports is None:
-                raise self._too_short()
             if self._team.size > 1 and not any(report.collectives for report in reports):
                 raise InvalidTrialError(SENDS_NOTHING)
             self._samples([report.about for report in reports])
@@ -368,12 +373,6 @@ class ScriptTrial:
                 return float(now)
             before = now
 
-    def _too_short(self) -> InvalidTrialError:
-        return InvalidTrialError(
-            f"the script ended within {self._num_steps} optimizer steps, too few to measure: raise its "
-            "epochs or max_steps (raybench stops it early)"
-        )
-
     def _measure(self, variants: Sequence[ScriptVariant], step_s: float, on_progress: OnProgress) -> _Rounds:
         """Rounds until the interval is narrow enough, the time is spent or the script is over."""
         measure, load, cores = self._request.measure, self._load, CoreMeter(has_children=True)
@@ -385,13 +384,9 @@ class ScriptTrial:
             for variant in self._random.sample(variants, len(variants)):
                 try:
                     reports = self._block(self._order(variant, step_s, len(variants)))
-                except LateTrialError:
+                except (LateTrialError, ScriptEndedError):
                     if len(rounds.rounds) < LEAST_MEASURED:
                         raise
-                    reports = None
-                if reports is None:
-                    if len(rounds.rounds) < LEAST_MEASURED:
-                        raise self._too_short()
                     rounds.stopped_by = "ended"
                     return rounds
                 done[variant] = reports

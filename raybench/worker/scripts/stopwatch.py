@@ -43,7 +43,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
-from raybench.worker.devices.cpu import status_bytes
+from raybench.worker.devices.device import status_bytes
 from raybench.worker.failures import RankFailure, describe
 from raybench.worker.strategies.ddp import (
     SYNC_BUFFERS,

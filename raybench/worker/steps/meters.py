@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +22,7 @@ from raybench.worker.devices.device import Device, Moment
 from raybench.worker.strategies.models import StrategyModels
 
 
-@dataclass(frozen=True)
+@dataclass
 class RoundLook:
     """What this rank's device reported in one round; None: nothing."""
 
@@ -40,7 +40,6 @@ class BlockMeters:
 
     def __init__(self, device: Device, measured: Variant) -> None:
         self._device, self._measured = device, measured
-        self._is_own_clock = device.tells_utilization  # not the mean over a host's cores
         self._round = RoundLook()
         self.pcie_link: PCIeLink | None = None  # when it was last looked at
 
@@ -49,23 +48,23 @@ class BlockMeters:
         if variant not in (self._measured, *CLOCKED):
             return
         late.wait()  # delays no step
-        throttled, look = self._device.throttled(), self._round
+        device, look = self._device, self._round
+        throttled = device.throttled()
         if throttled is not None:
-            look = replace(look, throttled=throttled or bool(look.throttled))
-        clock_mhz = self._device.clock_mhz() if variant == self._measured or self._is_own_clock else None
+            look.throttled = throttled or bool(look.throttled)
+        if device.tells_utilization:  # its own clock, not the mean over a host's cores
+            look.clocks_mhz[variant] = device.clock_mhz()
         if variant == self._measured:
-            look = replace(look, clock_mhz=clock_mhz)
-            self.pcie_link = self._device.pcie_link()
-        if self._is_own_clock:
-            look = replace(look, clocks_mhz={**look.clocks_mhz, variant: clock_mhz})
-        self._round = look
+            look.clock_mhz = look.clocks_mhz[variant] if look.clocks_mhz else device.clock_mhz()
+            self.pcie_link = device.pcie_link()
 
     def take_round(self) -> RoundLook:
         """Of the round that ends; where this rank did not run what is measured, its cores' clock now."""
         found, self._round = self._round, RoundLook()
-        # a GPU that idles has another
-        clock_mhz = found.clock_mhz or (None if self._is_own_clock else self._device.clock_mhz())
-        return replace(found, clock_mhz=clock_mhz, temperature_c=self._device.temperature_c())
+        if not found.clock_mhz and not self._device.tells_utilization:  # a GPU that idles has another
+            found.clock_mhz = self._device.clock_mhz()
+        found.temperature_c = self._device.temperature_c()
+        return found
 
 
 STEPS_AHEAD = 2  # given to the device, of those that nobody times: it must not idle, nor have many left to do

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import Batches, affordable_steps, make_batches
+from raybench.worker.batches import Batches, EndlessBatches, affordable_steps, make_batches
 from raybench.worker.communicators import Team, default_group
+from raybench.worker.failures import AgreedFailure
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.strategies.models import StrategyModels, make_optimizer
+from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.sharding import copy_weights, gathered
 from raybench.worker.strategies.stepper import Stepper, gradients_of
 
@@ -62,10 +62,11 @@ def loss_parity(
                 return ShortRun([], [])
             return run_on_one_device(config, models, cache, team.size, steps)
 
-        failure, reference = team.tried(reference_run)
+        try:
+            reference = team.agreed(reference_run)
+        except AgreedFailure as failure:
+            raise InvalidTrialError(f"one device could not take the samples of all: {failure}") from failure
         models.device.end_trial()  # that device has to have as much memory again as the others
-        if failure or reference is None:
-            raise InvalidTrialError(f"one device could not take the samples of all: {failure}")
         run = run_under_strategy(config, initial, models, team, steps)
     return LossParity(
         samples_per_step=config.global_batch_size,
@@ -123,11 +124,11 @@ def run_on_one_device(
     config: Configuration, models: StrategyModels, cache: GroupCache, world_size: int, steps: int
 ) -> ShortRun:
     """One device that takes the pieces of all ranks; neither compiled nor checkpointed."""
-    pieces = SeededPieces(config, models, range(world_size))
+    pieces = seeded_pieces(config, models, range(world_size))
     accumulation = world_size * config.setting.gradient_accumulation
     setting = config.setting.model_copy(update={"gradient_accumulation": accumulation})
     module = _new_model(config, models, cache).to(models.device.torch_device)
-    return _run(config, models, module, pieces, setting, steps, keep_gradient=True)
+    return _run(models.stepper(module, pieces, setting=setting), steps, keep_gradient=True)
 
 
 def run_under_strategy(
@@ -140,54 +141,30 @@ def run_under_strategy(
     wrapped = models.wrapped
     assert wrapped is not None
     copy_weights(initial, wrapped.module)
-    run = _run(
-        config,
-        models,
-        wrapped.module,
-        SeededPieces(config, models, [team.rank]),
-        config.setting,
-        steps,
-        keep_gradient=team.leads,
-        group=wrapped.group,
-        autocast=wrapped.autocast,
-    )
+    pieces = seeded_pieces(config, models, [team.rank])
+    stepper = models.stepper(wrapped.module, pieces, team, autocast=wrapped.autocast)
+    run = _run(stepper, steps, keep_gradient=team.leads)
     of_ranks = team.gather(run.losses)
     means = [sum(losses) / team.size for losses in zip(*of_ranks, strict=True)]
     return ShortRun(means, run.gradient)
 
 
-def _run(
-    config: Configuration,
-    models: StrategyModels,
-    module: nn.Module,
-    pieces: Batches,
-    setting: Setting,
-    steps: int,
-    *,
-    keep_gradient: bool,
-    group: dist.ProcessGroup | None = None,
-    autocast: bool = True,
-) -> ShortRun:
+def _run(stepper: Stepper, steps: int, *, keep_gradient: bool) -> ShortRun:
     losses, gradient = list[torch.Tensor](), list[torch.Tensor]()
-    optimizer = make_optimizer(models.workload, config.optimizer, module, setting.optimizer_kernels, group)
-    place = models.device.torch_device
-    stepper = Stepper(
-        module, optimizer, models.workload, pieces, setting, place, group=group, autocast=autocast
-    )
 
     def record(loss: torch.Tensor, batch: Any) -> torch.Tensor:
         losses.append(loss.detach().float())
-        return loss / setting.gradient_accumulation
+        return loss / stepper.batches_per_step
 
     # when it is averaged, and no longer scaled as fp16 needs it (for a fused optimizer it is, in both runs)
     def copy_gradient(*_: Any) -> None:
-        for part in gradients_of(module):
+        for part in gradients_of(stepper.module):
             whole = gathered(part, keep=keep_gradient)
             if keep_gradient:
                 gradient.append(whole.to("cpu", copy=True))
 
     stepper.weigh_loss = record
-    hook = optimizer.register_step_pre_hook(copy_gradient)
+    hook = stepper.optimizer.register_step_pre_hook(copy_gradient)
     stepper.step()
     hook.remove()
     for _ in range(steps - 1):
@@ -198,38 +175,26 @@ def _run(
 _SEEDS = 2**31 - 1
 
 
-class SeededPieces:
+def seeded_pieces(config: Configuration, models: StrategyModels, ranks: Sequence[int]) -> Batches:
     """The micro-batches of ``ranks``, rank after rank in each step, torch seeded for each by its place.
 
     So augmentation and dropout draw the same for a piece on any rank.
     """
+    # read in this process: a loader's own processes would draw otherwise
+    in_process = config.setting.model_copy(update={"workers": 0})
+    read = config.model_copy(update={"setting": in_process})
+    sources = [
+        (rank, make_batches(models.workload, read, config.batch_size, rank, models.device)) for rank in ranks
+    ]
 
-    prefetched = 0
-
-    def __init__(self, config: Configuration, models: StrategyModels, ranks: Sequence[int]) -> None:
-        # read in this process: a loader's own processes would draw otherwise
-        in_process = config.setting.model_copy(update={"workers": 0})
-        read = config.model_copy(update={"setting": in_process})
-        self._seed, self._accumulation = config.seed, config.setting.gradient_accumulation
-        self._sources = {
-            rank: make_batches(models.workload, read, config.batch_size, rank, models.device)
-            for rank in ranks
-        }
-        self._pieces = self._in_turn(ranks)
-
-    def next(self) -> Any:
-        """The next piece."""
-        return next(self._pieces)
-
-    def _in_turn(self, ranks: Sequence[int]) -> Iterator[Any]:
+    def in_turn() -> Iterator[Any]:
         for step in itertools.count():
-            for rank in ranks:
-                for micro_batch in range(self._accumulation):
-                    yield self._read(step, rank, micro_batch)
+            for rank, source in sources:
+                for micro_batch in range(config.setting.gradient_accumulation):
+                    place = ((config.seed * 1_009 + step) * 1_000_003 + rank) * 1_009 + micro_batch
+                    torch.manual_seed(place % _SEEDS)
+                    batch = source.next()
+                    torch.manual_seed(place % _SEEDS)
+                    yield batch
 
-    def _read(self, step: int, rank: int, micro_batch: int) -> Any:
-        place = (((self._seed * 1_009 + step) * 1_000_003 + rank) * 1_009 + micro_batch) % _SEEDS
-        torch.manual_seed(place)
-        batch = self._sources[rank].next()
-        torch.manual_seed(place)
-        return batch
+    return EndlessBatches(in_turn().__next__)

@@ -82,7 +82,7 @@ class Replay:
         """Step as often as DDP has: a hook may change with its calls, as PowerSGD begins to compress."""
         if not self._buckets:
             self.make_buffers()
-        while self._steps < self._communication.steps:
+        while self._steps < self._communication.calls[0]:
             self.step()
 
     def release(self) -> None:

@@ -150,7 +150,8 @@ class MeasuringLoop:
         several = any(run.variant == "ddp" for run in self._runs)
         self._measured: Variant = "ddp" if several else "plain"
         self._meters = BlockMeters(device, self._measured)
-        self._cores = CoreMeter(has_children=variants.has_loaders)
+        loaders = any(run.batches is not None and run.batches.prefetched for run in self._runs)
+        self._cores = CoreMeter(has_children=loaders)
         self._other_load = OtherLoad(team)
         self._turns = alternating(self._other_load.hosts)  # of those that work alone, round by round
         self._result = LoopResult(hosts=self._other_load.hosts, host_cores=self._other_load.host_cores)

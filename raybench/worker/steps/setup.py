@@ -33,7 +33,6 @@ class TrialModels:
         self.anchor: StrategyModels | None = None
         self.epoch_samples: int | None = None  # of the training data set; None: synthetic input
         self.too_large: str | None = None  # why the model does not fit on one device; None: it does
-        self.compiled_before = 0  # graphs of earlier trials
 
     @property
     def measured(self) -> StrategyModels:
@@ -41,13 +40,8 @@ class TrialModels:
         assert self._measured is not None
         return self._measured
 
-    @property
-    def has_loaders(self) -> bool:
-        """Whether processes of their own read for this rank."""
-        return self.epoch_samples is not None and any(each.workers for each in self._settings)
-
     def num_compiled(self) -> int:
-        """Graphs compiled so far in this process; 0 where nothing is compiled."""
+        """Graphs compiled so far in this trial; 0 where nothing is compiled."""
         return transforms.num_compiled() if any(each.compile for each in self._settings) else 0
 
     def make_anchor(self) -> StrategyModels:
@@ -105,7 +99,6 @@ class TrialModels:
         workload = build(self._config.workload, self._config.data, self._config.seed)
         if any(each.compile for each in self._settings):
             transforms.reset()
-            self.compiled_before = self.num_compiled()
         models = self._measured = self._make_models(self._config, workload)
         try:
             models.activate()

@@ -8,9 +8,8 @@ what there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -30,10 +29,14 @@ from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
-from raybench.worker.steps.gradient_timeline import gradient_timeline
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
-from raybench.worker.steps.profiling import data_parallel_seconds, phases_of_trial, traces
+from raybench.worker.steps.profiling import (
+    data_parallel_seconds,
+    gradient_timeline,
+    phases_of_trial,
+    traces,
+)
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
@@ -47,16 +50,6 @@ from raybench.workloads.protocol import left_out_of
 Part = Callable[[], Any]
 PEAK_REPEATS = 7  # at least, of matrix products
 UPDATES, AHEAD_S = 7, 0.05  # of an optimizer, and for how long its device waits for them
-
-
-@dataclass(frozen=True)
-class _RankReport:
-    """What one rank knows of itself when all is warmed up."""
-
-    memory: MemoryPeak
-    driven: list[int]  # peaks of the devices that dp drives from this process, as torch counts them
-    samples: int  # of a micro-batch
-    tokens: float | None
 
 
 class StepsTrial:
@@ -84,10 +77,10 @@ class StepsTrial:
         limits = memory_limits_of_ranks(self._team, self._cache, self._device)
         self._models.set_up(self._count_or_step)
         variants = self._variants = Variants(self._request, self._models, self._team, self._device)
-        measured = variants.measured()
+        measured = measured_run(self._models.measured, self._team, self._request.anchor)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
-        num_steps, reports = self._warm_up(variants, measured)
+        of_warm_up = self._warm_up(variants, measured)
         warmed_up, num_compiled = perf_counter(), self._models.num_compiled()
         self._refuse_if_nothing_compiled(num_compiled)
         periods, retries = quota_periods(), allocator_retries(self._device)
@@ -105,7 +98,7 @@ class StepsTrial:
                 hosts=loop.hosts,
                 host_cores=loop.host_cores,
                 **of_rounds,
-                **self._of_ranks(reports),
+                **of_warm_up,
                 **self._of_model(),
                 memory_limit_bytes=limits,
                 missing=dict(variants.missing),
@@ -114,7 +107,6 @@ class StepsTrial:
                 pass_collectives=variants.pass_collectives,
                 setup_s=set_up - began,
                 warmup_s=warmed_up - set_up,
-                warmup_steps=num_steps,
                 measure_s=loop.seconds,
             )
         self._models.drop_anchor()
@@ -142,12 +134,13 @@ class StepsTrial:
         if known or compiled:
             models.bare.step()
 
-    def _warm_up(self, variants: Variants, measured: VariantRun) -> tuple[int, list[_RankReport]]:
-        """Warm up all variants: the steps of what is measured, and what every rank knows then.
+    def _warm_up(self, variants: Variants, measured: VariantRun) -> dict[str, Any]:
+        """Warm up all variants; fields that the ranks know together then, no tokens where a rank counts none.
 
         The peak of memory is read when only what is measured has warmed up: of torch's allocator, without
         what the other variants use (under FSDP without a plain copy; under DDP with the plain variant's
-        optimizer state, which is the same). On CPUs the process counts, whatever it holds.
+        optimizer state, which is the same). On CPUs the process counts, whatever it holds. The devices that
+        dp drives have peaks in place of the ranks' own.
         """
         devices = self._models.measured.dp_devices
         self._device.reset_peak(devices)
@@ -155,8 +148,16 @@ class StepsTrial:
         memory, driven = self._device.memory_peak(), self._device.peaks_of(devices)
         variants.add_others()
         # before the rounds: a batch that cannot be read or counted must not cost them
-        samples, tokens = self._team.agreed(self._count)
-        return num_steps, self._team.gather(_RankReport(memory, driven, samples, tokens))
+        own = (memory.torch, memory.device, driven, *self._team.agreed(self._count))
+        torchs, in_all, drivens, samples, tokens = zip(*self._team.gather(own), strict=True)
+        accumulation, known = self._request.config.setting.gradient_accumulation, all_known(tokens)
+        return {
+            "warmup_steps": num_steps,
+            "samples_per_step": float(sum(samples) * accumulation),
+            "tokens_per_step": None if known is None else float(sum(known) * accumulation),
+            "peak_memory_bytes": all_known(drivens[0] or torchs),
+            "device_memory_bytes": all_known(in_all),
+        }
 
     def _count(self) -> tuple[int, float | None]:
         """Samples and tokens of a micro-batch of this rank."""
@@ -166,8 +167,7 @@ class StepsTrial:
 
     def _refuse_if_nothing_compiled(self, num_compiled: int) -> None:
         # equal on all ranks: they run one program
-        compiles = self._request.config.setting.compile
-        if compiles and num_compiled == self._models.compiled_before:
+        if self._request.config.setting.compile and not num_compiled:
             raise InvalidTrialError(
                 "compile: torch compiled nothing of this model (2.11 leaves a bare nn.Sequential as it is)"
             )
@@ -189,21 +189,6 @@ class StepsTrial:
         }
         ranks = self._team.gather(own)
         return {name: tuple(each[name] for each in ranks) for name in own}
-
-    def _of_ranks(self, reports: Sequence[_RankReport]) -> dict[str, Any]:
-        """Fields that the ranks know together; dp's devices have peaks in place of the ranks' own.
-
-        No tokens where a rank counts none.
-        """
-        accumulation = self._request.config.setting.gradient_accumulation
-        tokens = all_known(report.tokens for report in reports)
-        torchs = reports[0].driven or (report.memory.torch for report in reports)
-        return {
-            "samples_per_step": float(sum(report.samples for report in reports) * accumulation),
-            "tokens_per_step": None if tokens is None else float(sum(tokens) * accumulation),
-            "peak_memory_bytes": all_known(torchs),
-            "device_memory_bytes": all_known(report.memory.device for report in reports),
-        }
 
     def _of_model(self) -> dict[str, Any]:
         """Fields that are known of model, batch and DDP."""
@@ -336,8 +321,9 @@ class StepsTrial:
                     each.grad = None
 
         own = models.setting.optimizer_kernels
-        why, found = team.tried(lambda: {"fused_update_s": seconds("fused"), "update_s": seconds(own)})
-        return {} if why or not found else found
+        with suppress(AgreedFailure):
+            return team.agreed(lambda: {"fused_update_s": seconds("fused"), "update_s": seconds(own)})
+        return {}
 
     def _profile(self, step_s: float, max_seconds: float) -> dict[str, Any]:
         self._files += traces(self._models.measured, self._team, step_s, max_seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -14,10 +15,11 @@ import torch
 from raybench.errors import InvalidTrialError
 from raybench.records.requests import AS_IF, AsIf, AsIfVariant, StepsRequest, Variant
 from raybench.records.results import HeldSteps
+from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Made, Team, collectives_alone
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import is_out_of_memory
+from raybench.worker.failures import AgreedFailure, is_out_of_memory
 from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
 from raybench.worker.steps.replay import Replay, ShardedReplay
 from raybench.worker.steps.setup import TrialModels
@@ -50,9 +52,9 @@ class VariantRun:
         return self.one_rank or self.independent
 
 
-def measured_run(models: StrategyModels, team: Team) -> VariantRun:
-    """What is measured: the bare model on one device, under its strategy on several. A collective call."""
-    return plain_run(models) if team.size == 1 else strategy_run("ddp", models, team)
+def measured_run(models: StrategyModels, team: Team, anchor: Setting | None = None) -> VariantRun:
+    """What is measured: under its strategy, or the bare model on one device alone. A collective call."""
+    return strategy_run("ddp", models, team) if team.size > 1 or anchor else plain_run(models)
 
 
 def plain_run(models: StrategyModels) -> VariantRun:
@@ -148,7 +150,6 @@ class Variants:
     def __init__(self, request: StepsRequest, models: TrialModels, team: Team, device: Device) -> None:
         self._request, self._team, self._device = request, team, device
         self._trial_models, self._models = models, models.measured
-        self.has_loaders = models.has_loaders  # processes of their own read for this rank
         self.runs = list[VariantRun]()  # warmed up
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
@@ -159,12 +160,6 @@ class Variants:
         self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
             self.missing["plain"] = models.too_large
-
-    def measured(self) -> VariantRun:
-        """What is measured: the model under its strategy, or the bare one where one device is all."""
-        if self._request.anchor is not None:
-            return strategy_run("ddp", self._models, self._team)
-        return measured_run(self._models, self._team)
 
     def add(self, *runs: VariantRun) -> int:
         """Warm ``runs`` up for the rounds; the steps of what is measured, if that is one of them."""
@@ -181,8 +176,7 @@ class Variants:
             self.add(*self._bare_variants())
         self._add_twin()
         self._add_as_if()
-        self._add_bucket_replay()
-        self._add_sharded_replay()
+        self._add_replay()
         self._add_anchor()
 
     def _count_pass_collectives(self) -> None:
@@ -225,9 +219,7 @@ class Variants:
         sent = self._team.num_sent()
         with models.without_transfers():
             twin = self._twin()
-        if twin is None:
-            self.missing["local"] = "no memory for steps without transfers"
-        elif models.is_sharded and any(self._team.gather(self._team.num_sent() - sent)):
+        if twin is not None and models.is_sharded and any(self._team.gather(self._team.num_sent() - sent)):
             # as fp16's scaler does, and clipping
             self.missing["local"] = "the step looks at the gradients of all ranks"
         if twin is None or "local" in self.missing:
@@ -242,12 +234,11 @@ class Variants:
         Each attempt ends before the ranks meet again: nothing is sent when DDP's twin is made, and in the
         second step it allocates when it has agreed on the order of its buckets.
         """
-        failure, twin = self._tried(lambda: self._models.make_twin(self._team))
+        why = "no memory for steps without transfers"
+        twin = self._had("local", why, lambda: self._models.make_twin(self._team))
         for _ in range(STEPS_UNTIL_REBUILT):
-            if failure or twin is None:
-                return None
-            failure, _ = self._tried(lambda: self._step_alone(twin))
-        return None if failure else twin
+            twin = twin and self._had("local", why, partial(self._step_alone, twin))
+        return twin
 
     def _switched(self, run: VariantRun, collectives: Collectives) -> VariantRun:
         """Of FSDP's, which is what is measured itself; a loss with weights that nobody has says nothing."""
@@ -258,20 +249,11 @@ class Variants:
 
         return replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
 
-    def _add_sharded_replay(self) -> None:
-        """FSDP's transfers alone."""
-        models, team = self._models, self._team
-        if "replay" not in self._request.variants or models.collectives is None or models.wrapped is None:
-            return
-        models.activate()
-        messages = models.collectives.messages_of(models.wrapped.step)
-        self.collective_bytes = tuple(each.bytes for each in messages)
-        self._add_replay(ShardedReplay(models.collectives, messages, team, self._device.torch_device))
-
-    def _step_alone(self, stepper: Stepper) -> None:
+    def _step_alone(self, stepper: Stepper) -> Stepper:
         self._models.activate()
         stepper.step()
         self._device.synchronize()
+        return stepper
 
     def _add_as_if(self) -> None:
         """Steps as if on more devices, after the twin, whose buckets they share."""
@@ -314,8 +296,11 @@ class Variants:
         if self._models.communication.own is not None:
             return "the workload sends by a hook of its own"
         largest, on = max(self._bucket_bytes()), self._device.torch_device
-        failure, _ = self._tried(lambda: torch.zeros(largest // 4, device=on))
-        return f"no memory for one more bucket: {failure}" if failure else None
+        try:
+            self._team.agreed(lambda: torch.zeros(largest // 4, device=on), is_out_of_memory)
+        except AgreedFailure as failure:
+            return f"no memory for one more bucket: {failure}"
+        return None
 
     def _bucket_bytes(self) -> tuple[int, ...]:
         """Of DDP, once it has rebuilt them; empty under another strategy."""
@@ -351,20 +336,28 @@ class Variants:
         step, run = steps.step_after(waits, stepper.step), run_of(name, models, stepper)
         return replace(run, step=step, activate=activate, release=release), steps.held(asked, waits)
 
-    def _add_bucket_replay(self) -> None:
-        """The all-reduces alone."""
+    def _replay(self) -> Replay | ShardedReplay | None:
+        """What a step sends, alone: DDP's all-reduces, or FSDP's gathers and scatters; None: nothing."""
+        models, team, on = self._models, self._team, self._device.torch_device
+        if models.collectives is not None and models.wrapped is not None:
+            models.activate()
+            messages = models.collectives.messages_of(models.wrapped.step)
+            self.collective_bytes = tuple(each.bytes for each in messages)
+            return ShardedReplay(models.collectives, messages, team, on)
         sizes = self._bucket_bytes()
-        if "replay" in self._request.variants and sizes:
-            on, communication = self._device.torch_device, self._models.communication
-            self._add_replay(Replay(sizes, self._team, on, communication))
+        return Replay(sizes, team, on, models.communication) if sizes else None
 
-    def _add_replay(self, replay: Replay | ShardedReplay) -> None:
+    def _add_replay(self) -> None:
+        """The transfers of a step alone."""
+        replay = self._replay() if "replay" in self._request.variants else None
+        if replay is None:
+            return
         is_own = self._models.communication.own is not None  # it may want more than a bucket has without DDP
-        is_expected = is_out_of_memory if not is_own else lambda error: True
-        failure, _ = self._team.tried(replay.make_buffers, is_expected)
-        if is_own and not failure:
-            failure, _ = self._team.tried(replay.activate, is_expected)
-        if failure:
+        try:
+            self._team.agreed(replay.make_buffers, (lambda error: True) if is_own else is_out_of_memory)
+            if is_own:
+                self._team.agreed(replay.activate)
+        except AgreedFailure as failure:
             replay.release()
             why = "the workload's hook does not run without DDP" if is_own else "no memory for what is sent"
             self.missing["replay"] = f"{why}: {failure}"
@@ -383,13 +376,12 @@ class Variants:
         if self._request.anchor_failure is not None:
             self.missing["anchor"] = f"not tried, as the default has failed: {self._request.anchor_failure}"
             return
-        run = None
-        failure, models = self._team.tried(self._trial_models.make_anchor)
-        if not failure and models is not None:
-            failure, run = self._team.tried(lambda: strategy_run("anchor", models, self._team))
-        if not failure and run is not None:
-            failure, _ = self._team.tried(lambda: self._first_steps(run))
-        if failure or run is None:
+        team = self._team
+        try:
+            models = team.agreed(self._trial_models.make_anchor)
+            run = team.agreed(lambda: strategy_run("anchor", models, team))
+            team.agreed(lambda: self._first_steps(run))
+        except AgreedFailure as failure:
             self._trial_models.drop_anchor()
             self.missing["anchor"] = f"not in the rounds of this setting: {failure}"
             return
@@ -422,11 +414,10 @@ class Variants:
         """Whether FSDP's plain copy fits next to the shards; under the other strategies it is there."""
         if not self._models.is_sharded:
             return True
-        failure, _ = self._tried(lambda: self._step_alone(self._models.bare))
-        if failure:
-            self._models.drop_bare()
-            self.missing["plain"] = f"no memory for a whole model next to the shards: {failure}"
-        return not failure
+        why, models = "no memory for a whole model next to the shards", self._models
+        if self._had("plain", why, lambda: self._step_alone(models.bare)) is None:
+            models.drop_bare()
+        return "plain" not in self.missing
 
     def _base(self) -> list[VariantRun]:
         """Strong scaling: the bare model at the global batch. Where it does not fit, the record says so."""
@@ -436,16 +427,15 @@ class Variants:
         def make_and_step() -> Stepper:
             one_rank = config.model_copy(update={"world_size": 1})
             batches = make_batches(self._models.workload, one_rank, size, 0, self._device)
-            stepper = self._models.bare.on(batches)
-            self._step_alone(stepper)
-            return stepper
+            return self._step_alone(self._models.bare.on(batches))
 
-        failure, stepper = self._tried(make_and_step)
-        if failure or stepper is None:
-            self.missing["base"] = f"batch {size} does not fit on one device: {failure}"
-            return []
-        return [replace(run_of("base", self._models, stepper), one_rank=True)]
+        stepper = self._had("base", f"batch {size} does not fit on one device", make_and_step)
+        return [replace(run_of("base", self._models, stepper), one_rank=True)] if stepper else []
 
-    def _tried(self, attempt: Callable[[], Made]) -> tuple[str | None, Made | None]:
-        """As ``Team.tried``, for want of memory; anything else that fails is raised."""
-        return self._team.tried(attempt, is_out_of_memory)
+    def _had(self, name: Variant, why: str, make: Callable[[], Made]) -> Made | None:
+        """What ``make`` gives; None where a rank has no memory for it. What else fails ends the trial."""
+        try:
+            return self._team.agreed(make, is_out_of_memory)
+        except AgreedFailure as failure:
+            self.missing[name] = f"{why}: {failure}"
+            return None

@@ -35,17 +35,34 @@ class Communication:
     # the workload's: a new state and hook each time; None: the hook is not its own
     own: Callable[[], tuple[Any, Hook]] | None = None
     parameters: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # of an own hook's, by bucket
-    calls: Counter[int] = field(default_factory=Counter)  # of an own hook, by bucket
-
-    @property
-    def steps(self) -> int:
-        """That an own hook has sent."""
-        return self.calls[0]
+    calls: Counter[int] = field(default_factory=Counter)  # of an own hook, by bucket: of 0 in each step
 
 
-def wrap(module: nn.Module, team: Team, setting: Setting, device: Device) -> DistributedDataParallel:
-    """DDP over the team's data group, with its own all-reduce. A collective call."""
-    return _ddp(module, team, setting, device, sync_buffers=setting.broadcast_buffers)
+def wrap(
+    module: nn.Module, team: Team, setting: Setting, device: Device, switch: HookSwitch | None = None
+) -> DistributedDataParallel:
+    """DDP over the team's data group, with its own all-reduce or the hook of ``switch``.
+
+    A collective call; with ``switch`` nothing is sent when it is made, as the weights are another copy's:
+    then the first steps of all ranks agree on the order of the buckets.
+    """
+    newer = ("batched_grad_copy", "skip_all_reduce_unused_params")  # which an older torch has not
+    sync_buffers = {SYNC_BUFFERS: setting.broadcast_buffers and switch is None}
+    wrapper = DistributedDataParallel(
+        module,
+        device_ids=device.ddp_device_ids,
+        process_group=team.data,
+        init_sync=switch is None,
+        static_graph=setting.static_graph,
+        find_unused_parameters=setting.find_unused_parameters,
+        gradient_as_bucket_view=setting.gradient_as_bucket_view,
+        **bucket_arguments(setting.bucket_cap_mb),
+        **sync_buffers,  # type: ignore[arg-type]
+        **{name: True for name in newer if getattr(setting, name)},  # type: ignore[arg-type]
+    )
+    if switch is not None:
+        wrapper.register_comm_hook(None, switch.hook)
+    return wrapper
 
 
 def set_communication(
@@ -82,42 +99,6 @@ def _recorded(communication: Communication) -> Hook:
         return hook(state, bucket)
 
     return recorded
-
-
-def wrap_twin(
-    module: nn.Module, team: Team, setting: Setting, device: Device, switch: HookSwitch
-) -> DistributedDataParallel:
-    """DDP with the hook of ``switch``; nothing is sent when it is made: the weights are another copy's.
-
-    The first steps of all ranks agree on the order of the buckets.
-    """
-    wrapper = _ddp(module, team, setting, device, sync_buffers=False, init_sync=False)
-    wrapper.register_comm_hook(None, switch.hook)
-    return wrapper
-
-
-def _ddp(
-    module: nn.Module,
-    team: Team,
-    setting: Setting,
-    device: Device,
-    *,
-    sync_buffers: bool,
-    init_sync: bool = True,
-) -> DistributedDataParallel:
-    newer = ("batched_grad_copy", "skip_all_reduce_unused_params")  # which an older torch has not
-    arguments = bucket_arguments(setting.bucket_cap_mb) | {SYNC_BUFFERS: sync_buffers}
-    return DistributedDataParallel(
-        module,
-        device_ids=device.ddp_device_ids,
-        process_group=team.data,
-        init_sync=init_sync,
-        static_graph=setting.static_graph,
-        find_unused_parameters=setting.find_unused_parameters,
-        gradient_as_bucket_view=setting.gradient_as_bucket_view,
-        **arguments,
-        **{name: True for name in newer if getattr(setting, name)},  # type: ignore[arg-type]
-    )
 
 
 def bucket_arguments(cap: float | str) -> dict[str, Any]:

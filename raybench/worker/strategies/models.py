@@ -82,7 +82,7 @@ class StrategyModels:
             module = self.whole_copy() if self.is_sharded else self.copies.sharing_storage()
             if self.setting.compile:
                 compile_module(module)
-            self._bare = self._stepper(module, self.batches)
+            self._bare = self.stepper(module, self.batches)
         return self._bare
 
     def drop_bare(self) -> None:
@@ -98,7 +98,7 @@ class StrategyModels:
 
         Raises ``InvalidTrialError`` on every rank where the strategy cannot be had on these devices.
         """
-        wraps = {"single": self._single, "dp": self._dp, "ddp": self._ddp, "fsdp": self._fsdp}
+        wraps = {"single": lambda team: self.bare, "dp": self._dp, "ddp": self._ddp, "fsdp": self._fsdp}
         self.wrapped = wraps[self.setting.strategy](team)
         return self.wrapped
 
@@ -129,8 +129,8 @@ class StrategyModels:
         module = self.copies.sharing_storage()
         if self.setting.compile:
             compile_module(module)
-        wrapper = ddp.wrap_twin(module, team, self.setting, self.device, self.twin_hook)
-        self.twin = self._stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
+        wrapper = ddp.wrap(module, team, self.setting, self.device, self.twin_hook)
+        self.twin = self.stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
 
@@ -152,17 +152,13 @@ class StrategyModels:
             release_group(self.wrapped.module)
         self._bare = self.wrapped = self.twin = self.collectives = None
 
-    def _single(self, team: Team) -> Stepper:
-        assert team.size == 1, "single has one device"
-        return self.bare
-
     def _ddp(self, team: Team) -> Stepper:
         bare = self.bare  # copied before the model is compiled in place
         if self.setting.compile:
             compile_module(self.copies.model)
         wrapper = ddp.wrap(self.copies.model, team, self.setting, self.device)
         self.communication = ddp.set_communication(wrapper, self.workload, self.setting, team)
-        wrapped = self._stepper(wrapper, self.batches, team)
+        wrapped = self.stepper(wrapper, self.batches, team)
         share_state(bare.optimizer, wrapped.optimizer)
         return wrapped
 
@@ -174,7 +170,7 @@ class StrategyModels:
             return bare
         assert self._batches_of_all is not None
         self.dp_devices = devices
-        wrapped = self._stepper(DataParallel(self.copies.model, devices, device), self._batches_of_all)
+        wrapped = self.stepper(DataParallel(self.copies.model, devices, device), self._batches_of_all)
         share_state(bare.optimizer, wrapped.optimizer)
         return wrapped
 
@@ -183,17 +179,23 @@ class StrategyModels:
         module = self.copies.with_own_weights()
         autocast = shard(module, team, self.setting, self.device.torch_device)
         self.collectives = Collectives(module)
-        return self._stepper(module, self.batches, team, autocast=autocast)
+        return self.stepper(module, self.batches, team, autocast=autocast)
 
-    def _stepper(
-        self, module: nn.Module, batches: Batches, team: Team | None = None, *, autocast: bool = True
+    def stepper(
+        self,
+        module: nn.Module,
+        batches: Batches,
+        team: Team | None = None,
+        *,
+        autocast: bool = True,
+        setting: Setting | None = None,
     ) -> Stepper:
-        """``team``: with whom its step may communicate."""
-        kernels, device = self.setting.optimizer_kernels, self.device.torch_device
+        """``team``: with whom its step may communicate; ``setting``: another one than that of the models."""
+        setting, device = setting or self.setting, self.device.torch_device
         group = team.data if team is not None else None
-        optimizer = make_optimizer(self.workload, self._optimizer, module, kernels, group)
+        optimizer = make_optimizer(self.workload, self._optimizer, module, setting.optimizer_kernels, group)
         return Stepper(
-            module, optimizer, self.workload, batches, self.setting, device, group=group, autocast=autocast
+            module, optimizer, self.workload, batches, setting, device, group=group, autocast=autocast
         )
 
 
@@ -314,15 +316,11 @@ def device_ids(team: Team, device: Device) -> list[int]:
     """
     if not device.drives_several:
         raise InvalidTrialError("strategy dp exists on GPUs only")
-    gpu = device.torch_device
-    places: list[tuple[str, int | None, str]] = team.gather((host_id(), gpu.index, gpu_uuid(gpu)))
-    if len({host for host, _, _ in places}) > 1:
+    places: list[tuple[str, str]] = team.gather((host_id(), gpu_uuid(device.torch_device)))
+    if len({host for host, _ in places}) > 1:
         raise InvalidTrialError("strategy dp: one process drives all devices, so none may be on another node")
-    seen = [index is not None and _is_device(index, uuid) for _, index, uuid in places]
-    if not all(team.gather(all(seen))[:1]):  # the leader's view
+    seen = {gpu_uuid(index): index for index in range(torch.cuda.device_count())}
+    indices = team.from_leader([seen[uuid] for _, uuid in places if uuid in seen])
+    if len(indices) < team.size:
         raise InvalidTrialError("strategy dp: the leader's process does not see every device of the team")
-    return [index for _, index, _ in places if index is not None]
-
-
-def _is_device(index: int, uuid: str) -> bool:
-    return index < torch.cuda.device_count() and gpu_uuid(index) == uuid
+    return indices

@@ -188,7 +188,7 @@ def gathered(state: Any, *, keep: bool) -> Any:
     Where not ``keep``, None replaces those. A collective call if any is sharded.
     """
     if is_sharded(state):
-        whole = _whole(state)
+        whole = state.full_tensor()
         return whole.cpu() if keep else None
     if isinstance(state, dict):
         return {name: gathered(value, keep=keep) for name, value in state.items()}
@@ -209,10 +209,6 @@ def placed_as(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
 
     assert isinstance(part, DTensor)
     return distribute_tensor(placed, part.device_mesh, part.placements)
-
-
-def _whole(part: Any) -> Any:
-    return part.full_tensor() if is_sharded(part) else part
 
 
 def is_sharded(value: Any) -> bool:

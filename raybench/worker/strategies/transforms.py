@@ -23,8 +23,10 @@ def reset() -> None:
     After eight recompilations torch would go on uncompiled, with a line in a log: here it raises.
     """
     import torch._dynamo
+    from torch._dynamo.utils import counters
 
     torch._dynamo.reset()
+    counters.clear()
     torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 
@@ -39,7 +41,7 @@ def compile_forward(module: nn.Module) -> None:
 
 
 def num_compiled() -> int:
-    """Graphs compiled, or given up on, so far in this process."""
+    """Graphs compiled, or given up on, since ``reset``."""
     from torch._dynamo.utils import counters
 
     return int(counters["frames"]["total"])

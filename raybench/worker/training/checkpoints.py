@@ -191,11 +191,10 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
 WEIGHTS = "model.safetensors"
 
 
-def keep_model(stepper: Stepper, models: StrategyModels, team: Team, place: Path | None) -> str | None:
-    """Write the model that ``stepper`` trained to the directory ``place``; why not, where that fails.
+def keep_model(stepper: Stepper, models: StrategyModels, team: Team, place: Path | None) -> None:
+    """Write the model that ``stepper`` trained to the directory ``place``, on the leader. A collective call.
 
-    The leader writes; ``place`` is its own. What is trained is not lost for a model that cannot be written.
-    A collective call.
+    Raises ``AgreedFailure`` where that fails.
     """
     state = gathered(stepper.inner.state_dict(), keep=team.leads) if models.is_sharded else {}
 
@@ -210,7 +209,7 @@ def keep_model(stepper: Stepper, models: StrategyModels, team: Team, place: Path
             module.load_state_dict(state)
         replace_directory(place, lambda new: _write(module, new))
 
-    return team.tried(write)[0]
+    team.agreed(write)
 
 
 def _write(module: nn.Module, folder: Path) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from raybench.spec.knobs import Setting
-from raybench.worker.batches import loader_options, restore_message
+from raybench.worker.batches import loader_options, read_next
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import samples_of
 from raybench.workloads.protocol import Workload, read_samples
@@ -70,12 +70,7 @@ class EpochBatches:
     def next(self) -> Any:
         """The next micro-batch."""
         self.part = next(self._left)
-        try:
-            batch = next(self._batches)
-        except Exception as error:
-            restore_message(error)
-            raise
-        return self._placed(batch, self.part)
+        return self._placed(read_next(self._batches), self.part)
 
     def read(self, part: Part) -> Any:
         """One batch, read here and now, whatever epoch is under way."""

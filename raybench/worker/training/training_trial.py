@@ -16,7 +16,7 @@ from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team, default_group
 from raybench.worker.devices.device import Device, MemoryPeak
-from raybench.worker.failures import is_out_of_memory
+from raybench.worker.failures import AgreedFailure, is_out_of_memory
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, check_model_fits
 from raybench.worker.strategies.models import StrategyModels
@@ -147,10 +147,11 @@ class TrainingTrial:
         else:
             if self._at_work.leads:
                 self._keep(Outcome("complete", result=result), ("model",))
-            failure = keep_model(stepper, self._models, self._at_work, self._model_place)
-            if failure is None:
+            try:
+                keep_model(stepper, self._models, self._at_work, self._model_place)
                 return result.model_copy(update={"model": self._model_name})
-            reason = f"it could not be written: {failure}"
+            except AgreedFailure as failure:  # what is trained is not lost for it
+                reason = f"it could not be written: {failure}"
         return result.model_copy(update={"missing": {**result.missing, "model": reason}})
 
     def release(self) -> tuple[RankFile, ...]:

@@ -9,8 +9,8 @@ from raybench.driver.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, STAR
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
-from raybench.worker.devices.cpu import CPUDevice
 from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.device import Device
 from tests.unit.runs import run
 from tests.unit.studies import study
 
@@ -22,7 +22,7 @@ def planned(**fields: object) -> Plan:
 
 
 def test_blocks_are_as_long_as_the_devices_ask_for() -> None:
-    assert {"cpu": CPUDevice.block_seconds, "cuda": CUDADevice.block_seconds} == BLOCK_S
+    assert {"cpu": Device.block_seconds, "cuda": CUDADevice.block_seconds} == BLOCK_S
 
 
 @pytest.mark.parametrize(

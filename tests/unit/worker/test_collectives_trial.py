@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.records.results import MessageRound, StopReason
 from raybench.spec.sweep import SweepMeasureSpec
-from raybench.worker.collectives_trial import Case, CollectivesTrial, Operation
+from raybench.worker.collectives_trial import Case, CollectivesTrial
 from raybench.worker.communicators import Team
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 
 ROUNDS = 8
 
@@ -36,22 +36,13 @@ class Told(Team):
         return item if self.leads else self._stops.pop(0)
 
 
-class Nothing:
-    """An operation that takes no time to speak of."""
-
-    collective, message_bytes = "all_reduce", 1024
-
-    def run(self) -> None:
-        pass
-
-
 def measured(rank: int, *stops: StopReason | None) -> tuple[list[MessageRound], StopReason]:
-    cases = [Case(cast(Operation, Nothing()), 1.0)]
+    cases = [Case("all_reduce", 1024, lambda: None, 1.0)]  # takes no time to speak of
     request: Any = SimpleNamespace(
         config=SimpleNamespace(seed=0, device="cpu"),
         measure=SweepMeasureSpec(min_rounds=ROUNDS, max_seconds=1e-9),
     )
-    trial = CollectivesTrial(request, Told(rank, [*stops]), CPUDevice())
+    trial = CollectivesTrial(request, Told(rank, [*stops]), Device())
     return trial.measure(cases, lambda progress: None)
 
 

@@ -1,12 +1,13 @@
 """In which order samples are read."""
 
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 from torch.utils.data import Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from raybench.worker.batches import SampleOrder
+from raybench.worker.batches import sample_order
 
 
 class Numbers(Dataset[int]):
@@ -18,8 +19,8 @@ class Numbers(Dataset[int]):
 
 
 # 23 samples on two ranks: 11 for each, of which batches of 4 leave 3
-def order(rank: int, seed: int = 0) -> SampleOrder:
-    return SampleOrder(Numbers(), 4, world_size=2, rank=rank, seed=seed)
+def order(rank: int, seed: int = 0) -> Iterator[int]:
+    return sample_order(Numbers(), 4, world_size=2, rank=rank, seed=seed)
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from raybench.worker.devices import cpu
-from raybench.worker.devices.cpu import CPUDevice, CPUStopwatch
 from raybench.worker.devices.cuda import CUDADevice, CUDAStopwatch
+from raybench.worker.devices.device import Device, Stopwatch
 
 
 def test_laps_are_the_times_between_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = iter([5.0, 5.25, 6.0])
-    monkeypatch.setattr(cpu, "perf_counter", lambda: next(marks))
-    watch = CPUStopwatch()
+    monkeypatch.setattr("raybench.worker.devices.device.perf_counter", lambda: next(marks))
+    watch = Stopwatch()
     watch.start()
     watch.lap()
     watch.lap()
@@ -26,7 +25,7 @@ def test_laps_are_the_times_between_marks(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_start_forgets_the_laps_before() -> None:
-    watch = CPUStopwatch()
+    watch = Stopwatch()
     watch.start()
     watch.lap()
     watch.lap()
@@ -37,13 +36,13 @@ def test_a_start_forgets_the_laps_before() -> None:
 
 
 def test_without_a_lap_there_is_no_time() -> None:
-    watch = CPUStopwatch()
+    watch = Stopwatch()
     watch.start()
     assert watch.read().shape == (0,)
 
 
 def test_each_device_has_its_stopwatch() -> None:
-    assert isinstance(CPUDevice().stopwatch(), CPUStopwatch)
+    assert isinstance(Device().stopwatch(), Stopwatch)
     watch = CUDADevice(torch.device("cuda")).stopwatch()  # makes no event before its start
     assert isinstance(watch, CUDAStopwatch)
 

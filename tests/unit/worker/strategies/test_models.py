@@ -12,7 +12,7 @@ from torch import nn
 from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 from raybench.worker.strategies.models import StrategyModels, set_kernels
 from tests.unit.studies import config
 
@@ -39,7 +39,7 @@ def test_dataparallel_updates_the_state_that_the_bare_model_has(monkeypatch):
     workload, batches = Workload(), Batches()
     adam = OptimizerSpec(name="adam", learning_rate=0.001)
     asked = config(setting=Setting(strategy="dp"), optimizer=adam)
-    models = StrategyModels(asked, workload, workload.model(), batches, CPUDevice(), batches_of_all=batches)
+    models = StrategyModels(asked, workload, workload.model(), batches, Device(), batches_of_all=batches)
     models.bare.step()
     team: Any = SimpleNamespace(leads=True, size=2)
     wrapped = models.wrap(team)
@@ -61,7 +61,7 @@ def test_the_kernels_of_an_optimizer_are_the_settings_and_its_updates_the_same(n
         torch.manual_seed(0)
         spec = OptimizerSpec(name=name, momentum=0.9 if name == "sgd" else 0.0)
         asked = config(setting=setting, optimizer=spec)
-        models = StrategyModels(asked, Workload(), Workload().model(), Batches(), CPUDevice())
+        models = StrategyModels(asked, Workload(), Workload().model(), Batches(), Device())
         for _ in range(3):
             models.bare.step()
         assert all(

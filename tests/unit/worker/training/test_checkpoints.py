@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 from raybench.worker.training.checkpoints import STATE, Checkpoints, random_state, set_random_state
 
-CPU = CPUDevice()
+CPU = Device()
 
 
 def test_generators_go_on_where_they_stood(tmp_path):

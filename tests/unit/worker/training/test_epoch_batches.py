@@ -5,11 +5,11 @@ import random
 import numpy as np
 import torch
 
-from raybench.worker.devices.cpu import CPUDevice
+from raybench.worker.devices.device import Device
 from raybench.worker.training.checkpoints import random_state
 from raybench.worker.training.epoch_batches import Part, Reader
 
-CPU = CPUDevice()
+CPU = Device()
 
 
 class Noisy:
